@@ -1,0 +1,66 @@
+"""What the verbs answer. Zero rows is an answer too: who lost a lease, or came too late, is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .decisions import Decision
+from .leases import Lease
+from .outcomes import Outcome, OutcomeName
+from .states import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a holder says of one of its runs: the lease, what happened, and what is to be done."""
+
+    lease: Lease
+    outcome: Outcome
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """The answer to a settle. Every reported lease is in exactly one of the three."""
+
+    accepted: Mapping[Lease, Status]  # the report ended the run; the status that the job has now
+    repeated: frozenset[Lease]  # the same outcome stood in the ledger already: an answer had been lost on its way
+    lost: frozenset[Lease]  # the job had moved on; the verdict is kept as ``late_outcome`` and changed nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """The answer to a heartbeat. Every lease is in exactly one of ``alive``, ``lost`` and ``skipped``."""
+
+    alive: frozenset[Lease]  # extended by one TTL
+    lost: frozenset[Lease]  # somebody else's by now: stop the handler, report nothing
+    skipped: frozenset[Lease]  # another statement had locked its row: beat again soon, do not give up
+    cancelled: frozenset[Lease]  # those of ``alive`` whose job was asked to stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaped:
+    """One run that a watchdog ended."""
+
+    lease: Lease
+    token: int
+    outcome: OutcomeName
+    status: Status  # what the job is now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested:
+    """The answer to a request to cancel."""
+
+    cancelled: frozenset[int]  # were waiting, are CANCELLED now
+    asked: frozenset[int]  # are running; their handlers learn of it with the next heartbeat
+    refused: frozenset[int]  # ended already, were asked before, or do not exist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """The answer to a retry of dead letters."""
+
+    revived: frozenset[int]
+    moved_on: frozenset[int]  # were no dead letters any more, or do not exist

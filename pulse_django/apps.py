@@ -1,0 +1,22 @@
+"""The app: its name, its checks and nothing that touches the database."""
+
+from django.apps import AppConfig
+from django.core import checks
+from django.core.signals import setting_changed
+from django.utils.translation import gettext_lazy as _
+
+from . import conf
+
+
+class PulseConfig(AppConfig):
+    name = "pulse_django"
+    verbose_name = _("Pulse")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from .checks import check_database, check_settings, check_vendor
+
+        checks.register(check_settings)
+        checks.register(check_vendor)
+        checks.register(check_database, checks.Tags.database)
+        setting_changed.connect(conf.forget)

@@ -1,0 +1,80 @@
+"""System checks with stable ids: everything that is wrong with the setup, told before it hurts.
+
+| id | meaning |
+|---|---|
+| ``pulse_django.E001`` | ``PULSE`` is not a dict |
+| ``pulse_django.E002`` | unknown setting |
+| ``pulse_django.E003`` | a setting of the wrong type |
+| ``pulse_django.E004`` | a setting out of its range |
+| ``pulse_django.E005`` | a lease shorter than two heartbeats |
+| ``pulse_django.E006`` | a watchdog interval longer than a lease |
+| ``pulse_django.E007`` | the jobs live in a database that is not PostgreSQL |
+| ``pulse_django.E008`` | PostgreSQL is older than 15 |
+| ``pulse_django.W001`` | a lease shorter than three heartbeats |
+| ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import connections, router
+
+from . import conf
+from .models import Job
+
+OLDEST_POSTGRESQL = 150_000
+_HINT_POSTGRESQL = (
+    "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer, "
+    "with the engine django.db.backends.postgresql."
+)
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    _parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    return [
+        (Error if problem.is_error else Warning)(problem.message, hint=problem.hint, id=problem.id)
+        for problem in problems
+    ]
+
+
+def check_vendor(**_: Any) -> list[CheckMessage]:
+    """Refuse other databases without connecting to them."""
+    alias = router.db_for_write(Job)
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        message = f"Pulse keeps its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
+        return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
+    return []
+
+
+def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
+    alias = router.db_for_write(Job)
+    if alias not in (databases or ()) or check_vendor():
+        return []
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT name, setting FROM pg_settings"
+            " WHERE name IN ('server_version_num', 'server_version', 'fsync', 'full_page_writes')"
+        )
+        found = dict(cursor.fetchall())
+    return [*_check_version(found), *_check_durability(found)]
+
+
+def _check_version(found: dict[str, str]) -> list[CheckMessage]:
+    if int(found["server_version_num"]) >= OLDEST_POSTGRESQL:
+        return []
+    message = f"Pulse needs PostgreSQL 15 or newer; this server is {found['server_version']}."
+    return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E008")]
+
+
+def _check_durability(found: dict[str, str]) -> list[CheckMessage]:
+    off = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
+    if not off:
+        return []
+    message = f"{' and '.join(off)} is off on the server: a crash can lose jobs that were acknowledged."
+    return [Warning(message, hint="Turn it on; Pulse cannot promise anything without it.", id="pulse_django.W002")]

@@ -1,0 +1,199 @@
+"""The ``PULSE`` setting: one dict, parsed once into a frozen value, every problem told at once.
+
+System checks print the problems (``checks.py``); ``current()`` raises them all when a project went on regardless.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from .policies import Backoff
+
+SETTING = "PULSE"
+
+# The jobs table refuses payloads above 32 MiB (a CHECK), and jsonb may need six times the room of its text.
+MAX_PAYLOAD_CEILING = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulseSettings:
+    """Every setting, its default and what it does. Durations are given as seconds or as a timedelta."""
+
+    # How long a lease lives without a heartbeat: the worst case until a dead worker's job is seen. Shorter means
+    # quicker recovery and less tolerance for slow networks and paused hosts.
+    lease_ttl: timedelta = timedelta(seconds=30)
+    # How often a worker extends its leases. Three beats to a lease let two be lost without harm.
+    heartbeat_interval: timedelta = timedelta(seconds=10)
+    # How often expired leases are looked for; adds to the worst case of recovery.
+    watchdog_interval: timedelta = timedelta(seconds=10)
+    # How often an idle worker looks for due jobs when no notification wakes it.
+    poll_interval: timedelta = timedelta(seconds=1)
+    # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
+    max_attempts: int = 10
+    # The longest JSON that arguments, or a result, may be.
+    max_payload_bytes: int = 1_000_000
+    # The longest pause between two attempts, whatever attempt² says.
+    retry_backoff_cap: timedelta = timedelta(hours=1)
+    # The share by which a pause is made longer or shorter at random, so that failures do not come back in step.
+    retry_jitter: float = 0.1
+
+    @property
+    def backoff(self) -> Backoff:
+        return Backoff(cap=self.retry_backoff_cap, jitter=self.retry_jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the setting, as the system checks will tell it."""
+
+    id: str
+    message: str
+    hint: str
+    is_error: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    least: Any
+    most: Any
+    why: str  # what breaks outside
+
+
+_RANGES = {
+    "lease_ttl": _Range(timedelta(milliseconds=100), timedelta(days=1), "a lease must outlive a round trip"),
+    "heartbeat_interval": _Range(timedelta(milliseconds=10), timedelta(hours=12), "a beat must fit into a lease"),
+    "watchdog_interval": _Range(timedelta(milliseconds=10), timedelta(days=1), "recovery waits for the next tick"),
+    "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
+    "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
+    "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
+    "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and end"),
+    "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
+}
+
+
+def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:
+    """Turn the dict of the project into settings, with everything that is wrong with it.
+
+    A key with a problem keeps its default, so that one mistake does not hide the next.
+    """
+    if not isinstance(raw, Mapping):
+        hint = 'Write PULSE = {"LEASE_TTL": 30} or leave it out.'
+        return PulseSettings(), [Problem("pulse_django.E001", f"{SETTING} is not a dict.", hint)]
+    problems: list[Problem] = []
+    values: dict[str, Any] = {}
+    for key, value in raw.items():
+        field = _FIELDS.get(key) if isinstance(key, str) else None
+        if field is None:
+            problems.append(_unknown(key))
+            continue
+        try:
+            values[field] = _within(field, _PARSERS[field](value))
+        except TypeError as error:
+            problems.append(_wrong_type(key, value, error))
+        except ValueError as error:
+            problems.append(_out_of_range(key, value, error))
+    parsed = PulseSettings(**values)
+    return parsed, problems + _cross_rules(parsed)
+
+
+@lru_cache(maxsize=1)
+def current() -> PulseSettings:
+    """Return the settings of this project; they are read once and again after ``setting_changed``."""
+    parsed, problems = parse(getattr(settings, SETTING, {}))
+    if errors := [problem for problem in problems if problem.is_error]:
+        raise ImproperlyConfigured("\n".join(f"({error.id}) {error.message} {error.hint}" for error in errors))
+    return parsed
+
+
+def forget(*, setting: str, **_: object) -> None:
+    """Receive ``setting_changed``: tests that override PULSE see their own values."""
+    if setting == SETTING:
+        current.cache_clear()
+
+
+def _cross_rules(parsed: PulseSettings) -> list[Problem]:
+    problems = []
+    beats = parsed.lease_ttl / parsed.heartbeat_interval
+    if beats < 2:
+        problems.append(
+            Problem(
+                "pulse_django.E005",
+                f"LEASE_TTL is only {beats:.1f} heartbeats long: one late beat loses healthy jobs.",
+                "Make LEASE_TTL at least three times HEARTBEAT_INTERVAL, as in 30 and 10.",
+            )
+        )
+    elif beats < 3:
+        problems.append(
+            Problem(
+                "pulse_django.W001",
+                f"LEASE_TTL is only {beats:.1f} heartbeats long: two late beats in a row lose healthy jobs.",
+                "Make LEASE_TTL at least three times HEARTBEAT_INTERVAL, as in 30 and 10.",
+                is_error=False,
+            )
+        )
+    if parsed.watchdog_interval > parsed.lease_ttl:
+        problems.append(
+            Problem(
+                "pulse_django.E006",
+                "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly be waiting for the watchdog.",
+                "Make WATCHDOG_INTERVAL at most LEASE_TTL.",
+            )
+        )
+    return problems
+
+
+def _unknown(key: object) -> Problem:
+    close = difflib.get_close_matches(str(key).upper(), _FIELDS, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"Known settings: {', '.join(sorted(_FIELDS))}."
+    return Problem("pulse_django.E002", f"{SETTING} has no setting {key!r}.", hint)
+
+
+def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
+    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {value!r}, which is not {error}.", f"Give {error}.")
+
+
+def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
+    return Problem("pulse_django.E004", f"{SETTING}[{key!r}] is {value!r}, out of range.", str(error))
+
+
+def _within(field: str, value: Any) -> Any:
+    allowed = _RANGES[field]
+    if not allowed.least <= value <= allowed.most:  # also refuses NaN
+        raise ValueError(f"Allowed is {allowed.least} to {allowed.most}: {allowed.why}.")
+    return value
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("a number of seconds or a timedelta")
+    try:
+        return timedelta(seconds=value)
+    except OverflowError as error:
+        raise ValueError("A timedelta cannot hold it.") from error
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("a whole number")
+    return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("a number from 0 to 1")
+    return float(value)
+
+
+_PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {"timedelta": _duration, "int": _count, "float": _share}
+_PARSERS = {field.name: _PARSER_OF_TYPE[str(field.type)] for field in fields(PulseSettings)}
+_FIELDS = {field.name.upper(): field.name for field in fields(PulseSettings)}

@@ -1,0 +1,108 @@
+"""What to do about an Outcome: a pure function, facts in, verdict out.
+
+The reap statement holds the same rules as a CASE in SQL; one table-driven test holds the two together. A cancellation
+that was requested while the run was ending wins over any Retry or Postpone inside the UPDATE itself, because only the
+database knows of it in time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import assert_never
+
+from .exceptions import UnstorableResult
+from .leases import Budget
+from .outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Stalled,
+    Succeeded,
+    TimedOut,
+    WorkerLost,
+)
+from .policies import Random, RetryPolicy, dotted_path
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    result: str | None = None  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    delay: timedelta
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Run again after ``delay``; the attempt is refunded."""
+
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    reason: str = ""
+
+
+Decision = Complete | Retry | Postpone | DeadLetter | Cancel
+
+# It will not be storable next time, and its handler's effects stand already.
+_NEVER_RETRIED = dotted_path(UnstorableResult)
+FLEET = RetryPolicy()
+
+
+def decide(
+    outcome: Outcome,
+    budget: Budget,
+    *,
+    policy: RetryPolicy = FLEET,
+    fleet: RetryPolicy = FLEET,
+    rand: Random = random.random,
+) -> Decision:
+    """Turn what happened into what to do.
+
+    ``policy`` is the task's own and rules only what its handler raised. Timeouts, stalls and lost workers follow the
+    fleet's curve, as they do when the watchdog ends the run.
+    """
+    match outcome:
+        case Succeeded():
+            return Complete(outcome.result)
+        case Failed():
+            return _decide_failed(outcome, budget, policy, rand)
+        case TimedOut() | Stalled() | WorkerLost():
+            return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
+        case Snoozed() | Released():
+            return Cancel() if budget.cancel_requested else Postpone(outcome.delay)
+        case Cancelled() | Discarded():
+            return Cancel(outcome.reason)
+    assert_never(outcome)
+
+
+def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, rand: Random) -> Decision:
+    error = outcome.error
+    if budget.cancel_requested:
+        return Cancel()
+    if _NEVER_RETRIED in error.lineage or not policy.retries(error.lineage):
+        return DeadLetter(error.summary)
+    return _retry_or_dead_letter(error.summary, budget, policy, rand)
+
+
+def _retry_or_dead_letter(reason: str, budget: Budget, policy: RetryPolicy, rand: Random) -> Decision:
+    if budget.cancel_requested:
+        return Cancel()
+    if budget.left <= 0:
+        return DeadLetter(reason)
+    return Retry(policy.backoff.delay(budget.counted, rand), reason)

@@ -1,0 +1,33 @@
+"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and the size of a value.
+
+The database owns the clock. Write ``ClockTimestamp``: under ``now()`` a claim late in a transaction is born expired,
+and under ``statement_timestamp()`` a statement that waited for a row lock writes an instant that has passed. Compare
+with ``StatementTimestamp``: it is stable, so an index can use it; with the volatile ``clock_timestamp()`` an idle poll
+reads every row that is not due yet. Being earlier, it errs on the safe side.
+"""
+
+from django.db.models import DateTimeField, Func, IntegerField
+
+
+class ClockTimestamp(Func):
+    """The instant at which this very row is written."""
+
+    function = "clock_timestamp"
+    arity = 0
+    output_field = DateTimeField()
+
+
+class StatementTimestamp(Func):
+    """The instant at which the statement arrived."""
+
+    function = "statement_timestamp"
+    arity = 0
+    output_field = DateTimeField()
+
+
+class StoredSize(Func):
+    """The bytes of a value as it is stored. Unlike a cast to text it does not unpack the value at every update."""
+
+    function = "pg_column_size"
+    arity = 1
+    output_field = IntegerField()

@@ -1,0 +1,279 @@
+"""The tables. Their constraints refuse every state that the protocol does not know."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import LessThanOrEqual
+from django.utils.translation import gettext_lazy as _
+
+from .errors import MAX_CLASS
+from .functions import ClockTimestamp, StoredSize
+from .managers import JobManager
+from .newjob import DEFAULT_QUEUE, HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .outcomes import OutcomeName
+from .queues import QueueManager
+from .states import CLAIMABLE, TERMINAL, Status
+
+MAX_STATUS = 16
+MAX_HOLDER = 160
+# jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
+MAX_STORED_PAYLOAD = 32 * 1024 * 1024
+
+_STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
+_OUTCOMES = [(name.value, name.value.replace("_", " ").capitalize()) for name in OutcomeName]
+
+
+def _stored_payload() -> models.expressions.Combinable:
+    return StoredSize("args") + StoredSize("kwargs") + Coalesce(StoredSize("result"), 0)
+
+
+class Job(models.Model):
+    """One unit of work, one row; the lease lives on it.
+
+    Rows are written by the verbs of ``Job.objects`` and by nothing else.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    task = models.CharField(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
+    queue = models.CharField(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
+    priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
+    args = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
+    kwargs = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    parent = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        # A real foreign key would lock the parent's row in the enqueuing transaction, and its pruning would wait
+        # for its children's.
+        db_constraint=False,
+        db_index=False,
+        related_name="children",
+    )
+
+    status = models.CharField(
+        max_length=MAX_STATUS,
+        choices=_STATUSES,
+        default=Status.PENDING.value,
+        db_default=Status.PENDING.value,
+    )
+    next_run_at = models.DateTimeField(db_default=ClockTimestamp())  # not before
+    attempts = models.IntegerField(default=0, db_default=0)  # claims so far; only ever rises
+    refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
+    max_attempts = models.IntegerField(default=10, db_default=10)
+    losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
+
+    locked_by = models.CharField(max_length=MAX_HOLDER, null=True, blank=True)  # noqa: DJ001 - NULL is "nobody"
+    lease_until = models.DateTimeField(null=True, blank=True)
+    token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
+    lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
+    timeout = models.DurationField(null=True, blank=True)
+    deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
+    stall_after = models.DurationField(null=True, blank=True)
+    progress = models.JSONField(null=True, blank=True)
+    progress_at = models.DateTimeField(null=True, blank=True)
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    cancel_reason = models.TextField(blank=True, default="", db_default="")
+
+    last_error = models.TextField(blank=True, default="", db_default="")
+    result = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=ClockTimestamp())
+    started_at = models.DateTimeField(null=True, blank=True)  # of the latest run
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = JobManager()
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        constraints = [
+            models.CheckConstraint(
+                name="pulse_job_status_is_known",
+                condition=Q(status__in=[status.value for status in Status]),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_running_iff_leased",
+                condition=Q(
+                    status=Status.RUNNING.value,
+                    locked_by__isnull=False,
+                    lease_until__isnull=False,
+                    token__isnull=False,
+                    attempts__gt=F("refunds"),
+                )
+                | ~Q(status=Status.RUNNING.value)
+                & Q(locked_by__isnull=True, lease_until__isnull=True, token__isnull=True, deadline__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_finished_iff_terminal",
+                condition=Q(status__in=[status.value for status in TERMINAL], finished_at__isnull=False)
+                | ~Q(status__in=[status.value for status in TERMINAL]) & Q(finished_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_dead_letter_has_reason",
+                condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error=""),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_refunds_within_attempts",
+                condition=Q(refunds__gte=0, attempts__gte=F("refunds")),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_attempts_within_budget",
+                condition=Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds")),
+            ),
+            # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
+            models.CheckConstraint(
+                name="pulse_job_waiting_has_budget",
+                condition=~Q(status__in=[status.value for status in CLAIMABLE])
+                | Q(max_attempts__gt=F("attempts") - F("refunds")),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_waiting_is_wanted",
+                condition=~Q(status__in=[status.value for status in CLAIMABLE]) | Q(cancel_requested_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_losses_within_attempts",
+                condition=Q(losses__gte=0, attempts__gte=F("losses")),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_result_only_if_completed",
+                condition=Q(result__isnull=True) | Q(status=Status.COMPLETED.value),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_priority_in_range",
+                condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_payload_is_bounded",
+                condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
+            ),
+        ]
+        # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
+        # every index (docs/adr/0004).
+        indexes = [
+            models.Index(
+                "queue",
+                F("priority").desc(),
+                "next_run_at",
+                "id",
+                name="pulse_job_claim",
+                condition=Q(status__in=[status.value for status in CLAIMABLE]),
+            ),
+            models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
+            models.Index(
+                fields=["status", "finished_at", "id"],
+                name="pulse_job_retention",
+                condition=Q(status__in=[status.value for status in TERMINAL]),
+            ),
+            models.Index(
+                fields=["finished_at", "id"],
+                name="pulse_job_dead_letters",
+                condition=Q(status=Status.DEAD_LETTERED.value),
+            ),
+            models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task} #{self.pk}"
+
+
+class Attempt(models.Model):
+    """The ledger: one row per ended run, written in the statement that ended it and changed once at most."""
+
+    id = models.BigAutoField(primary_key=True)
+    job = models.ForeignKey(
+        Job,
+        on_delete=models.CASCADE,
+        # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real
+        # foreign key would lock the job's row a second time for every settle.
+        db_constraint=False,
+        db_index=False,
+        related_name="ledger",
+    )
+    number = models.IntegerField()  # the job's ``attempts`` during the run
+    token = models.BigIntegerField()
+    worker = models.CharField(max_length=MAX_HOLDER)  # the holder of the run's lease
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+    outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES)
+    error_class = models.CharField(max_length=MAX_CLASS, blank=True, default="", db_default="")
+    message = models.TextField(blank=True, default="", db_default="")
+    traceback = models.TextField(blank=True, default="", db_default="")
+    # What the fenced-out worker of this run reported after the job had moved on.
+    late_outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
+    late_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
+            models.CheckConstraint(name="pulse_attempt_number_is_positive", condition=Q(number__gt=0)),
+            models.CheckConstraint(
+                name="pulse_attempt_outcome_is_known",
+                condition=Q(outcome__in=[name.value for name in OutcomeName]),
+            ),
+            models.CheckConstraint(
+                name="pulse_attempt_late_has_an_instant",
+                condition=Q(late_outcome="", late_at__isnull=True)
+                | Q(late_outcome__in=[name.value for name in OutcomeName], late_at__isnull=False),
+            ),
+            # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of job {self.job_id}: {self.outcome}"
+
+
+class Worker(models.Model):
+    """The registry that operators see. Recovery never reads it: a lease is the only sign of life that counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=80)
+    boot_id = models.CharField(max_length=40)
+    host = models.CharField(max_length=255)
+    pid = models.IntegerField()
+    versions = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    queues = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
+    slots = models.IntegerField()
+    in_flight = models.IntegerField(default=0, db_default=0)
+    started_at = models.DateTimeField(db_default=ClockTimestamp())
+    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
+    stopped_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        constraints = [
+            models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
+            models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.boot_id}"
+
+
+class Queue(models.Model):
+    """What operators decided about a queue. A queue without a row is simply not paused."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=MAX_QUEUE_NAME, unique=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until somebody resumes it
+    pause_reason = models.TextField(blank=True, default="", db_default="")
+
+    objects = QueueManager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        constraints = [
+            models.CheckConstraint(
+                name="pulse_queue_pause_has_a_start",
+                condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

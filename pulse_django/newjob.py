@@ -1,0 +1,114 @@
+"""What is asked for at enqueue: a job that does not exist yet, refused with a clear error when it never could."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from .exceptions import InvalidJob
+from .payloads import encode_arguments
+
+DEFAULT_QUEUE = "default"
+MAX_TASK_NAME = 200
+MAX_QUEUE_NAME = 100
+LOWEST_PRIORITY = -100
+HIGHEST_PRIORITY = 100
+MOST_ATTEMPTS = 32_767
+# A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
+MAX_DELAY = timedelta(days=365_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One job to enqueue. ``max_attempts=None`` and the other Nones mean the fleet's default."""
+
+    task: str
+    args: Sequence[Any] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0  # higher runs first
+    run_after: datetime | timedelta | None = None  # not before this instant, or this long from now
+    max_attempts: int | None = None
+    lease_ttl: timedelta | None = None
+    timeout: timedelta | None = None  # the longest a single run may take
+    stall_after: timedelta | None = None  # the longest a run may go without reporting progress
+    parent_id: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_name("task", self.task, MAX_TASK_NAME)
+        check_queue_name(self.queue)
+        _check_whole_number("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        if self.max_attempts is not None:
+            _check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        for name in ("lease_ttl", "timeout", "stall_after"):
+            _check_duration(name, getattr(self, name))
+        _check_run_after(self.run_after)
+
+    def to_json(self, *, payload_limit: int) -> str:
+        """Return the job as one JSON object, in the shape that the insert statement reads."""
+        args = encode_arguments(list(self.args), limit=payload_limit, what="args")
+        kwargs = encode_arguments(dict(self.kwargs), limit=payload_limit, what="kwargs")
+        head = json.dumps(
+            {
+                "task": self.task,
+                "queue": self.queue,
+                "priority": self.priority,
+                "run_at": self.run_after.isoformat() if isinstance(self.run_after, datetime) else None,
+                "delay": self.run_after.total_seconds() if isinstance(self.run_after, timedelta) else 0,
+                "max_attempts": self.max_attempts,
+                "lease_ttl": _seconds(self.lease_ttl),
+                "timeout": _seconds(self.timeout),
+                "stall_after": _seconds(self.stall_after),
+                "parent_id": self.parent_id,
+            }
+        )
+        return f'{head[:-1]}, "args": {args}, "kwargs": {kwargs}}}'
+
+
+def check_queue_name(name: object) -> None:
+    """Any printable name is a queue; nothing need be created first."""
+    _check_name("queue", name, MAX_QUEUE_NAME)
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
+def _check_name(field_name: str, value: object, longest: int) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidJob(f"{field_name}: {value!r} is not a name")
+    if len(value) > longest:
+        raise InvalidJob(f"{field_name}: {len(value)} characters, over the limit of {longest}")
+    if not value.isprintable():
+        raise InvalidJob(f"{field_name}: {value!r} contains characters that cannot be printed")
+
+
+def _check_whole_number(field_name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidJob(f"{field_name}: {value!r} is not a whole number")
+    if not least <= value <= most:
+        raise InvalidJob(f"{field_name}: {value} is not within {least} to {most}")
+
+
+def _check_duration(field_name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, timedelta):
+        raise InvalidJob(f"{field_name}: {value!r} is not a timedelta")
+    if not timedelta() < value <= MAX_DELAY:
+        raise InvalidJob(f"{field_name}: {value} is not positive, or beyond all reason")
+
+
+def _check_run_after(value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise InvalidJob(f"run_after: {value!r} is naive; say which time zone it is in")
+    elif not isinstance(value, timedelta):
+        raise InvalidJob(f"run_after: {value!r} is neither a datetime nor a timedelta")
+    elif not timedelta() <= value <= MAX_DELAY:
+        raise InvalidJob(f"run_after: {value} is negative, or beyond all reason")

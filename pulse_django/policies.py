@@ -1,0 +1,71 @@
+"""When a run that failed comes back: the backoff curve, and which exceptions never do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+Random = Callable[[], float]  # a number in [0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """``attempt² × unit`` seconds, capped, with a little jitter.
+
+    The reap statement computes the same curve in SQL; a test holds the two together.
+    """
+
+    unit: timedelta = timedelta(seconds=1)
+    cap: timedelta = timedelta(hours=1)
+    jitter: float = 0.1  # the share by which a delay may be shorter or longer
+
+    def delay(self, counted: int, rand: Random = random.random) -> timedelta:
+        """Return the pause after the ``counted``-th attempt that counts."""
+        seconds = min(self.cap.total_seconds(), max(counted, 1) ** 2 * self.unit.total_seconds())
+        return timedelta(seconds=seconds * (1 - self.jitter + 2 * self.jitter * rand()))
+
+
+ExceptionType = type[BaseException]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """A task's own rule for what its handler raised.
+
+    Exceptions are kept as dotted paths and matched against the whole lineage of the one that was raised: a failure
+    that crossed a process boundary still finds its rule, also through a base class.
+    """
+
+    backoff: Backoff = Backoff()
+    never: frozenset[str] = frozenset()
+    only: frozenset[str] | None = None  # None: any exception is retried
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        never: Iterable[ExceptionType] = (),
+        only: Iterable[ExceptionType] | None = None,
+        backoff: Backoff | None = None,
+    ) -> RetryPolicy:
+        return cls(
+            backoff=backoff or Backoff(),
+            never=frozenset(map(dotted_path, never)),
+            only=None if only is None else frozenset(map(dotted_path, only)),
+        )
+
+    def retries(self, lineage: Iterable[str]) -> bool:
+        """Say whether an exception with these classes, from its own up to its last base, may be tried again."""
+        classes = frozenset(lineage)
+        if classes & self.never:
+            return False
+        return self.only is None or bool(classes & self.only)
+
+
+def dotted_path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+NO_RETRIES = RetryPolicy(only=frozenset())

@@ -1,0 +1,97 @@
+"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``managers.py`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Self
+
+from django.db import connections
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.functions import Greatest
+
+from .functions import StatementTimestamp
+from .lanes import Lane
+from .states import CLAIMABLE, TERMINAL, Status
+
+if TYPE_CHECKING:
+    from .models import Job
+
+# A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
+# queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
+_LANES = """
+WITH RECURSIVE lane AS (
+    (
+        SELECT queue, priority
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority
+    FROM lane
+    CROSS JOIN LATERAL (
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority < lane.priority
+            ORDER BY priority DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status IN ('PENDING', 'RETRYING') AND queue > lane.queue
+            ORDER BY queue, priority DESC
+            LIMIT 1
+        )
+        LIMIT 1
+    ) AS following
+)
+SELECT queue, priority FROM lane
+"""
+
+
+def lease_ran_out() -> Q:
+    return Q(lease_until__lt=StatementTimestamp())
+
+
+def past_deadline() -> Q:
+    return Q(deadline__lt=StatementTimestamp())
+
+
+def made_no_progress() -> Q:
+    last_sign = Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
+    silence = ExpressionWrapper(StatementTimestamp() - last_sign, output_field=DurationField())
+    return Q(stall_after__lt=silence)
+
+
+class JobQuerySet(QuerySet["Job"]):
+    def claimable(self) -> Self:
+        """Waiting for a worker, now or later."""
+        return self.filter(status__in=CLAIMABLE)
+
+    def due(self) -> Self:
+        """Claimable, and its time has come."""
+        return self.claimable().filter(next_run_at__lte=StatementTimestamp())
+
+    def running(self) -> Self:
+        return self.filter(status=Status.RUNNING)
+
+    def terminal(self) -> Self:
+        return self.filter(status__in=TERMINAL)
+
+    def dead_letters(self) -> Self:
+        return self.filter(status=Status.DEAD_LETTERED)
+
+    def over(self) -> Self:
+        """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
+        return self.running().filter(lease_ran_out() | past_deadline() | made_no_progress())
+
+    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
+        """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(_LANES)
+            lanes = [Lane(queue, priority) for queue, priority in cursor.fetchall()]
+        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]

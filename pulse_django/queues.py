@@ -1,0 +1,49 @@
+"""What operators may do to a whole queue: pause it, with a reason and perhaps an end, and resume it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.db import models, router
+
+from .newjob import check_queue_name
+from .payloads import clean_text
+from .transactions import run_joined
+
+if TYPE_CHECKING:
+    from .models import Queue
+
+MAX_REASON = 2_000
+
+_PAUSE = """
+INSERT INTO pulse_django_queue AS queue (name, paused_at, paused_until, pause_reason)
+VALUES (%s, clock_timestamp(), clock_timestamp() + %s::interval, %s)
+ON CONFLICT (name) DO UPDATE SET
+    paused_at = COALESCE(queue.paused_at, excluded.paused_at),
+    paused_until = excluded.paused_until,
+    pause_reason = excluded.pause_reason
+RETURNING queue.id
+"""
+
+_RESUME = """
+UPDATE pulse_django_queue
+SET paused_at = NULL, paused_until = NULL, pause_reason = ''
+WHERE name = %s AND paused_at IS NOT NULL
+RETURNING id
+"""
+
+
+class QueueManager(models.Manager["Queue"]):
+    def pause(self, name: str, *, reason: str = "", lasting: timedelta | None = None) -> None:
+        """Let no worker claim from the queue any more; what is running runs on. Pausing again renews reason and end."""
+        check_queue_name(name)
+        run_joined(self._alias, _PAUSE, [name, lasting, clean_text(reason, MAX_REASON)])
+
+    def resume(self, name: str) -> bool:
+        """Let workers claim from the queue again. Return whether it was paused."""
+        return bool(run_joined(self._alias, _RESUME, [name]))
+
+    @property
+    def _alias(self) -> str:
+        return self._db or router.db_for_write(self.model)

@@ -1,0 +1,102 @@
+"""How a verb's statement reaches the server: alone in its own transaction, or joined to the caller's.
+
+Alone means one round trip that carries BEGIN, the settings that must hold, the statement and COMMIT. The isolation
+level is READ COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the re-check of a fence
+behind a lock need it, and ``synchronous_commit`` is on, because a claim that a crash forgets mints the same attempt
+twice. Both travel in the transaction: session state does not survive a transaction pooler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .exceptions import NotInsideTransaction
+
+Row = tuple[Any, ...]
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
+_COMMIT = "; COMMIT"
+_RESULTS_BEFORE_OURS = 2  # of BEGIN and of SET
+
+
+def run_alone(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
+    """Run one statement that must commit by itself, and refuse to do so inside a transaction of the caller's."""
+    connection = connections[alias]
+    if not _is_in_transaction(connection):
+        return _run_in_own_transaction(connection, sql, params)
+    if _is_callers_transaction(connection):
+        raise NotInsideTransaction(
+            "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
+            "call them outside of atomic()."
+        )
+    return _execute(connection, sql, params)
+
+
+def run_joined(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
+    """Run one statement in the caller's transaction, or alone when there is none."""
+    connection = connections[alias]
+    if _is_in_transaction(connection):
+        return _execute(connection, sql, params)
+    return _run_in_own_transaction(connection, sql, params)
+
+
+@contextmanager
+def joined(alias: str) -> Iterator[None]:
+    """Run several statements in the caller's transaction, or in one of their own when there is none."""
+    connection = connections[alias]
+    if _is_in_transaction(connection):
+        yield
+        return
+    with transaction.atomic(using=alias), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        cursor.execute("SET LOCAL synchronous_commit = on")
+        yield
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def _is_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """A TestCase wraps each test in atomics which Django itself does not count against ``durable``; nor do we."""
+    blocks = connection.atomic_blocks
+    return not blocks or not all(block._from_testcase for block in blocks)
+
+
+def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchall()
+
+
+def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        # The extended protocol takes one statement at a time: five round trips instead of one.
+        with joined(connection.alias):
+            return _execute(connection, sql, params)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"{_BEGIN}{sql}{_COMMIT}", params)
+            for _ in range(_RESULTS_BEFORE_OURS):
+                cursor.nextset()
+            return cursor.fetchall()
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+
+
+def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
+    """Our BEGIN is unknown to Django, so ending it after an error is ours to do as well."""
+    raw = connection.connection
+    if raw is None or raw.closed:
+        return
+    try:
+        raw.rollback()
+    except psycopg.Error:
+        connection.close()
