@@ -127,7 +127,7 @@ SELECT * FROM claimed ORDER BY priority DESC, next_run_at, id
 # --------------------------------------------------------------------------------------------------------- heartbeat
 
 # One statement for all leases of a host. It skips rows that another statement has locked, because waiting behind one
-# would delay all the others' beats; such a lease is neither alive nor lost, and the caller beats it again.
+# would delay all the others' beats.
 _HEARTBEAT = """
 WITH held AS MATERIALIZED (
     SELECT id, holder, attempt, progress::jsonb
@@ -140,20 +140,21 @@ locked AS MATERIALIZED (
         ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt
     ORDER BY job.id
     FOR NO KEY UPDATE OF job SKIP LOCKED
-),
-beaten AS (
-    UPDATE pulse_django_job AS job
-    SET lease_until = GREATEST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s)),
-        progress = COALESCE(locked.progress, job.progress),
-        progress_at = CASE WHEN locked.progress IS NULL THEN job.progress_at ELSE clock_timestamp() END
-    FROM locked
-    WHERE job.id = locked.id AND job.locked_by IS NOT NULL
-    RETURNING job.id, job.locked_by AS holder, job.attempts AS attempt, job.cancel_requested_at IS NOT NULL AS cancel
 )
-SELECT held.id, held.holder, held.attempt, beaten.id IS NOT NULL, job.id IS NOT NULL, COALESCE(beaten.cancel, FALSE)
-FROM held
-LEFT JOIN beaten USING (id, holder, attempt)
-LEFT JOIN pulse_django_job AS job
+UPDATE pulse_django_job AS job
+SET lease_until = GREATEST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s)),
+    progress = COALESCE(locked.progress, job.progress),
+    progress_at = CASE WHEN locked.progress IS NULL THEN job.progress_at ELSE clock_timestamp() END
+FROM locked
+WHERE job.id = locked.id AND job.locked_by IS NOT NULL
+RETURNING job.id, job.locked_by, job.attempts, job.cancel_requested_at IS NOT NULL
+"""
+
+# Asked only of leases that the beat left out: whose fence still holds was skipped, and is not lost.
+_STILL_HELD = """
+SELECT job.id, job.locked_by, job.attempts
+FROM json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int)
+JOIN pulse_django_job AS job
     ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt
 """
 
@@ -203,20 +204,15 @@ settled AS (
         result = locked.result::jsonb
     FROM locked
     WHERE job.id = locked.id AND job.locked_by = locked.holder AND job.attempts = locked.attempt
-    RETURNING job.id
+    RETURNING locked.*
 ),
 ledger AS (
     INSERT INTO pulse_django_attempt
         (job_id, number, token, worker, started_at, finished_at, outcome, error_class, message, traceback)
-    SELECT
-        locked.id, locked.attempt, locked.token, locked.holder, locked.started_at, clock_timestamp(),
-        locked.outcome, locked.error_class, locked.message, locked.traceback
-    FROM locked
-    JOIN settled USING (id)
+    SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, error_class, message, traceback
+    FROM settled
 )
-SELECT locked.id, locked.holder, locked.attempt, locked.verdict
-FROM locked
-JOIN settled USING (id)
+SELECT id, holder, attempt, verdict FROM settled
 """
 
 # A statement of its own: the ledger row of a run that was ended while the settle above waited for its lock is newer
@@ -292,20 +288,15 @@ reaped AS (
             OR job.deadline < statement_timestamp()
             OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )
-    RETURNING job.id, job.status, job.last_error
+    RETURNING over.*, job.status, job.last_error
 ),
 ledger AS (
     INSERT INTO pulse_django_attempt
         (job_id, number, token, worker, started_at, finished_at, outcome, message)
-    SELECT
-        over.id, over.attempt, over.token, over.holder, over.started_at, clock_timestamp(),
-        over.outcome, reaped.last_error
-    FROM over
-    JOIN reaped USING (id)
+    SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, last_error
+    FROM reaped
 )
-SELECT over.id, over.holder, over.attempt, over.token, over.outcome, reaped.status
-FROM over
-JOIN reaped USING (id)
+SELECT id, holder, attempt, token, outcome, status FROM reaped
 """
 
 # ---------------------------------------------------------------------------------------------------- request_cancel
@@ -416,14 +407,19 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
 
     def heartbeat(self, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
         """Extend these leases by one TTL each, save progress (as JSON) on the way, and say which are still held."""
+        if not leases:
+            return Beat(alive=frozenset(), lost=frozenset(), skipped=frozenset(), cancelled=frozenset())
         held = [_keys_of(lease) | {"progress": (progress or {}).get(lease)} for lease in leases]
-        rows = run_alone(self._alias, _HEARTBEAT, [json.dumps(held), conf.current().lease_ttl]) if held else []
-        answers = {Lease(*row[:3]): row[3:] for row in rows}
+        rows = run_alone(self._alias, _HEARTBEAT, [json.dumps(held), conf.current().lease_ttl])
+        asked_to_stop = {Lease(*row[:3]): row[3] for row in rows}
+        alive = frozenset(asked_to_stop)
+        missing = frozenset(leases) - alive
+        skipped = self._still_held(missing) if missing else frozenset()
         return Beat(
-            alive=frozenset(lease for lease, (beaten, _, _) in answers.items() if beaten),
-            skipped=frozenset(lease for lease, (beaten, held, _) in answers.items() if held and not beaten),
-            lost=frozenset(lease for lease, (beaten, held, _) in answers.items() if not held and not beaten),
-            cancelled=frozenset(lease for lease, (_, _, cancel) in answers.items() if cancel),
+            alive=alive,
+            lost=missing - skipped,
+            skipped=skipped,
+            cancelled=frozenset(lease for lease, asked in asked_to_stop.items() if asked),
         )
 
     def settle(self, reports: Collection[Report]) -> Settled:
@@ -491,6 +487,10 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         settings = conf.current()
         rows = ",".join(new.to_json(payload_limit=settings.max_payload_bytes) for new in new_jobs)
         return run_joined(self._alias, _ENQUEUE, [settings.max_attempts, f"[{rows}]"])
+
+    def _still_held(self, leases: Collection[Lease]) -> frozenset[Lease]:
+        rows = run_alone(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
+        return frozenset(Lease(*row) for row in rows)
 
     def _keep_late_verdicts(self, refused: Sequence[Report]) -> frozenset[Lease]:
         keys = [_keys_of(report.lease) | {"outcome": report.outcome.name} for report in refused]

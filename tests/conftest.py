@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pulse_django.leases import Identity
+from tests.rival import Rival
+
+TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pulse_django_worker")
+
+
+@pytest.fixture
+def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A database in which transactions really commit, and whose jobs are gone afterwards."""
+    with django_db_blocker.unblock():
+        empty_tables()
+        yield
+        if not connection.get_autocommit():
+            connection.rollback()
+            connection.set_autocommit(True)
+        empty_tables()
+        connection.close()
+
+
+def empty_tables() -> None:
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def rival(pulse_db: None) -> Iterator[Rival]:
+    """A second connection, stepped by hand."""
+    rival = Rival()
+    yield rival
+    rival.close()
+
+
+@pytest.fixture
+def worker() -> Identity:
+    return Identity("worker-1")

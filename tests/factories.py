@@ -1,0 +1,122 @@
+"""Rows for tests. Only rows that production could hold: the constraints of the tables see to it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import factory
+from django.db.models import Value
+from factory.django import DjangoModelFactory
+
+from pulse_django.functions import ClockTimestamp
+from pulse_django.leases import Lease
+from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.states import Status
+
+HOLDER = "host-1:boot:1"
+
+
+def now(offset: timedelta = timedelta()) -> Any:
+    """The server's clock, ``offset`` from now."""
+    return ClockTimestamp() + Value(offset)
+
+
+
+
+class JobFactory(DjangoModelFactory):
+    class Meta:
+        model = Job
+
+    class Params:
+        running = factory.Trait(
+            status=Status.RUNNING.value,
+            attempts=1,
+            locked_by=HOLDER,
+            lease_until=factory.LazyFunction(lambda: now(timedelta(seconds=30))),
+            token=factory.Sequence(lambda n: n + 1),
+            started_at=factory.LazyFunction(now),
+        )
+        retrying = factory.Trait(status=Status.RETRYING.value, attempts=1, last_error="ValueError: no")
+        completed = factory.Trait(
+            status=Status.COMPLETED.value, attempts=1, finished_at=factory.LazyFunction(now), result={"ok": True}
+        )
+        dead = factory.Trait(
+            status=Status.DEAD_LETTERED.value,
+            attempts=10,
+            finished_at=factory.LazyFunction(now),
+            last_error="ValueError: no",
+        )
+        cancelled = factory.Trait(
+            status=Status.CANCELLED.value,
+            finished_at=factory.LazyFunction(now),
+            cancel_requested_at=factory.LazyFunction(now),
+        )
+        # Reasons for a watchdog to end a run, each on top of ``running``.
+        expired = factory.Trait(lease_until=factory.LazyFunction(lambda: now(timedelta(seconds=-1))))
+        overdue = factory.Trait(deadline=factory.LazyFunction(lambda: now(timedelta(seconds=-1))))
+        stalled = factory.Trait(
+            stall_after=timedelta(seconds=1),
+            started_at=factory.LazyFunction(lambda: now(timedelta(seconds=-5))),
+        )
+
+    task = "tests.add"
+
+    @classmethod
+    def _create(cls, model_class: type[Job], *args: Any, **kwargs: Any) -> Job:
+        job: Job = super()._create(model_class, *args, **kwargs)
+        job.refresh_from_db()  # the server's clock wrote instants that Django does not read back everywhere
+        return job
+
+
+TRAIT_OF_STATUS = {
+    Status.PENDING: None,
+    Status.RUNNING: "running",
+    Status.RETRYING: "retrying",
+    Status.COMPLETED: "completed",
+    Status.DEAD_LETTERED: "dead",
+    Status.CANCELLED: "cancelled",
+}
+
+
+def make_job(status: Status = Status.PENDING, **overrides: Any) -> Job:
+    trait = TRAIT_OF_STATUS[status]
+    if trait is not None:
+        overrides = {trait: True, **overrides}
+    job: Job = JobFactory(**overrides)
+    return job
+
+
+def lease_of(job: Job) -> Lease:
+    """The lease of a running job, or the one that an earlier run of it must have had."""
+    return Lease(job.pk, job.locked_by or HOLDER, max(job.attempts, 1))
+
+
+class AttemptFactory(DjangoModelFactory):
+    class Meta:
+        model = Attempt
+
+    number = 1
+    token = factory.Sequence(lambda n: n + 1)
+    worker = HOLDER
+    started_at = factory.LazyFunction(now)
+    finished_at = factory.LazyFunction(now)
+    outcome = "SUCCEEDED"
+
+
+class QueueFactory(DjangoModelFactory):
+    class Meta:
+        model = Queue
+
+    name = "default"
+
+
+class WorkerFactory(DjangoModelFactory):
+    class Meta:
+        model = Worker
+
+    name = "host-1"
+    boot_id = factory.Sequence(lambda n: f"boot{n}")
+    host = "host"
+    pid = 1
+    slots = 1

@@ -1,0 +1,82 @@
+"""A second connection, stepped by hand: races are told one statement at a time instead of hoped for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from django.db import connection, transaction
+
+T = TypeVar("T")
+PATIENCE = 20.0  # seconds until a step that never comes fails the test
+
+
+class Rival:
+    """A thread with a Django connection of its own. ``run`` waits for a step, ``start`` does not."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self.pid: int = self.run(backend_pid)
+
+    def run(self, step: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        return self.start(step, *args, **kwargs).result(PATIENCE)
+
+    def start(self, step: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+        return self._thread.submit(step, *args, **kwargs)
+
+    def begin(self) -> None:
+        self.run(transaction.set_autocommit, False)
+
+    def commit(self) -> None:
+        self.run(_end, transaction.commit)
+
+    def rollback(self) -> None:
+        self.run(_end, transaction.rollback)
+
+    def lock_row(self, job_id: int) -> None:
+        """Lock a job's row in an open transaction, as a slow statement would."""
+        self.begin()
+        self.run(_execute, "SELECT id FROM pulse_django_job WHERE id = %s FOR UPDATE", [job_id])
+
+    def wait_until_blocked(self, by: int) -> None:
+        """Return once the server says that this connection waits for a lock of that backend."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT %s = ANY (pg_blocking_pids(%s))", [by, self.pid])
+                [(blocked,)] = cursor.fetchall()
+            if blocked:
+                return
+        raise AssertionError("the rival never waited for a lock")
+
+    def close(self) -> None:
+        self.run(_close)
+        self._thread.shutdown()
+
+
+def backend_pid() -> int:
+    """The server process of this thread's connection."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [(pid,)] = cursor.fetchall()
+    return int(pid)
+
+
+
+
+def _execute(sql: str, params: list[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+
+
+def _end(how: Callable[[], None]) -> None:
+    how()
+    transaction.set_autocommit(True)
+
+
+def _close() -> None:
+    if not connection.get_autocommit():
+        transaction.rollback()
+    connection.close()

@@ -1,0 +1,46 @@
+"""Steps that the stories of these tests are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection
+
+from pulse_django.answers import Report
+from pulse_django.decisions import Complete
+from pulse_django.leases import Claim, Identity
+from pulse_django.models import Job
+from pulse_django.outcomes import Succeeded
+
+
+def sql(statement: str, *params: Any) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return cursor.fetchall() if cursor.description else []
+
+
+def claim_one(identity: Identity) -> Claim:
+    [claim] = Job.objects.claim(identity)
+    return claim
+
+
+def success(claim: Claim) -> Report:
+    return Report(claim.lease, Succeeded(), Complete())
+
+
+def expire(job: Job) -> None:
+    """Let the lease of a running job run out now."""
+    assert sql(
+        "UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 ms'"
+        " WHERE id = %s AND status = 'RUNNING' RETURNING id",
+        job.pk,
+    )
+
+
+def next_run_is_due(job: Job) -> None:
+    """Let a waiting job's time come now."""
+    assert sql(
+        "UPDATE pulse_django_job SET next_run_at = clock_timestamp()"
+        " WHERE id = %s AND finished_at IS NULL RETURNING id",
+        job.pk,
+    )

@@ -1,0 +1,113 @@
+"""The transition table of ``states.MOVES`` against the database, pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulse_django.answers import Report
+from pulse_django.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.leases import Identity
+from pulse_django.models import Attempt, Job
+from pulse_django.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
+from pulse_django.states import GONE, MOVES, Status, Verb, allows
+from tests.factories import lease_of, make_job
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+# Every way in which a verb can be called that may lead somewhere else.
+DECISIONS: list[tuple[Outcome, Decision]] = [
+    (Succeeded(), Complete()),
+    (WorkerLost(), Retry(timedelta(), "no")),
+    (Released(), Postpone(timedelta())),
+    (WorkerLost(), DeadLetter("no")),
+    (Cancelled(), Cancel()),
+]
+
+Act = Callable[[Job], object]
+
+
+def settle_with(outcome: Outcome, decision: Decision) -> Act:
+    return lambda job: Job.objects.settle([Report(lease_of(job), outcome, decision)])
+
+
+def prune_any(job: Job) -> None:
+    for status in Status:
+        if status.is_terminal:
+            Job.objects.prune(status, older_than=timedelta())
+
+
+ACTS: dict[Verb, list[Act]] = {
+    Verb.CLAIM: [lambda job: Job.objects.claim(Identity("other"))],
+    Verb.HEARTBEAT: [lambda job: Job.objects.heartbeat([lease_of(job)])],
+    Verb.SETTLE: [settle_with(outcome, decision) for outcome, decision in DECISIONS],
+    Verb.REAP: [lambda job: Job.objects.reap()],
+    Verb.RELEASE: [lambda job: Job.objects.release([lease_of(job)])],
+    Verb.REQUEST_CANCEL: [lambda job: Job.objects.request_cancel([job.pk])],
+    Verb.RETRY: [lambda job: Job.objects.retry([job.pk])],
+    Verb.PRUNE: [prune_any],
+}
+
+# Variants of a status that a verb may answer differently.
+VARIANTS: dict[Status, list[dict[str, Any]]] = {status: [{}] for status in Status}
+VARIANTS[Status.RUNNING] = [
+    {"expired": True},
+    {"expired": True, "attempts": 10},
+    {"expired": True, "cancel_requested_at": "2026-01-01T00:00:00Z"},
+    {"overdue": True},
+    {"stalled": True},
+]
+
+
+def reached(verb: Verb, status: Status) -> Iterator[Status | None]:
+    for act in ACTS[verb]:
+        for variant in VARIANTS[status]:
+            before = make_job(status, **variant)
+            entries = Attempt.objects.count()
+            act(before)
+            after = Job.objects.filter(pk=before.pk).values().first()
+            if not MOVES[verb].get(status):
+                assert after == row_of(before), f"{verb} touched a {status} job"
+                assert Attempt.objects.count() == entries, f"{verb} wrote a ledger row for a {status} job"
+            yield Status(after["status"]) if after else GONE
+            Job.objects.filter(pk=before.pk).delete()
+
+
+def row_of(job: Job) -> dict[str, Any]:
+    return {field.attname: getattr(job, field.attname) for field in Job._meta.concrete_fields}
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("status", Status)
+def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(verb: Verb, status: Status) -> None:
+    expected = MOVES[verb].get(status) or {status}  # a status that is not listed stays as it was
+    assert set(reached(verb, status)) == set(expected)
+
+
+def test_the_table_of_the_managers_docstring_is_the_transition_table() -> None:
+    from pulse_django import managers
+
+    table = managers.__doc__.split("The claim is the lease.")[0]
+    for verb, moves in MOVES.items():
+        assert str(verb) in table
+        for targets in moves.values():
+            for target in targets:
+                assert (str(target) if target else "(gone)") in table
+
+
+def test_no_verb_leads_out_of_a_terminal_status_but_retry_and_prune() -> None:
+    out = {
+        (verb, origin)
+        for verb in Verb
+        for origin in Status
+        if origin.is_terminal and any(allows(verb, origin, target) for target in [*Status, GONE])
+    }
+    assert out == {
+        (Verb.RETRY, Status.DEAD_LETTERED),
+        (Verb.PRUNE, Status.COMPLETED),
+        (Verb.PRUNE, Status.CANCELLED),
+        (Verb.PRUNE, Status.DEAD_LETTERED),
+    }

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from pulse_django import conf
+from pulse_django.conf import PulseSettings, parse
+
+
+def ids(raw: object) -> list[str]:
+    return [problem.id for problem in parse(raw)[1]]
+
+
+def test_the_defaults_are_the_documented_ones_and_have_no_problems() -> None:
+    parsed, problems = parse({})
+    assert not problems
+    assert parsed == PulseSettings()
+    assert (parsed.lease_ttl, parsed.heartbeat_interval, parsed.watchdog_interval, parsed.poll_interval) == tuple(
+        timedelta(seconds=n) for n in (30, 10, 10, 1)
+    )
+    assert parsed.max_attempts == 10
+
+
+def test_seconds_and_timedeltas_are_both_durations() -> None:
+    assert parse({"POLL_INTERVAL": 0.5})[0] == parse({"POLL_INTERVAL": timedelta(milliseconds=500)})[0]
+
+
+PROBLEMS: list[tuple[object, list[str]]] = [
+    ("no dict", ["pulse_django.E001"]),
+    ({"LEASE_TLL": 30}, ["pulse_django.E002"]),
+    ({5: 30}, ["pulse_django.E002"]),
+    ({"LEASE_TTL": "30"}, ["pulse_django.E003"]),
+    ({"MAX_ATTEMPTS": 2.5}, ["pulse_django.E003"]),
+    ({"MAX_ATTEMPTS": True}, ["pulse_django.E003"]),
+    ({"RETRY_JITTER": "much"}, ["pulse_django.E003"]),
+    ({"MAX_ATTEMPTS": 0}, ["pulse_django.E004"]),
+    ({"POLL_INTERVAL": 0}, ["pulse_django.E004"]),
+    ({"POLL_INTERVAL": float("nan")}, ["pulse_django.E004"]),
+    ({"POLL_INTERVAL": float("inf")}, ["pulse_django.E004"]),
+    ({"POLL_INTERVAL": -1}, ["pulse_django.E004"]),
+    ({"RETRY_JITTER": 1.5}, ["pulse_django.E004"]),
+    ({"MAX_PAYLOAD_BYTES": 10**9}, ["pulse_django.E004"]),
+    ({"LEASE_TTL": 19}, ["pulse_django.E005"]),  # under two beats of 10 s
+    ({"LEASE_TTL": 20}, ["pulse_django.W001"]),  # two beats
+    ({"LEASE_TTL": 29.9}, ["pulse_django.W001"]),  # just under three
+    ({"LEASE_TTL": 30}, []),
+    ({"LEASE_TTL": 30, "WATCHDOG_INTERVAL": 31}, ["pulse_django.E006"]),
+    ({"LEASE_TTL": 30, "WATCHDOG_INTERVAL": 30}, []),
+    # all at once, and one mistake does not hide the next
+    (
+        {"LEASE_TTL": 15, "MAX_ATTEMPTS": 0, "POL_INTERVAL": 1, "RETRY_JITTER": None, "WATCHDOG_INTERVAL": 60},
+        [f"pulse_django.E00{n}" for n in (4, 2, 3, 5, 6)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("raw", "expected"), PROBLEMS)
+def test_every_problem_is_found(raw: object, expected: list[str]) -> None:
+    assert ids(raw) == expected
+
+
+def test_an_unknown_key_is_met_with_the_one_that_was_meant() -> None:
+    [problem] = parse({"lease_tll": 30})[1]
+    assert problem.hint == "Did you mean LEASE_TTL?"
+
+
+def test_every_problem_has_a_hint_that_can_be_followed() -> None:
+    for raw, _ in PROBLEMS:
+        assert all(problem.hint for problem in parse(raw)[1])
+
+
+@pytest.mark.parametrize("field", conf._RANGES)
+def test_every_setting_has_a_range_and_a_default_within_it(field: str) -> None:
+    assert conf._RANGES[field].least <= getattr(PulseSettings(), field) <= conf._RANGES[field].most
+
+
+def test_every_setting_has_a_range() -> None:
+    assert set(conf._RANGES) == set(conf._FIELDS.values())
+
+
+def test_the_system_checks_report_all_problems_together() -> None:
+    with override_settings(PULSE={"LEASE_TTL": 20, "MAX_ATTEMPTS": 0, "WATCHDOG": 1}):
+        found = {message.id: message for message in run_checks() if str(message.id).startswith("pulse_django")}
+    assert set(found) == {"pulse_django.E002", "pulse_django.E004", "pulse_django.W001"}
+    assert found["pulse_django.E004"].is_serious()
+    assert found["pulse_django.W001"].hint
+
+
+def test_using_broken_settings_raises_everything_that_is_wrong() -> None:
+    broken: dict[str, Any] = {"MAX_ATTEMPTS": 0, "WATCHDOG": 1}
+    with override_settings(PULSE=broken), pytest.raises(ImproperlyConfigured, match="(?s)E004.*E002"):
+        conf.current()
+
+
+def test_settings_are_read_once_and_again_after_they_changed() -> None:
+    assert conf.current() is conf.current()
+    with override_settings(PULSE={"MAX_ATTEMPTS": 3}):
+        assert conf.current().max_attempts == 3
+    assert conf.current().max_attempts == 10

@@ -1,0 +1,139 @@
+"""Outcome × budget × policy, as a table; and the reap statement held to the same rules."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_django.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, decide
+from pulse_django.errors import ErrorReport
+from pulse_django.exceptions import UnstorableResult
+from pulse_django.leases import Budget
+from pulse_django.outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    OutcomeName,
+    Released,
+    Snoozed,
+    Stalled,
+    Succeeded,
+    TimedOut,
+    WorkerLost,
+    returned,
+)
+from pulse_django.policies import NO_RETRIES, Backoff, RetryPolicy
+
+FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
+THIRD = Budget(attempts=3, refunds=0, max_attempts=10)
+REFUNDED = Budget(attempts=12, refunds=9, max_attempts=10)  # the third that counts
+SPENT = Budget(attempts=10, refunds=0, max_attempts=10)
+UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
+
+FLEET = RetryPolicy()
+SLOW = RetryPolicy.of(backoff=Backoff(unit=timedelta(minutes=1)))
+NOT_VALUE_ERRORS = RetryPolicy.of(never=[ValueError])
+ONLY_OS_ERRORS = RetryPolicy.of(only=[OSError])
+
+VALUE_ERROR = Failed(ErrorReport.of(ValueError("no")))
+UNICODE_ERROR = Failed(ErrorReport.of(UnicodeError("no")))  # a subclass of ValueError
+OS_ERROR = Failed(ErrorReport.of(ConnectionResetError("gone")))
+UNSTORABLE = Failed(ErrorReport.of(UnstorableResult("result: a set")))
+
+S = timedelta(seconds=1)
+
+
+def middle() -> float:
+    return 0.5  # no jitter
+
+
+TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
+    # a success is a success, whatever the budget says
+    ("success", Succeeded("1"), FRESH, FLEET, Complete("1")),
+    ("success on the last attempt", Succeeded(), SPENT, FLEET, Complete(None)),
+    ("success of an unwanted job", Succeeded(), UNWANTED, FLEET, Complete(None)),
+    # failures back off by attempt², counted without refunds
+    ("first failure", VALUE_ERROR, FRESH, FLEET, Retry(1 * S, "ValueError: no")),
+    ("third failure", VALUE_ERROR, THIRD, FLEET, Retry(9 * S, "ValueError: no")),
+    ("third that counts", VALUE_ERROR, REFUNDED, FLEET, Retry(9 * S, "ValueError: no")),
+    ("last failure", VALUE_ERROR, SPENT, FLEET, DeadLetter("ValueError: no")),
+    ("failure of an unwanted job", VALUE_ERROR, UNWANTED, FLEET, Cancel()),
+    # the task's policy rules what its handler raised
+    ("own curve", VALUE_ERROR, THIRD, SLOW, Retry(9 * 60 * S, "ValueError: no")),
+    ("never retried", VALUE_ERROR, FRESH, NOT_VALUE_ERRORS, DeadLetter("ValueError: no")),
+    ("never retried, by base class", UNICODE_ERROR, FRESH, NOT_VALUE_ERRORS, DeadLetter("UnicodeError: no")),
+    ("only these: another", VALUE_ERROR, FRESH, ONLY_OS_ERRORS, DeadLetter("ValueError: no")),
+    ("only these: one", OS_ERROR, FRESH, ONLY_OS_ERRORS, Retry(1 * S, "ConnectionResetError: gone")),
+    ("no retries at all", OS_ERROR, FRESH, NO_RETRIES, DeadLetter("ConnectionResetError: gone")),
+    ("unstorable result", UNSTORABLE, FRESH, FLEET, DeadLetter("UnstorableResult: result: a set")),
+    # ... and nothing else: timeouts, stalls and lost workers follow the fleet
+    ("lost worker", WorkerLost(), FRESH, NO_RETRIES, Retry(1 * S, "worker lease expired")),
+    ("lost worker, third", WorkerLost(), THIRD, SLOW, Retry(9 * S, "worker lease expired")),
+    ("lost worker, spent", WorkerLost(), SPENT, FLEET, DeadLetter("worker lease expired")),
+    ("lost worker of an unwanted job", WorkerLost(), UNWANTED, FLEET, Cancel()),
+    ("timeout", TimedOut(), FRESH, NO_RETRIES, Retry(1 * S, "run exceeded its time limit")),
+    ("timeout, spent", TimedOut(), SPENT, FLEET, DeadLetter("run exceeded its time limit")),
+    ("stall", Stalled(), THIRD, SLOW, Retry(9 * S, "run made no progress")),
+    ("stall, spent", Stalled(), SPENT, FLEET, DeadLetter("run made no progress")),
+    # refunded attempts do not look at the budget
+    ("snooze", Snoozed(60 * S), FRESH, FLEET, Postpone(60 * S)),
+    ("snooze on the last attempt", Snoozed(60 * S), SPENT, FLEET, Postpone(60 * S)),
+    ("snooze of an unwanted job", Snoozed(60 * S), UNWANTED, FLEET, Cancel()),
+    ("release", Released(), SPENT, FLEET, Postpone(0 * S)),
+    ("release of an unwanted job", Released(), UNWANTED, FLEET, Cancel()),
+    # the end that somebody wanted
+    ("cancelled", Cancelled("enough"), FRESH, FLEET, Cancel("enough")),
+    ("discarded", Discarded("customer left"), SPENT, FLEET, Cancel("customer left")),
+]
+
+
+@pytest.mark.parametrize(("outcome", "budget", "policy", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
+def test_decide(outcome: Outcome, budget: Budget, policy: RetryPolicy, expected: Decision) -> None:
+    assert decide(outcome, budget, policy=policy, rand=middle) == expected
+
+
+def test_the_table_has_a_row_for_every_outcome() -> None:
+    assert {row[1].name for row in TABLE} == set(OutcomeName)
+
+
+def test_jitter_stays_within_its_share() -> None:
+    backoff = Backoff(jitter=0.1)
+    assert backoff.delay(10, lambda: 0.0) == 90 * S
+    assert backoff.delay(10, lambda: 1.0) == 110 * S
+
+
+def test_the_backoff_is_capped_long_before_it_overflows() -> None:
+    assert Backoff().delay(32_767, middle) == timedelta(hours=1)
+    assert Backoff(cap=timedelta(days=365)).delay(10**9, middle) == timedelta(days=365)
+
+
+@pytest.mark.parametrize("counted", [-5, 0, 1])
+def test_the_backoff_is_never_shorter_than_the_first(counted: int) -> None:
+    assert Backoff().delay(counted, middle) == 1 * S
+
+
+def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> None:
+    lineage = tuple(ErrorReport.of(ConnectionResetError()).lineage)  # strings only: the class need not be importable
+    assert ONLY_OS_ERRORS.retries(lineage)
+    assert not RetryPolicy.of(never=[ConnectionError]).retries(lineage)
+
+
+class TestReturned:
+    def test_a_value_becomes_its_json(self) -> None:
+        assert returned({"a": [1, None]}, limit=100) == Succeeded('{"a":[1,null]}')
+
+    def test_nothing_needs_no_column(self) -> None:
+        assert returned(None, limit=100) == Succeeded(None)
+
+    @pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes", lambda: 1], ids=["set", "object", "bytes", "function"])
+    def test_what_json_does_not_know_is_a_failure_with_a_reason(self, value: object) -> None:
+        outcome = returned(value, limit=100)
+        assert isinstance(outcome, Failed)
+        assert "result: JSON cannot hold this value" in outcome.error.message
+
+    def test_a_result_over_the_limit_is_a_failure_with_a_reason(self) -> None:
+        outcome = returned("x" * 101, limit=100)
+        assert isinstance(outcome, Failed)
+        assert "over the limit of 100" in outcome.error.message

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse_django.lanes import Lane, rotation
+from pulse_django.leases import Identity
+
+
+def test_no_two_claims_ever_share_a_holder() -> None:
+    first, second = Identity("pod-1"), Identity("pod-1")  # a reused name
+    holders = [identity.mint_holder() for identity in (first, second, first, second)]
+    assert len(set(holders)) == 4
+
+
+def test_a_hostile_host_name_is_made_safe_and_short() -> None:
+    holder = Identity("evil\x00\r\n\x1b[31m" + "x" * 10_000).mint_holder()
+    assert holder.isascii()
+    assert holder.isprintable()
+    assert len(holder) <= 160
+
+
+def test_a_name_of_nothing_is_still_a_name() -> None:
+    assert Identity("").name == "worker"
+
+
+def test_an_identity_of_this_process_names_its_host_and_pid() -> None:
+    assert Identity.of_this_process().name.rpartition("-")[2].isdigit()
+
+
+lanes = st.lists(st.builds(Lane, st.sampled_from("abcdef"), st.integers(-2, 2)), unique=True)
+
+
+@given(lanes, st.integers(0, 50))
+def test_a_rotation_keeps_every_lane_and_never_puts_a_lower_priority_first(lanes: Sequence[Lane], turn: int) -> None:
+    visited = rotation(lanes, turn)
+    assert sorted(visited) == sorted(lanes)
+    assert [lane.priority for lane in visited] == sorted((lane.priority for lane in lanes), reverse=True)
+
+
+@given(lanes.filter(bool))
+def test_every_queue_of_the_top_priority_comes_first_within_a_round(lanes: Sequence[Lane]) -> None:
+    top = max(lane.priority for lane in lanes)
+    equals = {lane for lane in lanes if lane.priority == top}
+    assert {rotation(lanes, turn)[0] for turn in range(len(equals))} == equals

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.newjob import NewJob
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"task": ""}, "task: '' is not a name"),
+    ({"task": "x" * 201}, "task: 201 characters, over the limit of 200"),
+    ({"task": "x\n2026 CRITICAL forged"}, "cannot be printed"),
+    ({"task": "nul\x00"}, "cannot be printed"),
+    ({"task": 5}, "task: 5 is not a name"),
+    ({"queue": ""}, "queue: '' is not a name"),
+    ({"queue": "x" * 101}, "queue: 101 characters"),
+    ({"priority": 101}, "priority: 101 is not within -100 to 100"),
+    ({"priority": -101}, "priority: -101 is not within -100 to 100"),
+    ({"priority": True}, "priority: True is not a whole number"),
+    ({"priority": 1.5}, "priority: 1.5 is not a whole number"),
+    ({"max_attempts": 0}, "max_attempts: 0 is not within 1 to"),
+    ({"run_after": datetime(2030, 1, 1)}, "run_after: .* is naive; say which time zone"),  # noqa: DTZ001
+    ({"run_after": 30}, "run_after: 30 is neither"),
+    ({"run_after": timedelta(seconds=-1)}, "run_after: .* is negative"),
+    ({"run_after": timedelta.max}, "beyond all reason"),
+    ({"lease_ttl": timedelta()}, "lease_ttl: .* is not positive"),
+    ({"timeout": 30}, "timeout: 30 is not a timedelta"),
+    ({"stall_after": timedelta(days=-1)}, "stall_after: .* is not positive"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_a_job_that_could_never_run_is_refused_with_the_field_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        NewJob(**{"task": "tests.add", **fields})
+
+
+def test_any_printable_queue_name_is_fine() -> None:
+    assert NewJob(task="tests.add", queue="'; DROP TABLE jobs; -- 100% {x} \\ ünïcödé").queue
+
+
+def test_an_aware_datetime_is_fine() -> None:
+    assert NewJob(task="tests.add", run_after=datetime(2030, 1, 1, tzinfo=UTC)).run_after
