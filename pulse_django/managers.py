@@ -57,10 +57,12 @@ from .payloads import clean_text
 from .functions import StatementTimestamp
 from .querysets import JobQuerySet
 from .states import TERMINAL, Status
-from .transactions import Row, joined, run_alone, run_joined
+from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
 
 if TYPE_CHECKING:
     from .models import Job
+
+Compiled = tuple[str, tuple[Any, ...]]  # SQL and its parameters
 
 # One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
 ENQUEUE_CHUNK = 2_000
@@ -395,6 +397,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
 
         ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
         """
+        refuse_callers_transaction(self._alias)
         visited = rotation(self.using(self._alias).lanes() if lanes is None else lanes, turn)
         if not visited or limit < 1:
             return []
@@ -442,9 +445,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         Any number of watchdogs may reap at once; fewer than ``limit`` answers mean that nothing is left for now.
         """
         backoff = conf.current().backoff
-        columns = ("id", "locked_by", "attempts", "token", "started_at", "refunds", "lease_until", "deadline")
-        over = self.over().order_by("id").values(*columns)
-        pick, pick_params = _compile(_locked(over)[:limit], self._alias)
+        pick, pick_params = _reap_pick(self.model, self._alias, limit)
         curve = [backoff.cap.total_seconds(), backoff.unit.total_seconds(), backoff.jitter, backoff.jitter]
         rows = run_alone(self._alias, _REAP.format(pick=pick), [*pick_params, *curve])
         return [
@@ -477,10 +478,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many."""
         if status not in TERMINAL:
             raise ValueError(f"{status} is not terminal: prune never deletes a live job")
-        old = self.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
-        # Deleting takes the strongest row lock, so this pick does: it skips what a foreign key is holding.
-        rows = old.order_by("finished_at", "id").values("id")
-        pick, pick_params = _compile(_locked(rows, no_key=False)[:limit], self._alias)
+        pick, pick_params = _prune_pick(self.model, self._alias, status, older_than, limit)
         return len(run_alone(self._alias, _PRUNE.format(pick=pick), pick_params))
 
     def _insert(self, new_jobs: Sequence[NewJob]) -> list[Row]:
@@ -502,19 +500,34 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         return self._db or router.db_for_write(self.model)
 
 
-def _locked(rows: Any, *, no_key: bool = True) -> Any:
-    return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
+# The picks are constant for the values they are called with, and compiling one takes half a millisecond.
 
 
 @lru_cache(maxsize=1_024)
-def _claim_pick(model: type[Job], alias: str, limit: int) -> tuple[str, tuple[Any, ...]]:
-    """Compile the pick of one lane. Constant for a limit, and half a millisecond each time it is not kept."""
+def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id")
     return _compile(_locked(due)[:limit], alias)
 
 
-def _compile(rows: Any, alias: str) -> tuple[str, tuple[Any, ...]]:
+@lru_cache(maxsize=16)
+def _reap_pick(model: type[Job], alias: str, limit: int) -> Compiled:
+    columns = ("id", "locked_by", "attempts", "token", "started_at", "refunds", "lease_until", "deadline")
+    return _compile(_locked(model.objects.over().order_by("id").values(*columns))[:limit], alias)
+
+
+@lru_cache(maxsize=16)
+def _prune_pick(model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int) -> Compiled:
+    old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
+    # Deleting takes the strongest row lock, so this pick does: it skips what a foreign key is holding.
+    return _compile(_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit], alias)
+
+
+def _locked(rows: Any, *, no_key: bool = True) -> Any:
+    return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
+
+
+def _compile(rows: Any, alias: str) -> Compiled:
     # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
     # together with the first statement, and there is none.
     with transaction.atomic(using=alias, savepoint=False):

@@ -25,17 +25,26 @@ _COMMIT = "; COMMIT"
 _RESULTS_BEFORE_OURS = 2  # of BEGIN and of SET
 
 
-def run_alone(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
-    """Run one statement that must commit by itself, and refuse to do so inside a transaction of the caller's."""
+def refuse_callers_transaction(alias: str) -> None:
+    """Raise where a verb that must commit by itself would become part of a transaction of the caller's.
+
+    A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we.
+    """
     connection = connections[alias]
     if not _is_in_transaction(connection):
-        return _run_in_own_transaction(connection, sql, params)
-    if _is_callers_transaction(connection):
+        return
+    blocks = connection.atomic_blocks
+    if not blocks or not all(block._from_testcase for block in blocks):
         raise NotInsideTransaction(
             "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
             "call them outside of atomic()."
         )
-    return _execute(connection, sql, params)
+
+
+def run_alone(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
+    """Run one statement that must commit by itself."""
+    refuse_callers_transaction(alias)
+    return run_joined(alias, sql, params)
 
 
 def run_joined(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
@@ -61,12 +70,6 @@ def joined(alias: str) -> Iterator[None]:
 
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
-
-
-def _is_callers_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """A TestCase wraps each test in atomics which Django itself does not count against ``durable``; nor do we."""
-    blocks = connection.atomic_blocks
-    return not blocks or not all(block._from_testcase for block in blocks)
 
 
 def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:

@@ -5,11 +5,23 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import setup_databases, teardown_databases
 
 from pulse_django.leases import Identity
 from tests.rival import Rival
 
 TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pulse_django_worker")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: Any, django_db_keepdb: bool) -> Iterator[None]:
+    """Create the test database always: pytest-django would create it only for tests that carry its mark."""
+    with django_db_blocker.unblock():
+        created = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb)
+    yield
+    if not django_db_keepdb:
+        with django_db_blocker.unblock():
+            teardown_databases(created, verbosity=0)
 
 
 @pytest.fixture
@@ -26,6 +38,8 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def empty_tables() -> None:
+    name = connection.settings_dict["NAME"]
+    assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
     with connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table}")

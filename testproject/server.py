@@ -1,0 +1,95 @@
+"""The one PostgreSQL server that this user has on this machine: where it lives and whether it answers."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from testproject.binaries import NoPostgresError, find_programs, version
+
+DATABASE = "pulse"
+PORT = 5432  # only names the socket file; explicit, because a PGPORT in the environment would rename it
+LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A server and its data: one for each major version, because they cannot read each other's data."""
+
+    programs: Path
+    version: str
+    root: Path
+
+    @property
+    def major(self) -> str:
+        return self.version.split(".")[0]
+
+    @property
+    def home(self) -> Path:
+        """The private folder that holds the socket, the data and the log."""
+        return self.root / self.major
+
+    @property
+    def socket(self) -> Path:
+        return self.home / f".s.PGSQL.{PORT}"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "server.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that starts or stops the server."""
+        return self.root / f"{self.major}.lock"
+
+    @property
+    def life_sign(self) -> Path:
+        """Kept locked by every process of the server: the kernel unlocks it when the last one is gone.
+
+        A process id would lie: postmaster.pid outlives a SIGKILL, zombies and strangers answer to its number.
+        """
+        return self.root / f"{self.major}.alive"
+
+    @property
+    def url(self) -> str:
+        return f"postgres://postgres@/{DATABASE}?host={quote(str(self.home))}&port={PORT}"
+
+    def answers(self, database: str = DATABASE) -> bool:
+        try:
+            self.connect(database).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def connect(self, database: str = DATABASE) -> psycopg.Connection:
+        url = f"{self.url}&connect_timeout=10"
+        return psycopg.connect(url, dbname=database, autocommit=True)
+
+
+def this_server() -> Server:
+    """Describe the server that the environment asks for, running or not."""
+    programs = find_programs()
+    server = Server(programs=programs, version=version(programs), root=_root())
+    _refuse_a_long_socket_path(server)
+    return server
+
+
+def _root() -> Path:
+    # A fixed name below /tmp could be taken by another user before us.
+    default = "/var/lib/pulse-pg" if os.geteuid() == 0 else "~/.cache/pulse-pg"
+    return Path(os.environ.get("PULSE_PG_HOME") or default).expanduser().absolute()
+
+
+def _refuse_a_long_socket_path(server: Server) -> None:
+    if (length := len(os.fsencode(server.socket))) > LONGEST_SOCKET_PATH:
+        raise NoPostgresError(
+            f"The socket path {server.socket} has {length} bytes, the system allows {LONGEST_SOCKET_PATH}: "
+            "set PULSE_PG_HOME to a folder with a shorter name."
+        )

@@ -1,0 +1,236 @@
+"""The statements at scale: what they read, not how long they take.
+
+One table of a million claimable jobs is built once with generate_series; each test rolls its own changes back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from pulse_django import managers, querysets
+from pulse_django.lanes import Lane, rotation
+from pulse_django.leases import Identity, Lease
+from pulse_django.models import Job
+from pulse_django.newjob import NewJob
+from pulse_django.states import Status
+from tests.storage.steps import sql
+
+QUEUES, PRIORITIES = 100, 10
+MILLION = 1_000_000
+
+
+@pytest.fixture(scope="class")
+def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A million claimable jobs in 100 queues of 10 priorities."""
+    with django_db_blocker.unblock():
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        sql(
+            "INSERT INTO pulse_django_job (task, queue, priority, args)"
+            " SELECT 'tests.add', 'queue-' || (n %% %s), n / %s %% %s, jsonb_build_array(n)"
+            " FROM generate_series(1, %s) AS n",
+            QUEUES,
+            QUEUES,
+            PRIORITIES,
+            MILLION,
+        )
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        connection.close()
+
+
+@pytest.fixture
+def undone(django_db_blocker: Any) -> Iterator[None]:
+    """What the test changes is rolled back: building the table again would take longer than all these tests."""
+    with django_db_blocker.unblock():
+        with transaction.atomic():
+            yield
+            transaction.set_rollback(True)
+        connection.close()
+
+
+def explain(statement: str, *params: Any) -> dict[str, Any]:
+    [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", *params)
+    return (json.loads(plan) if isinstance(plan, str) else plan)[0]
+
+
+def buffers(plan: dict[str, Any]) -> int:
+    root = plan["Plan"]
+    return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
+
+
+def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
+    pick, pick_params = managers._claim_pick(Job, "default", limit)
+    ttl = timedelta(seconds=30)
+    queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
+    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, ttl]
+    return explain(managers._CLAIM.format(pick=pick), *params)
+
+
+def claimed(plan: dict[str, Any]) -> int:
+    return int(plan["Plan"]["Actual Rows"])
+
+
+@pytest.mark.usefixtures("backlog", "undone")
+class TestAMillionClaimableJobs:
+    def test_the_lanes_are_found_without_reading_the_jobs(self) -> None:
+        plan = explain(querysets._LANES)
+        assert claimed(plan) == QUEUES * PRIORITIES
+        assert buffers(plan) < 10 * QUEUES * PRIORITIES  # a handful of index pages per lane
+
+    def test_a_claim_of_100_reads_fewer_than_3000_buffers(self) -> None:
+        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
+        assert claimed(plan) == 100
+        assert buffers(plan) < 3_000
+
+    def test_a_lane_with_nothing_due_costs_a_few_buffers(self) -> None:
+        sql(
+            "INSERT INTO pulse_django_job (task, queue, priority, next_run_at)"
+            " SELECT 'tests.add', 'idle-' || n, 100, clock_timestamp() + interval '1 day'"
+            " FROM generate_series(1, 1000) AS n"
+        )
+        lanes = rotation(Job.objects.lanes(), turn=0)
+        assert lanes[999].queue.startswith("idle-")
+        plan = explain_claim(1, lanes)
+        assert claimed(plan) == 1
+        assert buffers(plan) < 6 * 1_000
+
+    def test_also_behind_100000_jobs_of_the_top_priority_that_are_not_due(self) -> None:
+        sql(
+            "INSERT INTO pulse_django_job (task, queue, priority, next_run_at)"
+            " SELECT 'tests.add', 'queue-0', 100, clock_timestamp() + interval '1 day'"
+            " FROM generate_series(1, 100000)"
+        )
+        lanes = rotation(Job.objects.lanes(), turn=0)
+        assert lanes[0] == Lane("queue-0", 100)
+        plan = explain_claim(100, lanes)
+        assert claimed(plan) == 100
+        assert buffers(plan) < 3_000
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestPoisonedStatistics:
+    """Thousands of finished rows analysed, then a few claimable ones: planners then re-run what they think is tiny."""
+
+    @pytest.fixture(autouse=True)
+    def table(self, pulse_db: None) -> None:
+        sql("TRUNCATE pulse_django_job")
+        sql(
+            "INSERT INTO pulse_django_job (task, status, attempts, finished_at)"
+            " SELECT 'tests.add', 'COMPLETED', 1, clock_timestamp() FROM generate_series(1, 5000)"
+        )
+        sql("ANALYZE pulse_django_job")
+        Job.objects.enqueue_many([NewJob(task="tests.add")] * 50)
+
+    @pytest.mark.parametrize("discouraged", ["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"])
+    def test_a_claim_takes_its_limit_and_no_more(self, discouraged: str) -> None:
+        if discouraged:
+            sql(f"SET enable_{discouraged} = off")
+        try:
+            assert len(Job.objects.claim(Identity("me"), limit=3)) == 3
+            assert Job.objects.running().count() == 3
+            sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s' WHERE locked_by IS NOT NULL")
+            assert len(Job.objects.reap(limit=2)) == 2
+            assert Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=4) == 4
+            assert Job.objects.filter(status=Status.COMPLETED).count() == 4996
+        finally:
+            if discouraged:
+                sql(f"RESET enable_{discouraged}")
+
+    def test_the_naive_claim_takes_more_than_its_limit(self) -> None:
+        """The trap is real. Should a release of PostgreSQL close it, this test is where we learn of it."""
+        taken = sql(
+            "UPDATE pulse_django_job SET status = 'RUNNING', attempts = attempts + 1, locked_by = 'naive',"
+            " lease_until = clock_timestamp(), token = 1, started_at = clock_timestamp()"
+            " WHERE status = 'PENDING' AND id IN (SELECT id FROM pulse_django_job WHERE status = 'PENDING'"
+            " LIMIT 3 FOR UPDATE SKIP LOCKED) RETURNING id"
+        )
+        assert len(taken) > 3
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestHeartbeats:
+    def test_beats_of_1000_leases_are_hot_updates(self) -> None:
+        sql("TRUNCATE pulse_django_job")
+        Job.objects.enqueue_many(NewJob(task="tests.add", args=[n, "customer@example.com"]) for n in range(20_000))
+        sql("VACUUM ANALYZE pulse_django_job")
+        me = Identity("me")
+        leases: list[Lease] = []
+        while len(leases) < 1_000:
+            leases += [claim.lease for claim in Job.objects.claim(me, limit=100)]
+
+        updates, hot = update_counts()
+        for _ in range(5):
+            assert len(Job.objects.heartbeat(leases).alive) == 1_000
+        after, hot_after = update_counts()
+
+        assert after - updates == 5_000
+        assert (hot_after - hot) / (after - updates) >= 0.95
+
+
+def update_counts() -> tuple[int, int]:
+    sql("SELECT pg_stat_force_next_flush()")
+    [(updates, hot)] = sql(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'pulse_django_job'"
+    )
+    return updates, hot
+
+
+@pytest.fixture(scope="class")
+def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A million finished jobs, half of them dead letters that are kept for ever."""
+    with django_db_blocker.unblock():
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        sql(
+            "INSERT INTO pulse_django_job (task, status, attempts, last_error, finished_at)"
+            " SELECT 'tests.add', CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError',"
+            " clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
+            " FROM generate_series(1, %s) AS n",
+            MILLION,
+        )
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        connection.close()
+
+
+@pytest.mark.usefixtures("history", "undone")
+class TestAMillionFinishedJobs:
+    def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
+        pick, params = managers._reap_pick(Job, "default", 1_000)
+        assert buffers(explain(managers._REAP.format(pick=pick), *params, 3600.0, 1.0, 0.1, 0.1)) < 20
+
+    def test_an_idle_poll_reads_next_to_nothing(self) -> None:
+        assert Job.objects.lanes() == []
+        assert buffers(explain_claim(100, [Lane("default", 0)])) < 20
+
+    def test_pruning_does_not_wade_through_what_is_kept(self) -> None:
+        # Every dead letter is older than every completed job.
+        pick, params = managers._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100)
+        plan = explain(f"SELECT * FROM ({pick}) AS pick", *params)
+        assert claimed(plan) == 100
+        assert buffers(plan) < 500
+
+    def test_the_newest_dead_letters_are_read_from_their_index(self) -> None:
+        newest = Job.objects.dead_letters().order_by("-finished_at", "-id").values("id")[:50]
+        statement, params = newest.query.get_compiler("default").as_sql()
+        assert buffers(explain(statement, *params)) < 100
+
+    def test_a_settle_is_one_index_probe_per_job(self) -> None:
+        job_id = Job.objects.order_by("id").values_list("id", flat=True)[0]
+        report = {
+            "id": job_id, "holder": "nobody", "attempt": 1, "outcome": "SUCCEEDED", "status": "COMPLETED",
+            "delay": 0, "refund": 0, "loss": 0, "error_class": "", "message": "", "traceback": "",
+        }  # fmt: skip
+        assert buffers(explain(managers._SETTLE, json.dumps([report]))) < 20
+
+    def test_the_children_of_a_job_are_read_from_their_index(self) -> None:
+        children = Job.objects.filter(parent_id=5).values("id")
+        statement, params = children.query.get_compiler("default").as_sql()
+        assert buffers(explain(statement, *params)) < 10

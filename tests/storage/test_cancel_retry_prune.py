@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_django.answers import CancelRequested, Retried
+from pulse_django.leases import Identity
+from pulse_django.models import Attempt, Job
+from pulse_django.states import Status
+from tests.factories import AttemptFactory, lease_of, make_job, now
+from tests.rival import Rival
+from tests.storage.steps import claim_one, sql, success
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+class TestRequestCancel:
+    def test_what_waits_is_cancelled_what_runs_is_asked_what_ended_is_left(self) -> None:
+        waiting, retrying = make_job(), make_job(Status.RETRYING)
+        running, done = make_job(Status.RUNNING), make_job(Status.COMPLETED)
+        answer = Job.objects.request_cancel([waiting.pk, retrying.pk, running.pk, done.pk, 10**12], reason="no longer")
+        assert answer == CancelRequested(
+            cancelled=frozenset({waiting.pk, retrying.pk}),
+            asked=frozenset({running.pk}),
+            refused=frozenset({done.pk, 10**12}),
+        )
+        waiting.refresh_from_db()
+        assert (waiting.cancel_reason, waiting.status) == ("no longer", Status.CANCELLED)
+        assert waiting.finished_at
+        assert waiting.cancel_requested_at
+
+    def test_the_heartbeat_tells_the_handler(self) -> None:
+        running, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        Job.objects.request_cancel([running.pk])
+        beat = Job.objects.heartbeat([lease_of(running), lease_of(other)])
+        assert beat.cancelled == {lease_of(running)}
+        assert beat.alive == {lease_of(running), lease_of(other)}
+
+    def test_asking_twice_keeps_the_first_reason(self) -> None:
+        running = make_job(Status.RUNNING)
+        Job.objects.request_cancel([running.pk], reason="first")
+        assert Job.objects.request_cancel([running.pk], reason="second").refused == {running.pk}
+        running.refresh_from_db()
+        assert running.cancel_reason == "first"
+
+    def test_a_handler_that_finished_all_the_same_has_its_result_accepted(self) -> None:
+        make_job()
+        claim = claim_one(Identity("me"))
+        Job.objects.request_cancel([claim.job_id])
+        assert Job.objects.settle([success(claim)]).accepted == {claim.lease: Status.COMPLETED}
+
+    def test_a_reason_that_cannot_be_stored_is_made_to_fit(self) -> None:
+        job = make_job()
+        Job.objects.request_cancel([job.pk], reason="\x00\ud800" + "x" * 1_000_000)
+        job.refresh_from_db()
+        assert len(job.cancel_reason) <= 2_000
+
+
+class TestRetry:
+    def test_only_what_is_dead_is_revived(self) -> None:
+        dead = make_job(Status.DEAD_LETTERED)
+        others = [make_job(status) for status in Status if status != Status.DEAD_LETTERED]
+        answer = Job.objects.retry([dead.pk, *(job.pk for job in others)])
+        assert answer == Retried(revived=frozenset({dead.pk}), moved_on=frozenset(job.pk for job in others))
+
+    def test_the_history_stays(self) -> None:
+        dead = make_job(Status.DEAD_LETTERED, losses=4)
+        AttemptFactory(job=dead, number=10)
+        Job.objects.retry([dead.pk])
+        dead.refresh_from_db()
+        assert (dead.attempts, dead.losses, dead.last_error) == (10, 4, "ValueError: no")
+        assert dead.ledger.count() == 1
+
+    @pytest.mark.parametrize(
+        ("attempts", "refunds", "runs", "left"),
+        [
+            (10, 0, 1, 1),  # spent: one more run is granted
+            (10, 0, 3, 3),
+            (12, 2, 1, 1),  # spent with refunds
+            (1, 0, 1, 9),  # never retried: what is left of its budget is enough
+            (1, 0, 10, 10),
+            (5, 5, 1, 10),  # dead without one attempt that counted
+            (0, 0, 1, 10),
+            (10, 0, 99, 10),  # no more than the whole budget
+        ],
+    )
+    def test_it_grants_the_runs_that_are_missing_and_nothing_silently(
+        self, attempts: int, refunds: int, runs: int, left: int
+    ) -> None:
+        dead = make_job(Status.DEAD_LETTERED, attempts=attempts, refunds=refunds, max_attempts=10)
+        Job.objects.retry([dead.pk], runs=runs)
+        dead.refresh_from_db()
+        assert dead.max_attempts - (dead.attempts - dead.refunds) == left
+        assert (dead.max_attempts, dead.attempts) == (10, attempts)
+        assert claim_one(Identity("me")).attempt == attempts + 1
+
+    def test_it_may_be_delayed(self) -> None:
+        dead = make_job(Status.DEAD_LETTERED)
+        Job.objects.retry([dead.pk], delay=timedelta(hours=1))
+        assert Job.objects.claim(Identity("me")) == []
+
+    def test_an_old_request_to_cancel_does_not_outlive_it(self) -> None:
+        dead = make_job(Status.DEAD_LETTERED, cancel_requested_at=now(), cancel_reason="then")
+        Job.objects.retry([dead.pk])
+        dead.refresh_from_db()
+        assert (dead.cancel_requested_at, dead.cancel_reason) == (None, "")
+
+    def test_a_retry_of_no_runs_is_a_mistake(self) -> None:
+        with pytest.raises(ValueError, match="runs: 0"):
+            Job.objects.retry([1], runs=0)
+
+
+class TestPrune:
+    @pytest.mark.parametrize("status", [status for status in Status if status.is_terminal])
+    def test_old_jobs_go_with_their_attempts_and_young_ones_stay(self, status: Status) -> None:
+        old = make_job(status, finished_at=now(timedelta(days=-8)))
+        young = make_job(status, finished_at=now(timedelta(days=-6)))
+        for job in (old, young):
+            AttemptFactory(job=job)
+        assert Job.objects.prune(status, older_than=timedelta(days=7)) == 1
+        assert list(Job.objects.values_list("pk", flat=True)) == [young.pk]
+        assert list(Attempt.objects.values_list("job_id", flat=True)) == [young.pk]
+
+    def test_other_statuses_are_left_alone(self) -> None:
+        make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(days=-99)))
+        assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 0
+
+    @pytest.mark.parametrize("status", [status for status in Status if not status.is_terminal])
+    def test_a_live_job_is_never_deleted(self, status: Status) -> None:
+        make_job(status)
+        with pytest.raises(ValueError, match="never deletes a live job"):
+            Job.objects.prune(status, older_than=timedelta())
+        assert Job.objects.count() == 1
+
+    def test_it_is_bounded_and_takes_the_oldest_first(self) -> None:
+        jobs = [make_job(Status.COMPLETED, finished_at=now(timedelta(days=-n))) for n in (3, 5, 4)]
+        assert Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=2) == 2
+        assert Job.objects.get() == jobs[0]
+
+    def test_a_job_that_somebody_is_looking_at_is_skipped(self, rival: Rival) -> None:
+        job = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-9)))
+        rival.begin()
+        rival.run(sql, "SELECT id FROM pulse_django_job WHERE id = %s FOR KEY SHARE", job.pk)
+        assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 0
+        rival.rollback()
+        assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 1
+
+    def test_a_dead_letter_revived_halfway_is_not_deleted(self, rival: Rival) -> None:
+        job = make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(days=-9)))
+        rival.begin()
+        rival.run(Job.objects.retry, [job.pk])
+        assert Job.objects.prune(Status.DEAD_LETTERED, older_than=timedelta()) == 0
+        rival.commit()
+        assert Job.objects.prune(Status.DEAD_LETTERED, older_than=timedelta()) == 0
+        assert Job.objects.get().status == Status.PENDING
