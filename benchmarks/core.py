@@ -28,13 +28,13 @@ import django
 
 django.setup()
 
-from django.db import connection, reset_queries
+from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import managers
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete
-from pulse_django.leases import Identity, Lease
+from pulse_django.leases import Identity
 from pulse_django.models import Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Succeeded
@@ -47,7 +47,12 @@ def main() -> None:
     options = parse_arguments()
     with scratch_database():
         rounds = [measure(options) for _ in range(options.rounds)]
-        about = {"rounds": options.rounds, "server": server(), "python": sys.version.split()[0], "django": django.__version__}
+        about = {
+            "rounds": options.rounds,
+            "server": server(),
+            "python": sys.version.split()[0],
+            "django": django.__version__,
+        }
     medians = {key: statistics.median(found[key] for found in rounds) for key in rounds[0]}
     whole = {key: round(value) for key, value in medians.items() if key.endswith("_per_s")}
     ratios = {key: round(value, 3) for key, value in medians.items() if not key.endswith("_per_s")}
@@ -173,7 +178,11 @@ def models(count: int) -> list[Job]:
 
 
 def work(number: int) -> dict[str, Any]:
-    return {"task": "app.tasks.send_invoice", "args": [number, "customer@example.com"], "kwargs": {"lang": "de"}}
+    return {
+        "task": "app.tasks.send_invoice",
+        "args": [number, "customer@example.com"],
+        "kwargs": {"lang": "de"},
+    }
 
 
 def fill(jobs: int) -> None:

@@ -49,12 +49,12 @@ from . import conf
 from .answers import Beat, CancelRequested, Reaped, Report, Retried, Settled
 from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from .errors import MAX_SUMMARY
+from .functions import StatementTimestamp
 from .lanes import Lane, rotation
 from .leases import Claim, Identity, Lease
 from .newjob import NewJob
 from .outcomes import Failed, OutcomeName, Released
 from .payloads import clean_text
-from .functions import StatementTimestamp
 from .querysets import JobQuerySet
 from .states import TERMINAL, Status
 from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
@@ -365,7 +365,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         """Add one job in the caller's transaction and return it: no commit, no job."""
         [(job_id, created_at, next_run_at)] = self._insert([new])
         settings = conf.current()
-        return self.model(
+        job: Job = self.model(
             id=job_id,
             task=new.task,
             queue=new.queue,
@@ -380,6 +380,9 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
             parent_id=new.parent_id,
             created_at=created_at,
         )
+        job._state.adding = False
+        job._state.db = self._alias
+        return job
 
     def enqueue_many(self, new_jobs: Iterable[NewJob]) -> list[int]:
         """Add all of these jobs or none, and return their ids in the order given."""
@@ -536,7 +539,23 @@ def _compile(rows: Any, alias: str) -> Compiled:
 
 
 def _claim_of(row: Row, holder: str) -> Claim:
-    job_id, attempt, token, task, queue, priority, args, kwargs, refunds, max_attempts, losses, ttl, progress, parent, _ = row
+    (
+        job_id,
+        attempt,
+        token,
+        task,
+        queue,
+        priority,
+        args,
+        kwargs,
+        refunds,
+        max_attempts,
+        losses,
+        ttl,
+        progress,
+        parent,
+        _,
+    ) = row
     return Claim(
         lease=Lease(job_id, holder, attempt),
         token=token,

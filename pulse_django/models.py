@@ -103,7 +103,12 @@ class Job(models.Model):
                     attempts__gt=F("refunds"),
                 )
                 | ~Q(status=Status.RUNNING.value)
-                & Q(locked_by__isnull=True, lease_until__isnull=True, token__isnull=True, deadline__isnull=True),
+                & Q(
+                    locked_by__isnull=True,
+                    lease_until__isnull=True,
+                    token__isnull=True,
+                    deadline__isnull=True,
+                ),
             ),
             models.CheckConstraint(
                 name="pulse_job_finished_iff_terminal",

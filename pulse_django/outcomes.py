@@ -98,9 +98,7 @@ class Discarded:
     reason: str = ""
 
 
-Outcome = (
-    Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Released | Cancelled | Discarded
-)
+Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Released | Cancelled | Discarded
 
 
 def returned(value: Any, *, limit: int) -> Succeeded | Failed:

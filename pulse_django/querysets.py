@@ -14,7 +14,10 @@ from .lanes import Lane
 from .states import CLAIMABLE, TERMINAL, Status
 
 if TYPE_CHECKING:
-    from .models import Job
+    from .models import Job  # noqa: F401 - named in the base class below
+
+if TYPE_CHECKING:
+    pass
 
 # A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
 # queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.

@@ -12,7 +12,10 @@ from .payloads import clean_text
 from .transactions import run_joined
 
 if TYPE_CHECKING:
-    from .models import Queue
+    from .models import Queue  # noqa: F401 - named in the base class below
+
+if TYPE_CHECKING:
+    pass
 
 MAX_REASON = 2_000
 

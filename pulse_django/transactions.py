@@ -34,7 +34,7 @@ def refuse_callers_transaction(alias: str) -> None:
     if not _is_in_transaction(connection):
         return
     blocks = connection.atomic_blocks
-    if not blocks or not all(block._from_testcase for block in blocks):
+    if not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks):
         raise NotInsideTransaction(
             "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
             "call them outside of atomic()."
@@ -75,7 +75,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
@@ -88,7 +88,7 @@ def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: S
             cursor.execute(f"{_BEGIN}{sql}{_COMMIT}", params)
             for _ in range(_RESULTS_BEFORE_OURS):
                 cursor.nextset()
-            return cursor.fetchall()
+            return list(cursor.fetchall())
     except BaseException:
         _leave_failed_transaction(connection)
         raise

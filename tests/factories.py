@@ -22,8 +22,6 @@ def now(offset: timedelta = timedelta()) -> Any:
     return ClockTimestamp() + Value(offset)
 
 
-
-
 class JobFactory(DjangoModelFactory):
     class Meta:
         model = Job
@@ -39,7 +37,10 @@ class JobFactory(DjangoModelFactory):
         )
         retrying = factory.Trait(status=Status.RETRYING.value, attempts=1, last_error="ValueError: no")
         completed = factory.Trait(
-            status=Status.COMPLETED.value, attempts=1, finished_at=factory.LazyFunction(now), result={"ok": True}
+            status=Status.COMPLETED.value,
+            attempts=1,
+            finished_at=factory.LazyFunction(now),
+            result={"ok": True},
         )
         dead = factory.Trait(
             status=Status.DEAD_LETTERED.value,

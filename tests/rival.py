@@ -64,8 +64,6 @@ def backend_pid() -> int:
     return int(pid)
 
 
-
-
 def _execute(sql: str, params: list[Any]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)

@@ -242,9 +242,7 @@ def normal_user(empty_home: Path) -> Callable[..., "subprocess.CompletedProcess[
 
     def run(script: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-c", script, str(nobody.pw_uid), str(nobody.pw_gid)]
-        return subprocess.run(
-            command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=60
-        )
+        return subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=60)
 
     return run
 

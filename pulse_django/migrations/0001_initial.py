@@ -4,197 +4,440 @@ import django.db.models.deletion
 import django.db.models.expressions
 import django.db.models.functions.comparison
 import django.db.models.lookups
-import pulse_django.functions
 from django.db import migrations, models
+
+import pulse_django.functions
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('task', models.CharField(max_length=200)),
-                ('queue', models.CharField(db_default='default', default='default', max_length=100)),
-                ('priority', models.SmallIntegerField(db_default=0, default=0)),
-                ('args', models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
-                ('kwargs', models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
-                ('status', models.CharField(choices=[('PENDING', 'Pending'), ('RUNNING', 'Running'), ('RETRYING', 'Retrying'), ('COMPLETED', 'Completed'), ('DEAD_LETTERED', 'Dead lettered'), ('CANCELLED', 'Cancelled')], db_default='PENDING', default='PENDING', max_length=16)),
-                ('next_run_at', models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
-                ('attempts', models.IntegerField(db_default=0, default=0)),
-                ('refunds', models.IntegerField(db_default=0, default=0)),
-                ('max_attempts', models.IntegerField(db_default=10, default=10)),
-                ('losses', models.IntegerField(db_default=0, default=0)),
-                ('locked_by', models.CharField(blank=True, max_length=160, null=True)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('token', models.BigIntegerField(blank=True, null=True)),
-                ('lease_ttl', models.DurationField(blank=True, null=True)),
-                ('timeout', models.DurationField(blank=True, null=True)),
-                ('deadline', models.DateTimeField(blank=True, null=True)),
-                ('stall_after', models.DurationField(blank=True, null=True)),
-                ('progress', models.JSONField(blank=True, null=True)),
-                ('progress_at', models.DateTimeField(blank=True, null=True)),
-                ('cancel_requested_at', models.DateTimeField(blank=True, null=True)),
-                ('cancel_reason', models.TextField(blank=True, db_default='', default='')),
-                ('last_error', models.TextField(blank=True, db_default='', default='')),
-                ('result', models.JSONField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-                ('parent', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='children', to='pulse_django.job')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("task", models.CharField(max_length=200)),
+                ("queue", models.CharField(db_default="default", default="default", max_length=100)),
+                ("priority", models.SmallIntegerField(db_default=0, default=0)),
+                ("args", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
+                ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("PENDING", "Pending"),
+                            ("RUNNING", "Running"),
+                            ("RETRYING", "Retrying"),
+                            ("COMPLETED", "Completed"),
+                            ("DEAD_LETTERED", "Dead lettered"),
+                            ("CANCELLED", "Cancelled"),
+                        ],
+                        db_default="PENDING",
+                        default="PENDING",
+                        max_length=16,
+                    ),
+                ),
+                ("next_run_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("attempts", models.IntegerField(db_default=0, default=0)),
+                ("refunds", models.IntegerField(db_default=0, default=0)),
+                ("max_attempts", models.IntegerField(db_default=10, default=10)),
+                ("losses", models.IntegerField(db_default=0, default=0)),
+                ("locked_by", models.CharField(blank=True, max_length=160, null=True)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                ("token", models.BigIntegerField(blank=True, null=True)),
+                ("lease_ttl", models.DurationField(blank=True, null=True)),
+                ("timeout", models.DurationField(blank=True, null=True)),
+                ("deadline", models.DateTimeField(blank=True, null=True)),
+                ("stall_after", models.DurationField(blank=True, null=True)),
+                ("progress", models.JSONField(blank=True, null=True)),
+                ("progress_at", models.DateTimeField(blank=True, null=True)),
+                ("cancel_requested_at", models.DateTimeField(blank=True, null=True)),
+                ("cancel_reason", models.TextField(blank=True, db_default="", default="")),
+                ("last_error", models.TextField(blank=True, db_default="", default="")),
+                ("result", models.JSONField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("finished_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "parent",
+                    models.ForeignKey(
+                        blank=True,
+                        db_constraint=False,
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.DO_NOTHING,
+                        related_name="children",
+                        to="pulse_django.job",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'job',
-                'verbose_name_plural': 'jobs',
+                "verbose_name": "job",
+                "verbose_name_plural": "jobs",
             },
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('number', models.IntegerField()),
-                ('token', models.BigIntegerField()),
-                ('worker', models.CharField(max_length=160)),
-                ('started_at', models.DateTimeField()),
-                ('finished_at', models.DateTimeField()),
-                ('outcome', models.CharField(choices=[('SUCCEEDED', 'Succeeded'), ('FAILED', 'Failed'), ('TIMED_OUT', 'Timed out'), ('STALLED', 'Stalled'), ('WORKER_LOST', 'Worker lost'), ('SNOOZED', 'Snoozed'), ('RELEASED', 'Released'), ('CANCELLED', 'Cancelled'), ('DISCARDED', 'Discarded')], max_length=16)),
-                ('error_class', models.CharField(blank=True, db_default='', default='', max_length=200)),
-                ('message', models.TextField(blank=True, db_default='', default='')),
-                ('traceback', models.TextField(blank=True, db_default='', default='')),
-                ('late_outcome', models.CharField(blank=True, choices=[('SUCCEEDED', 'Succeeded'), ('FAILED', 'Failed'), ('TIMED_OUT', 'Timed out'), ('STALLED', 'Stalled'), ('WORKER_LOST', 'Worker lost'), ('SNOOZED', 'Snoozed'), ('RELEASED', 'Released'), ('CANCELLED', 'Cancelled'), ('DISCARDED', 'Discarded')], db_default='', default='', max_length=16)),
-                ('late_at', models.DateTimeField(blank=True, null=True)),
-                ('job', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='ledger', to='pulse_django.job')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("number", models.IntegerField()),
+                ("token", models.BigIntegerField()),
+                ("worker", models.CharField(max_length=160)),
+                ("started_at", models.DateTimeField()),
+                ("finished_at", models.DateTimeField()),
+                (
+                    "outcome",
+                    models.CharField(
+                        choices=[
+                            ("SUCCEEDED", "Succeeded"),
+                            ("FAILED", "Failed"),
+                            ("TIMED_OUT", "Timed out"),
+                            ("STALLED", "Stalled"),
+                            ("WORKER_LOST", "Worker lost"),
+                            ("SNOOZED", "Snoozed"),
+                            ("RELEASED", "Released"),
+                            ("CANCELLED", "Cancelled"),
+                            ("DISCARDED", "Discarded"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("error_class", models.CharField(blank=True, db_default="", default="", max_length=200)),
+                ("message", models.TextField(blank=True, db_default="", default="")),
+                ("traceback", models.TextField(blank=True, db_default="", default="")),
+                (
+                    "late_outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("SUCCEEDED", "Succeeded"),
+                            ("FAILED", "Failed"),
+                            ("TIMED_OUT", "Timed out"),
+                            ("STALLED", "Stalled"),
+                            ("WORKER_LOST", "Worker lost"),
+                            ("SNOOZED", "Snoozed"),
+                            ("RELEASED", "Released"),
+                            ("CANCELLED", "Cancelled"),
+                            ("DISCARDED", "Discarded"),
+                        ],
+                        db_default="",
+                        default="",
+                        max_length=16,
+                    ),
+                ),
+                ("late_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        db_constraint=False,
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="ledger",
+                        to="pulse_django.job",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'attempt',
-                'verbose_name_plural': 'attempts',
+                "verbose_name": "attempt",
+                "verbose_name_plural": "attempts",
             },
         ),
         migrations.CreateModel(
-            name='Queue',
+            name="Queue",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=100, unique=True)),
-                ('paused_at', models.DateTimeField(blank=True, null=True)),
-                ('paused_until', models.DateTimeField(blank=True, null=True)),
-                ('pause_reason', models.TextField(blank=True, db_default='', default='')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=100, unique=True)),
+                ("paused_at", models.DateTimeField(blank=True, null=True)),
+                ("paused_until", models.DateTimeField(blank=True, null=True)),
+                ("pause_reason", models.TextField(blank=True, db_default="", default="")),
             ],
             options={
-                'verbose_name': 'queue',
-                'verbose_name_plural': 'queues',
-                'constraints': [models.CheckConstraint(condition=models.Q(('paused_at__isnull', False), models.Q(('pause_reason', ''), ('paused_until__isnull', True)), _connector='OR'), name='pulse_queue_pause_has_a_start')],
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("paused_at__isnull", False),
+                            models.Q(("pause_reason", ""), ("paused_until__isnull", True)),
+                            _connector="OR",
+                        ),
+                        name="pulse_queue_pause_has_a_start",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=80)),
-                ('boot_id', models.CharField(max_length=40)),
-                ('host', models.CharField(max_length=255)),
-                ('pid', models.IntegerField()),
-                ('versions', models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
-                ('queues', models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
-                ('slots', models.IntegerField()),
-                ('in_flight', models.IntegerField(db_default=0, default=0)),
-                ('started_at', models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
-                ('last_beat_at', models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
-                ('stopped_at', models.DateTimeField(blank=True, null=True)),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=80)),
+                ("boot_id", models.CharField(max_length=40)),
+                ("host", models.CharField(max_length=255)),
+                ("pid", models.IntegerField()),
+                ("versions", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
+                ("queues", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
+                ("slots", models.IntegerField()),
+                ("in_flight", models.IntegerField(db_default=0, default=0)),
+                ("started_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("last_beat_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("stopped_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'verbose_name': 'worker',
-                'verbose_name_plural': 'workers',
-                'constraints': [models.UniqueConstraint(fields=('name', 'boot_id'), name='pulse_worker_one_per_boot'), models.CheckConstraint(condition=models.Q(('in_flight__gte', 0), ('slots__gte', 0)), name='pulse_worker_has_slots')],
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "constraints": [
+                    models.UniqueConstraint(fields=("name", "boot_id"), name="pulse_worker_one_per_boot"),
+                    models.CheckConstraint(
+                        condition=models.Q(("in_flight__gte", 0), ("slots__gte", 0)),
+                        name="pulse_worker_has_slots",
+                    ),
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(models.F('queue'), models.OrderBy(models.F('priority'), descending=True), models.F('next_run_at'), models.F('id'), condition=models.Q(('status__in', ['PENDING', 'RETRYING'])), name='pulse_job_claim'),
+            model_name="job",
+            index=models.Index(
+                models.F("queue"),
+                models.OrderBy(models.F("priority"), descending=True),
+                models.F("next_run_at"),
+                models.F("id"),
+                condition=models.Q(("status__in", ["PENDING", "RETRYING"])),
+                name="pulse_job_claim",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status', 'RUNNING')), fields=['id'], name='pulse_job_reap'),
+            model_name="job",
+            index=models.Index(condition=models.Q(("status", "RUNNING")), fields=["id"], name="pulse_job_reap"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status__in', ['COMPLETED', 'DEAD_LETTERED', 'CANCELLED'])), fields=['status', 'finished_at', 'id'], name='pulse_job_retention'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status__in", ["COMPLETED", "DEAD_LETTERED", "CANCELLED"])),
+                fields=["status", "finished_at", "id"],
+                name="pulse_job_retention",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('status', 'DEAD_LETTERED')), fields=['finished_at', 'id'], name='pulse_job_dead_letters'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("status", "DEAD_LETTERED")),
+                fields=["finished_at", "id"],
+                name="pulse_job_dead_letters",
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(condition=models.Q(('parent__isnull', False)), fields=['parent'], name='pulse_job_children'),
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("parent__isnull", False)), fields=["parent"], name="pulse_job_children"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['PENDING', 'RUNNING', 'RETRYING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELLED'])), name='pulse_job_status_is_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        ["PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELLED"],
+                    )
+                ),
+                name="pulse_job_status_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('attempts__gt', models.F('refunds')), ('lease_until__isnull', False), ('locked_by__isnull', False), ('status', 'RUNNING'), ('token__isnull', False)), models.Q(models.Q(('status', 'RUNNING'), _negated=True), ('deadline__isnull', True), ('lease_until__isnull', True), ('locked_by__isnull', True), ('token__isnull', True)), _connector='OR'), name='pulse_job_running_iff_leased'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("attempts__gt", models.F("refunds")),
+                        ("lease_until__isnull", False),
+                        ("locked_by__isnull", False),
+                        ("status", "RUNNING"),
+                        ("token__isnull", False),
+                    ),
+                    models.Q(
+                        models.Q(("status", "RUNNING"), _negated=True),
+                        ("deadline__isnull", True),
+                        ("lease_until__isnull", True),
+                        ("locked_by__isnull", True),
+                        ("token__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="pulse_job_running_iff_leased",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('status__in', ['COMPLETED', 'DEAD_LETTERED', 'CANCELLED'])), models.Q(models.Q(('status__in', ['COMPLETED', 'DEAD_LETTERED', 'CANCELLED']), _negated=True), ('finished_at__isnull', True)), _connector='OR'), name='pulse_job_finished_iff_terminal'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("finished_at__isnull", False),
+                        ("status__in", ["COMPLETED", "DEAD_LETTERED", "CANCELLED"]),
+                    ),
+                    models.Q(
+                        models.Q(("status__in", ["COMPLETED", "DEAD_LETTERED", "CANCELLED"]), _negated=True),
+                        ("finished_at__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="pulse_job_finished_iff_terminal",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'DEAD_LETTERED'), _negated=True), models.Q(('last_error', ''), _negated=True), _connector='OR'), name='pulse_job_dead_letter_has_reason'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status", "DEAD_LETTERED"), _negated=True),
+                    models.Q(("last_error", ""), _negated=True),
+                    _connector="OR",
+                ),
+                name="pulse_job_dead_letter_has_reason",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('attempts__gte', models.F('refunds')), ('refunds__gte', 0)), name='pulse_job_refunds_within_attempts'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("attempts__gte", models.F("refunds")), ("refunds__gte", 0)),
+                name="pulse_job_refunds_within_attempts",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('max_attempts__gte', 1), ('max_attempts__gte', django.db.models.expressions.CombinedExpression(models.F('attempts'), '-', models.F('refunds')))), name='pulse_job_attempts_within_budget'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("max_attempts__gte", 1),
+                    (
+                        "max_attempts__gte",
+                        django.db.models.expressions.CombinedExpression(models.F("attempts"), "-", models.F("refunds")),
+                    ),
+                ),
+                name="pulse_job_attempts_within_budget",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['PENDING', 'RETRYING']), _negated=True), ('max_attempts__gt', django.db.models.expressions.CombinedExpression(models.F('attempts'), '-', models.F('refunds'))), _connector='OR'), name='pulse_job_waiting_has_budget'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status__in", ["PENDING", "RETRYING"]), _negated=True),
+                    (
+                        "max_attempts__gt",
+                        django.db.models.expressions.CombinedExpression(models.F("attempts"), "-", models.F("refunds")),
+                    ),
+                    _connector="OR",
+                ),
+                name="pulse_job_waiting_has_budget",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status__in', ['PENDING', 'RETRYING']), _negated=True), ('cancel_requested_at__isnull', True), _connector='OR'), name='pulse_job_waiting_is_wanted'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status__in", ["PENDING", "RETRYING"]), _negated=True),
+                    ("cancel_requested_at__isnull", True),
+                    _connector="OR",
+                ),
+                name="pulse_job_waiting_is_wanted",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('attempts__gte', models.F('losses')), ('losses__gte', 0)), name='pulse_job_losses_within_attempts'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("attempts__gte", models.F("losses")), ("losses__gte", 0)),
+                name="pulse_job_losses_within_attempts",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('result__isnull', True), ('status', 'COMPLETED'), _connector='OR'), name='pulse_job_result_only_if_completed'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("result__isnull", True), ("status", "COMPLETED"), _connector="OR"),
+                name="pulse_job_result_only_if_completed",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('priority__gte', -100), ('priority__lte', 100)), name='pulse_job_priority_in_range'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("priority__gte", -100), ("priority__lte", 100)),
+                name="pulse_job_priority_in_range",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=django.db.models.lookups.LessThanOrEqual(django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(pulse_django.functions.StoredSize('args'), '+', pulse_django.functions.StoredSize('kwargs')), '+', django.db.models.functions.comparison.Coalesce(pulse_django.functions.StoredSize('result'), 0)), 33554432), name='pulse_job_payload_is_bounded'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.LessThanOrEqual(
+                    django.db.models.expressions.CombinedExpression(
+                        django.db.models.expressions.CombinedExpression(
+                            pulse_django.functions.StoredSize("args"),
+                            "+",
+                            pulse_django.functions.StoredSize("kwargs"),
+                        ),
+                        "+",
+                        django.db.models.functions.comparison.Coalesce(pulse_django.functions.StoredSize("result"), 0),
+                    ),
+                    33554432,
+                ),
+                name="pulse_job_payload_is_bounded",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('job', 'number'), name='pulse_attempt_one_per_run'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("job", "number"), name="pulse_attempt_one_per_run"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('number__gt', 0)), name='pulse_attempt_number_is_positive'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("number__gt", 0)), name="pulse_attempt_number_is_positive"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('outcome__in', ['SUCCEEDED', 'FAILED', 'TIMED_OUT', 'STALLED', 'WORKER_LOST', 'SNOOZED', 'RELEASED', 'CANCELLED', 'DISCARDED'])), name='pulse_attempt_outcome_is_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "outcome__in",
+                        [
+                            "SUCCEEDED",
+                            "FAILED",
+                            "TIMED_OUT",
+                            "STALLED",
+                            "WORKER_LOST",
+                            "SNOOZED",
+                            "RELEASED",
+                            "CANCELLED",
+                            "DISCARDED",
+                        ],
+                    )
+                ),
+                name="pulse_attempt_outcome_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('late_at__isnull', True), ('late_outcome', '')), models.Q(('late_at__isnull', False), ('late_outcome__in', ['SUCCEEDED', 'FAILED', 'TIMED_OUT', 'STALLED', 'WORKER_LOST', 'SNOOZED', 'RELEASED', 'CANCELLED', 'DISCARDED'])), _connector='OR'), name='pulse_attempt_late_has_an_instant'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("late_at__isnull", True), ("late_outcome", "")),
+                    models.Q(
+                        ("late_at__isnull", False),
+                        (
+                            "late_outcome__in",
+                            [
+                                "SUCCEEDED",
+                                "FAILED",
+                                "TIMED_OUT",
+                                "STALLED",
+                                "WORKER_LOST",
+                                "SNOOZED",
+                                "RELEASED",
+                                "CANCELLED",
+                                "DISCARDED",
+                            ],
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="pulse_attempt_late_has_an_instant",
+            ),
         ),
     ]

@@ -4,8 +4,8 @@ from django.db import migrations
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.
-CREATE_TOKEN = "CREATE SEQUENCE pulse_django_token AS bigint"
-DROP_TOKEN = "DROP SEQUENCE pulse_django_token"
+CREATE_SEQUENCE = "CREATE SEQUENCE pulse_django_token AS bigint"
+DROP_SEQUENCE = "DROP SEQUENCE pulse_django_token"
 
 # fillfactor: room in each page, so that heartbeats update in place (docs/adr/0004 has the measurements).
 # autovacuum: a queue's table is small and dies fast. Waiting for a fifth of it, as the default does, lets dead rows
@@ -36,6 +36,6 @@ class Migration(migrations.Migration):
     dependencies = [("pulse_django", "0001_initial")]
 
     operations = [
-        migrations.RunSQL(CREATE_TOKEN, DROP_TOKEN),
+        migrations.RunSQL(CREATE_SEQUENCE, DROP_SEQUENCE),
         migrations.RunSQL(SET_JOB_STORAGE, RESET_JOB_STORAGE),
     ]

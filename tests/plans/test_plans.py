@@ -128,14 +128,19 @@ class TestPoisonedStatistics:
         sql("ANALYZE pulse_django_job")
         Job.objects.enqueue_many([NewJob(task="tests.add")] * 50)
 
-    @pytest.mark.parametrize("discouraged", ["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"])
+    @pytest.mark.parametrize(
+        "discouraged", ["", "hashjoin", "nestloop", "mergejoin", "indexscan", "seqscan", "material"]
+    )
     def test_a_claim_takes_its_limit_and_no_more(self, discouraged: str) -> None:
         if discouraged:
             sql(f"SET enable_{discouraged} = off")
         try:
             assert len(Job.objects.claim(Identity("me"), limit=3)) == 3
             assert Job.objects.running().count() == 3
-            sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s' WHERE locked_by IS NOT NULL")
+            sql(
+                "UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'"
+                " WHERE locked_by IS NOT NULL"
+            )
             assert len(Job.objects.reap(limit=2)) == 2
             assert Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=4) == 4
             assert Job.objects.filter(status=Status.COMPLETED).count() == 4996

@@ -26,7 +26,12 @@ def claimed_ids(claims: list[Claim]) -> list[int]:
 
 def test_a_claim_sets_everything_at_once(worker: Identity) -> None:
     job = make_job(
-        args=[1, "x"], kwargs={"k": None}, timeout=timedelta(minutes=5), progress={"done": 3}, refunds=1, attempts=4
+        args=[1, "x"],
+        kwargs={"k": None},
+        timeout=timedelta(minutes=5),
+        progress={"done": 3},
+        refunds=1,
+        attempts=4,
     )
     claim = claim_one(worker)
     job.refresh_from_db()
@@ -156,7 +161,11 @@ class TestPausedQueues:
         first = Queue.objects.get()
         Queue.objects.pause("default", reason="second")
         second = Queue.objects.get()
-        assert (second.paused_at, second.paused_until, second.pause_reason) == (first.paused_at, None, "second")
+        assert (second.paused_at, second.paused_until, second.pause_reason) == (
+            first.paused_at,
+            None,
+            "second",
+        )
 
     def test_a_queue_that_cannot_be_named_cannot_be_paused(self) -> None:
         with pytest.raises(ValueError, match="queue"):

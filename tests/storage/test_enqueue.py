@@ -91,7 +91,9 @@ def test_no_jobs_are_no_jobs() -> None:
     assert Job.objects.enqueue_many([]) == []
 
 
-@pytest.mark.parametrize("bad", ["nul\x00", "\ud800", math.nan, object(), b"x", 10**5000], ids=lambda b: type(b).__name__)
+@pytest.mark.parametrize(
+    "bad", ["nul\x00", "\ud800", math.nan, object(), b"x", 10**5000], ids=lambda b: type(b).__name__
+)
 @pytest.mark.parametrize("where", ["args", "kwargs"])
 def test_bad_arguments_are_refused_and_the_callers_transaction_goes_on(bad: Any, where: str) -> None:
     with transaction.atomic():

@@ -54,7 +54,9 @@ def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() 
         "assert Job.objects.claim(Identity('doomed'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    doomed = subprocess.run([sys.executable, "-c", script], env=environment_of_a_worker(), capture_output=True, text=True)
+    doomed = subprocess.run(
+        [sys.executable, "-c", script], env=environment_of_a_worker(), capture_output=True, text=True
+    )
     assert doomed.returncode == -9, doomed.stderr
     job.refresh_from_db()
     assert (job.status, job.attempts) == (Status.RUNNING, 1)
@@ -123,7 +125,9 @@ def test_a_settle_that_waited_for_a_lock_writes_the_instant_after_the_wait(rival
     mine = backend_pid()
     with transaction.atomic():
         sql("SELECT id FROM pulse_django_job WHERE id = %s FOR UPDATE", job.pk)
-        waiting = rival.start(Job.objects.settle, [Report(lease_of(job), WorkerLost(), Retry(timedelta(seconds=10), "x"))])
+        waiting = rival.start(
+            Job.objects.settle, [Report(lease_of(job), WorkerLost(), Retry(timedelta(seconds=10), "x"))]
+        )
         rival.wait_until_blocked(by=mine)
         sql("SELECT pg_sleep(0.2)")
         [(released_at,)] = sql("SELECT clock_timestamp()")
@@ -139,7 +143,10 @@ def test_a_heartbeat_skips_a_locked_row_and_does_not_call_it_lost(rival: Rival) 
     beat = Job.objects.heartbeat([lease_of(locked), lease_of(free)])
 
     assert beat == Beat(
-        alive=frozenset({lease_of(free)}), skipped=frozenset({lease_of(locked)}), lost=frozenset(), cancelled=frozenset()
+        alive=frozenset({lease_of(free)}),
+        skipped=frozenset({lease_of(locked)}),
+        lost=frozenset(),
+        cancelled=frozenset(),
     )
     rival.rollback()
     assert Job.objects.heartbeat([lease_of(locked)]).alive == {lease_of(locked)}
@@ -155,7 +162,11 @@ def test_a_foreign_key_that_refers_to_a_job_does_not_stop_its_heartbeat(rival: R
 def test_a_reaper_that_meets_a_heartbeat_halfway_reaps_nothing(rival: Rival) -> None:
     job = make_job(Status.RUNNING, expired=True)
     rival.begin()
-    rival.run(sql, "UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '30 s' WHERE id = %s", job.pk)
+    rival.run(
+        sql,
+        "UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '30 s' WHERE id = %s",
+        job.pk,
+    )
 
     assert Job.objects.reap() == []  # the row is locked: skipped
     rival.commit()
@@ -180,13 +191,18 @@ def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_reaped() -> None:
 
 def test_a_heartbeat_never_shortens_a_lease() -> None:
     job = make_job(Status.RUNNING)
-    sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '1 hour' WHERE id = %s", job.pk)
+    sql(
+        "UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '1 hour' WHERE id = %s",
+        job.pk,
+    )
     before = row_of(job.pk)["lease_until"]
     Job.objects.heartbeat([lease_of(job)])  # as after the server's clock was stepped back
     assert row_of(job.pk)["lease_until"] == before
 
 
-def test_a_row_that_a_rival_claimed_between_pick_and_update_is_not_claimed_twice(rival: Rival, worker: Identity) -> None:
+def test_a_row_that_a_rival_claimed_between_pick_and_update_is_not_claimed_twice(
+    rival: Rival, worker: Identity
+) -> None:
     first, second = make_job(), make_job()
     rival.lock_row(first.pk)  # as a claim that has picked and not yet updated
     assert [claim.job_id for claim in Job.objects.claim(worker, limit=2)] == [second.pk]
@@ -235,7 +251,9 @@ def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(part: str) -> Non
     job = make_job(Status.RUNNING, attempts=3)
     lease = lease_of(job)
     wrong = Lease(
-        lease.job_id + (part == "job_id"), lease.holder + "x" * (part == "holder"), lease.attempt - (part == "attempt")
+        lease.job_id + (part == "job_id"),
+        lease.holder + "x" * (part == "holder"),
+        lease.attempt - (part == "attempt"),
     )
     before = row_of(job.pk)
     assert Job.objects.heartbeat([wrong]).lost == {wrong}
@@ -336,7 +354,11 @@ def test_a_stale_failure_does_not_dead_letter_the_attempt_that_followed() -> Non
     zombie, current = reclaimed_by(Identity("other"), job)
     Job.objects.settle([Report(zombie.lease, FAILED, DeadLetter("ValueError: no"))])
     job.refresh_from_db()
-    assert (job.status, job.locked_by, job.last_error) == (Status.RUNNING, current.lease.holder, "worker lease expired")
+    assert (job.status, job.locked_by, job.last_error) == (
+        Status.RUNNING,
+        current.lease.holder,
+        "worker lease expired",
+    )
 
 
 def test_of_two_settles_of_one_lease_the_second_waits_and_changes_nothing(rival: Rival) -> None:
@@ -368,7 +390,11 @@ def test_a_settle_that_waited_for_a_reap_is_lost(rival: Rival) -> None:
     mine = backend_pid()
     with transaction.atomic():
         # a reap that has locked and written, and not yet committed
-        sql("UPDATE pulse_django_job SET status = 'RETRYING', locked_by = NULL, lease_until = NULL, token = NULL WHERE id = %s", job.pk)
+        sql(
+            "UPDATE pulse_django_job SET status = 'RETRYING', locked_by = NULL, lease_until = NULL, token = NULL"
+            " WHERE id = %s",
+            job.pk,
+        )
         waiting = rival.start(Job.objects.settle, [Report(lease, Succeeded(), Complete())])
         rival.wait_until_blocked(by=mine)
     assert waiting.result(20).lost == {lease}

@@ -102,7 +102,9 @@ def test_the_jitter_of_the_statement_stays_within_its_share() -> None:
 def test_healthy_runs_are_spared() -> None:
     make_job(Status.RUNNING)
     make_job(Status.RUNNING, deadline=now(timedelta(seconds=60)), stall_after=timedelta(seconds=60))
-    make_job(Status.RUNNING, stall_after=timedelta(seconds=60), progress_at=now(timedelta(days=-1)))  # of an earlier run
+    make_job(
+        Status.RUNNING, stall_after=timedelta(seconds=60), progress_at=now(timedelta(days=-1))
+    )  # of an earlier run
     make_job(Status.RUNNING, stalled=True, progress_at=now())  # silent at first, and then not
     assert Job.objects.reap() == []
 

@@ -46,7 +46,9 @@ def test_every_ended_run_has_one_ledger_row_with_all_that_is_known() -> None:
 
 def test_a_retry_waits_out_its_delay_and_keeps_the_error() -> None:
     job = make_job(Status.RUNNING)
-    Job.objects.settle([Report(lease_of(job), Failed(ErrorReport.of(ValueError("no"))), Retry(MINUTE, "ValueError: no"))])
+    Job.objects.settle(
+        [Report(lease_of(job), Failed(ErrorReport.of(ValueError("no"))), Retry(MINUTE, "ValueError: no"))]
+    )
     job.refresh_from_db()
     assert (job.status, job.last_error, job.finished_at) == (Status.RETRYING, "ValueError: no", None)
     assert job.started_at is not None
@@ -115,7 +117,13 @@ class Unspeakable(Exception):
 
 @pytest.mark.parametrize(
     "error",
-    [Unspeakable(), ValueError("\x00\ud800\x1b[31m"), ValueError("x" * 10_000_000), SystemExit(1), KeyboardInterrupt()],
+    [
+        Unspeakable(),
+        ValueError("\x00\ud800\x1b[31m"),
+        ValueError("x" * 10_000_000),
+        SystemExit(1),
+        KeyboardInterrupt(),
+    ],
     ids=["str raises", "hostile", "10 MB", "SystemExit", "KeyboardInterrupt"],
 )
 def test_whatever_a_handler_raises_ends_its_attempt(error: BaseException) -> None:
@@ -153,7 +161,10 @@ def test_released_jobs_are_due_at_once_and_cost_nothing() -> None:
     again = claim_one(me)
     assert (again.attempt, again.budget.counted) == (2, 1)
     assert Job.objects.settle([success(again)]).accepted
-    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["RELEASED", "SUCCEEDED"]
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == [
+        "RELEASED",
+        "SUCCEEDED",
+    ]
 
 
 def test_released_jobs_may_wait() -> None:

@@ -181,5 +181,3 @@ def test_no_instant_of_pythons_clock_reaches_the_server(monkeypatch: pytest.Monk
     job = Job.objects.get()
     assert job.finished_at
     assert job.finished_at.year > 2000
-
-

@@ -20,9 +20,12 @@ def test_the_defaults_are_the_documented_ones_and_have_no_problems() -> None:
     parsed, problems = parse({})
     assert not problems
     assert parsed == PulseSettings()
-    assert (parsed.lease_ttl, parsed.heartbeat_interval, parsed.watchdog_interval, parsed.poll_interval) == tuple(
-        timedelta(seconds=n) for n in (30, 10, 10, 1)
-    )
+    assert (
+        parsed.lease_ttl,
+        parsed.heartbeat_interval,
+        parsed.watchdog_interval,
+        parsed.poll_interval,
+    ) == tuple(timedelta(seconds=n) for n in (30, 10, 10, 1))
     assert parsed.max_attempts == 10
 
 
@@ -53,7 +56,13 @@ PROBLEMS: list[tuple[object, list[str]]] = [
     ({"LEASE_TTL": 30, "WATCHDOG_INTERVAL": 30}, []),
     # all at once, and one mistake does not hide the next
     (
-        {"LEASE_TTL": 15, "MAX_ATTEMPTS": 0, "POL_INTERVAL": 1, "RETRY_JITTER": None, "WATCHDOG_INTERVAL": 60},
+        {
+            "LEASE_TTL": 15,
+            "MAX_ATTEMPTS": 0,
+            "POL_INTERVAL": 1,
+            "RETRY_JITTER": None,
+            "WATCHDOG_INTERVAL": 60,
+        },
         [f"pulse_django.E00{n}" for n in (4, 2, 3, 5, 6)],
     ),
 ]
@@ -93,7 +102,7 @@ def test_the_system_checks_report_all_problems_together() -> None:
 
 def test_using_broken_settings_raises_everything_that_is_wrong() -> None:
     broken: dict[str, Any] = {"MAX_ATTEMPTS": 0, "WATCHDOG": 1}
-    with override_settings(PULSE=broken), pytest.raises(ImproperlyConfigured, match="(?s)E004.*E002"):
+    with override_settings(PULSE=broken), pytest.raises(ImproperlyConfigured, match=r"(?s)E004.*E002"):
         conf.current()
 
 

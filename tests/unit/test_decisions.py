@@ -89,7 +89,9 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
 ]
 
 
-@pytest.mark.parametrize(("outcome", "budget", "policy", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE])
+@pytest.mark.parametrize(
+    ("outcome", "budget", "policy", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
+)
 def test_decide(outcome: Outcome, budget: Budget, policy: RetryPolicy, expected: Decision) -> None:
     assert decide(outcome, budget, policy=policy, rand=middle) == expected
 
@@ -127,7 +129,9 @@ class TestReturned:
     def test_nothing_needs_no_column(self) -> None:
         assert returned(None, limit=100) == Succeeded(None)
 
-    @pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes", lambda: 1], ids=["set", "object", "bytes", "function"])
+    @pytest.mark.parametrize(
+        "value", [{1, 2}, object(), b"bytes", lambda: 1], ids=["set", "object", "bytes", "function"]
+    )
     def test_what_json_does_not_know_is_a_failure_with_a_reason(self, value: object) -> None:
         outcome = returned(value, limit=100)
         assert isinstance(outcome, Failed)

@@ -154,8 +154,14 @@ class TestErrorReport:
         assert ErrorReport(error_class="", message="").summary == "unknown error"
 
     def test_the_traceback_holds_no_local_variables(self) -> None:
-        password = "hunter2" + string.ascii_letters
-        try:
-            raise ValueError(len(password))
-        except ValueError as error:
-            assert password not in ErrorReport.of(error).traceback
+        secret = "hunter2" + string.ascii_letters
+        error = raised_beside(secret)
+        assert "raised_beside" in ErrorReport.of(error).traceback
+        assert secret not in ErrorReport.of(error).traceback
+
+
+def raised_beside(secret: str) -> BaseException:
+    try:
+        raise ValueError(len(secret))
+    except ValueError as error:
+        return error
