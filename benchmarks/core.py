@@ -208,6 +208,8 @@ def server() -> str:
 
 @contextmanager
 def scratch_database() -> Iterator[None]:
+    """Work in a database of our own, beside the project's and its tests'."""
+    connection.settings_dict["TEST"]["NAME"] = f"bench_{connection.settings_dict['NAME']}"
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
     try:
         yield

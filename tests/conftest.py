@@ -38,7 +38,7 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def empty_tables() -> None:
-    name = connection.settings_dict["NAME"]
+    name = str(connection.settings_dict["NAME"])
     assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
     with connection.cursor() as cursor:
         for table in TABLES:
