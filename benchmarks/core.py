@@ -34,7 +34,7 @@ from django.test.utils import CaptureQueriesContext
 from pulse_django import managers
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete
-from pulse_django.leases import Identity
+from pulse_django.identity import Identity
 from pulse_django.models import Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Succeeded
@@ -124,18 +124,18 @@ def claim_sql() -> str:
     with CaptureQueriesContext(connection) as captured:
         Job.objects.claim(Identity("bench", boot_id="floor"), limit=BATCH)
     [claim] = [query["sql"] for query in captured.captured_queries if "claimed AS" in query["sql"]]
-    body = claim.split("on; ", 1)[1].removesuffix("; COMMIT")
-    report = """
+    body, columns = claim.split("on; ", 1)[1].removesuffix("; COMMIT").split("SELECT\n    id, attempts", 1)
+    report = f"""
         SELECT json_agg(json_build_object(
             'id', id, 'holder', 'bench:floor:1', 'attempt', attempts, 'outcome', 'SUCCEEDED', 'status', 'COMPLETED',
             'delay', 0, 'refund', 0, 'loss', 0, 'error_class', '', 'message', '', 'traceback', ''
         )) AS report
-        FROM (SELECT * FROM claimed"""
-    return one_line(body.replace("SELECT * FROM claimed", report) + ") AS ordered")
+        FROM (SELECT id, attempts{columns}) AS granted"""
+    return one_line(body + report)
 
 
 def settle_sql() -> str:
-    return one_line(managers._SETTLE.replace("%s", "':report'"))
+    return one_line(managers._SETTLE.format(skip_locked="").replace("%s", "':report'"))
 
 
 def one_line(sql: str) -> str:

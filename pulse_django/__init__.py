@@ -1,3 +1,56 @@
 """Pulse for Django: a PostgreSQL job queue in which the claim is the lease."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import cancel, enqueue_many, get, jobs, progress, release, retry
+    from .context import Context
+    from .exceptions import Discard, JobCancelled, LeaseLost, Snooze, StaleToken
+    from .fencing import FencedModel, fence, fenced_update
+    from .policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+    from .tasks import task
+
 __version__ = "0.1.0.dev0"
+
+# Imported when first used: an app's package is loaded before its models can be.
+_HOMES = {
+    "api": ("cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
+    "context": ("Context",),
+    "exceptions": ("Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
+    "fencing": ("FencedModel", "fence", "fenced_update"),
+    "policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
+    "tasks": ("task",),
+}
+
+__all__ = [
+    "NO_RETRIES",
+    "Backoff",
+    "Context",
+    "Discard",
+    "FencedModel",
+    "JobCancelled",
+    "LeaseLost",
+    "RetryPolicy",
+    "Snooze",
+    "StaleToken",
+    "cancel",
+    "enqueue_many",
+    "fence",
+    "fenced_update",
+    "get",
+    "jobs",
+    "never",
+    "only",
+    "progress",
+    "release",
+    "retry",
+    "task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,11 +22,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """The answer to a settle. Every reported lease is in exactly one of the three."""
+    """The answer to a settle. Every reported lease is in exactly one of the four."""
 
     accepted: Mapping[Lease, Status]  # the report ended the run; the status that the job has now
-    repeated: frozenset[Lease]  # the same outcome stood in the ledger already: an answer had been lost on its way
-    lost: frozenset[Lease]  # the job had moved on; the verdict is kept as ``late_outcome`` and changed nothing
+    repeated: frozenset[Lease]  # the same outcome stood in the ledger already, as when an answer is lost on its way
+    lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
+    skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@
 | ``pulse_django.E007`` | the jobs live in a database that is not PostgreSQL |
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
+| ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
+| ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -59,10 +61,11 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
     with connections[alias].cursor() as cursor:
         cursor.execute(
             "SELECT name, setting FROM pg_settings"
-            " WHERE name IN ('server_version_num', 'server_version', 'fsync', 'full_page_writes')"
+            " WHERE name IN ('server_version_num', 'server_version', 'fsync', 'full_page_writes',"
+            " 'synchronous_commit', 'default_transaction_isolation')"
         )
         found = dict(cursor.fetchall())
-    return [*_check_version(found), *_check_durability(found)]
+    return [*_check_version(found), *_check_durability(found), *_check_session(found)]
 
 
 def _check_version(found: dict[str, str]) -> list[CheckMessage]:
@@ -78,3 +81,17 @@ def _check_durability(found: dict[str, str]) -> list[CheckMessage]:
         return []
     message = f"{' and '.join(off)} is off on the server: a crash can lose jobs that were acknowledged."
     return [Warning(message, hint="Turn it on; Pulse cannot promise anything without it.", id="pulse_django.W002")]
+
+
+def _check_session(found: dict[str, str]) -> list[CheckMessage]:
+    """Our own transactions say what they need; those of the project, which enqueue, run as they are."""
+    wrong = []
+    if found["synchronous_commit"] in ("off", "local"):
+        wrong.append(f"synchronous_commit is {found['synchronous_commit']}")
+    if found["default_transaction_isolation"] != "read committed":
+        wrong.append(f"default_transaction_isolation is {found['default_transaction_isolation']}")
+    if not wrong:
+        return []
+    message = f"{' and '.join(wrong)} for this role: jobs that are enqueued in your transactions depend on it."
+    hint = "A commit that a crash forgets is a job that is lost. Set both back for the role, or accept the risk."
+    return [Warning(message, hint=hint, id="pulse_django.W003")]

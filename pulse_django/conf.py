@@ -42,6 +42,12 @@ class PulseSettings:
     max_payload_bytes: int = 1_000_000
     # The longest pause between two attempts, whatever attempt² says.
     retry_backoff_cap: timedelta = timedelta(hours=1)
+    # Modules to import at start-up for the tasks they declare, beside the ``tasks`` module of every installed app.
+    task_modules: tuple[str, ...] = ()
+    # How long a job whose task this worker does not know waits for one that does, each time it is put back.
+    unknown_task_delay: timedelta = timedelta(seconds=30)
+    # How long such a job may be put back until it is dead-lettered. Longer than a deploy takes.
+    unknown_task_age: timedelta = timedelta(hours=1)
     # The share by which a pause is made longer or shorter at random, so that failures do not come back in step.
     retry_jitter: float = 0.1
 
@@ -75,6 +81,8 @@ _RANGES = {
     "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
     "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
     "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and end"),
+    "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "it would be put back in a tight loop"),
+    "unknown_task_age": _Range(timedelta(), timedelta(days=365), "its dead letter must come some day"),
     "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
 }
 
@@ -165,7 +173,9 @@ def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
 
 
 def _within(field: str, value: Any) -> Any:
-    allowed = _RANGES[field]
+    allowed = _RANGES.get(field)
+    if allowed is None:
+        return value
     if not allowed.least <= value <= allowed.most:  # also refuses NaN
         raise ValueError(f"Allowed is {allowed.least} to {allowed.most}: {allowed.why}.")
     return value
@@ -194,6 +204,21 @@ def _share(value: object) -> float:
     return float(value)
 
 
-_PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {"timedelta": _duration, "int": _count, "float": _share}
+def _names(value: object) -> tuple[str, ...]:
+    if (
+        isinstance(value, str)
+        or not isinstance(value, list | tuple)
+        or not all(isinstance(name, str) for name in value)
+    ):
+        raise TypeError("a list of dotted names")
+    return tuple(value)
+
+
+_PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
+    "timedelta": _duration,
+    "int": _count,
+    "float": _share,
+    "tuple[str, ...]": _names,
+}
 _PARSERS = {field.name: _PARSER_OF_TYPE[str(field.type)] for field in fields(PulseSettings)}
 _FIELDS = {field.name.upper(): field.name for field in fields(PulseSettings)}

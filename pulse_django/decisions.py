@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import assert_never
 
+from .budgets import Budget
 from .exceptions import UnstorableResult
-from .leases import Budget
 from .outcomes import (
     Cancelled,
     Discarded,
@@ -26,7 +26,7 @@ from .outcomes import (
     TimedOut,
     WorkerLost,
 )
-from .policies import Random, RetryPolicy, dotted_path
+from .policies import Backoff, Random, RetryPolicy, dotted_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Postpone:
     """Run again after ``delay``; the attempt is refunded."""
 
     delay: timedelta
+    reason: str = ""  # becomes the job's last error, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,16 @@ Decision = Complete | Retry | Postpone | DeadLetter | Cancel
 
 # It will not be storable next time, and its handler's effects stand already.
 _NEVER_RETRIED = dotted_path(UnstorableResult)
-FLEET = RetryPolicy()
+FLEET = Backoff()
+ANY_EXCEPTION = RetryPolicy()
 
 
 def decide(
     outcome: Outcome,
     budget: Budget,
     *,
-    policy: RetryPolicy = FLEET,
-    fleet: RetryPolicy = FLEET,
+    policy: RetryPolicy = ANY_EXCEPTION,
+    fleet: Backoff = FLEET,
     rand: Random = random.random,
 ) -> Decision:
     """Turn what happened into what to do.
@@ -81,28 +83,30 @@ def decide(
         case Succeeded():
             return Complete(outcome.result)
         case Failed():
-            return _decide_failed(outcome, budget, policy, rand)
+            return _decide_failed(outcome, budget, policy, fleet, rand)
         case TimedOut() | Stalled() | WorkerLost():
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
-        case Snoozed() | Released():
+        case Snoozed():
             return Cancel() if budget.cancel_requested else Postpone(outcome.delay)
+        case Released():
+            return Cancel() if budget.cancel_requested else Postpone(outcome.delay, outcome.reason)
         case Cancelled() | Discarded():
             return Cancel(outcome.reason)
     assert_never(outcome)
 
 
-def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, rand: Random) -> Decision:
+def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: Backoff, rand: Random) -> Decision:
     error = outcome.error
     if budget.cancel_requested:
         return Cancel()
     if _NEVER_RETRIED in error.lineage or not policy.retries(error.lineage):
         return DeadLetter(error.summary)
-    return _retry_or_dead_letter(error.summary, budget, policy, rand)
+    return _retry_or_dead_letter(error.summary, budget, policy.backoff or fleet, rand)
 
 
-def _retry_or_dead_letter(reason: str, budget: Budget, policy: RetryPolicy, rand: Random) -> Decision:
+def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:
     if budget.cancel_requested:
         return Cancel()
     if budget.left <= 0:
         return DeadLetter(reason)
-    return Retry(policy.backoff.delay(budget.counted, rand), reason)
+    return Retry(backoff.delay(budget.counted, rand), reason)

@@ -31,14 +31,15 @@ class ErrorReport:
             error_class=clean_text(dotted_path(kind), MAX_CLASS),
             message=_message(error),
             traceback=_traceback(error),
-            lineage=tuple(dotted_path(base) for base in kind.__mro__),
+            lineage=tuple(clean_text(dotted_path(base), MAX_CLASS) for base in kind.__mro__),
         )
 
     @property
     def summary(self) -> str:
         """The last error in one line; never empty."""
         text = f"{self.error_class.rpartition('.')[2]}: {self.message}" if self.message else self.error_class
-        return clean_text(" ".join(text.split()), MAX_SUMMARY) or "unknown error"
+        line = "".join(char if char.isprintable() else " " for char in clean_text(text, MAX_SUMMARY))
+        return " ".join(line.split()) or "unknown error"
 
 
 def _message(error: BaseException) -> str:

@@ -1,8 +1,15 @@
-"""What Pulse raises. A lost lease is not here: it is an answer, never an exception in user code."""
+"""What Pulse raises, and what a handler raises to end its run.
+
+A lost lease is an answer of the verbs, never an exception of theirs. It becomes one only inside a handler that asks.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
 
 
 class PulseError(Exception):
-    """Catch this to catch everything that Pulse raises on purpose."""
+    """Catch this to catch everything that Pulse raises because of a mistake."""
 
 
 class InvalidJob(PulseError, ValueError):
@@ -19,3 +26,51 @@ class UnstorableResult(PayloadError):
 
 class NotInsideTransaction(PulseError, RuntimeError):
     """A verb that must commit by itself was called inside a transaction of the caller's."""
+
+
+class StaleToken(PulseError):
+    """A write with an older token than the resource has seen: another run has been here since. Nothing was changed."""
+
+
+class UnknownTask(PulseError):
+    """A job whose task this process does not know. Never raised; the ledger and results name it."""
+
+
+class RunLost(PulseError):
+    """A run that ended with its worker. Never raised; results name it among a task's errors."""
+
+
+class RunTimedOut(PulseError):
+    """A run past its deadline. Never raised; results name it among a task's errors."""
+
+
+class RunStalled(PulseError):
+    """A run without progress. Never raised; results name it among a task's errors."""
+
+
+class StopRun(BaseException):
+    """Ends the run of the handler that raises it. Not an Exception, so that ``except Exception`` lets it pass."""
+
+
+class LeaseLost(StopRun):
+    """The job belongs to another run by now: nothing that this one reports will count."""
+
+
+class JobCancelled(StopRun):
+    """The job was asked to stop."""
+
+
+class Snooze(StopRun):
+    """Run me again later; this attempt does not count."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(delay)
+        self.delay = delay
+
+
+class Discard(StopRun):
+    """The job is not wanted any more."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,4 +1,4 @@
-"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and the size of a value.
+"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and two facts about a value.
 
 The database owns the clock. Write ``ClockTimestamp``: under ``now()`` a claim late in a transaction is born expired,
 and under ``statement_timestamp()`` a statement that waited for a row lock writes an instant that has passed. Compare
@@ -6,7 +6,7 @@ with ``StatementTimestamp``: it is stable, so an index can use it; with the vola
 reads every row that is not due yet. Being earlier, it errs on the safe side.
 """
 
-from django.db.models import DateTimeField, Func, IntegerField
+from django.db.models import CharField, DateTimeField, Func, IntegerField
 
 
 class ClockTimestamp(Func):
@@ -31,3 +31,11 @@ class StoredSize(Func):
     function = "pg_column_size"
     arity = 1
     output_field = IntegerField()
+
+
+class JsonType(Func):
+    """``array``, ``object``, ``string`` ... of a jsonb value."""
+
+    function = "jsonb_typeof"
+    arity = 1
+    output_field = CharField()

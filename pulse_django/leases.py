@@ -1,20 +1,13 @@
-"""What a worker holds: its identity, the right to write, and the work that came with it."""
+"""What a worker holds: the right to write, and the work that came with it."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import re
-import secrets
-import socket
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-# 80 characters of name, 12 of boot id and 19 of serial stay far below the column's 160.
-MAX_NAME = 80
-_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
+from .budgets import Budget
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,40 +20,24 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How many runs of a job count, and how many it may have."""
-
-    attempts: int
-    refunds: int
-    max_attempts: int
-    cancel_requested: bool = False
-
-    @property
-    def counted(self) -> int:
-        """Attempts that count against the budget: a snooze, a hand-back or an operator's retry do not."""
-        return self.attempts - self.refunds
-
-    @property
-    def left(self) -> int:
-        return self.max_attempts - self.counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A lease together with the work it was granted for."""
+    """A lease together with the work it was granted for.
+
+    Payloads stay JSON until somebody asks: one that cannot be read must fail its own job and no other of the batch.
+    """
 
     lease: Lease
     token: int  # rises with every claim of any job: fences resources outside the job table
     task: str
     queue: str
     priority: int
-    args: list[Any]
-    kwargs: dict[str, Any]
+    args_json: str
+    kwargs_json: str
+    progress_json: str | None
     refunds: int
     max_attempts: int
     losses: int
     ttl: timedelta  # the lease runs out this long after the last heartbeat
-    progress: Any  # what an earlier attempt last saved, or None
     parent_id: int | None
 
     @property
@@ -72,37 +49,18 @@ class Claim:
         return self.lease.attempt
 
     @property
+    def args(self) -> list[Any]:
+        return list(json.loads(self.args_json))
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return dict(json.loads(self.kwargs_json))
+
+    @property
+    def progress(self) -> Any:
+        """What an earlier attempt last saved, or None."""
+        return None if self.progress_json is None else json.loads(self.progress_json)
+
+    @property
     def budget(self) -> Budget:
         return Budget(attempts=self.attempt, refunds=self.refunds, max_attempts=self.max_attempts)
-
-
-def _new_boot_id() -> str:
-    return secrets.token_hex(6)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """One start of one worker process. Mints a new holder for every claim statement.
-
-    The boot id is random and the serial counts up, so a reused pod name, a recycled pid or a database that lost a
-    committed claim can never bring a (holder, attempt) pair back.
-    """
-
-    name: str
-    boot_id: str = field(default_factory=_new_boot_id)
-    _serials: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", _printable(self.name))
-
-    @classmethod
-    def of_this_process(cls) -> Identity:
-        return cls(f"{socket.gethostname()}-{os.getpid()}")
-
-    def mint_holder(self) -> str:
-        return f"{self.name}:{self.boot_id}:{next(self._serials)}"
-
-
-def _printable(name: str) -> str:
-    """Keep what is safe in a log line, a column and a page: names come from hosts and environments."""
-    return _UNPRINTABLE.sub("_", name)[:MAX_NAME] or "worker"

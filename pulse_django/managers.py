@@ -15,16 +15,18 @@
                     CANCELLED
 
 The claim is the lease. One UPDATE sets RUNNING, ``locked_by``, ``lease_until``, ``token`` and the next ``attempts``;
-every later write of that run repeats ``id``, ``locked_by`` and ``attempts`` in its WHERE. That is the fence: once the
+every later write of that run looks its row up by ``id``, ``locked_by`` and ``attempts``. That is the fence: once the
 job has moved on, the statement finds no row, and "no row" is the answer that the caller gets. ``settle`` is the one
 door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
-Four habits hold in every statement below:
+Five habits hold in every statement below:
 
-- What touches several jobs locks them first, in the order of their ids, or skips locked ones. Sorted parameters alone
-  deadlock.
-- Locks are FOR NO KEY UPDATE: an open transaction of somebody who refers to a job by foreign key is no reason to skip
-  its heartbeat.
+- What touches several rows locks them first, jobs in the order of their ids and attempts of their (job, number), or
+  skips locked ones. Sorted parameters alone deadlock.
+- Locks are FOR NO KEY UPDATE, but for what is to be deleted: an open transaction of somebody who refers to a job by
+  foreign key is no reason to skip its heartbeat.
+- One bad row or value fails itself and not its batch: values are cleaned and bounded on their way in, and where a
+  batch is refused all the same, its rows are tried one by one.
 - Instants are written with clock_timestamp() and compared with statement_timestamp(); Python's clock decides nothing.
 - A fence does not mention ``status``: a CHECK ties ``locked_by`` to RUNNING, and with stale statistics a condition on
   the status lets the planner start from the wrong index.
@@ -36,55 +38,67 @@ hundred settles took 2.4 ms instead of 2.9.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from itertools import islice
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
-from django.db import connections, models, router, transaction
+from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models.expressions import RawSQL
 
 from . import conf
 from .answers import Beat, CancelRequested, Reaped, Report, Retried, Settled
 from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from .errors import MAX_SUMMARY
+from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from .functions import StatementTimestamp
+from .identity import Identity
 from .lanes import Lane, rotation
-from .leases import Claim, Identity, Lease
-from .newjob import NewJob
-from .outcomes import Failed, OutcomeName, Released
+from .leases import Claim, Lease
+from .newjob import MAX_DELAY, NewJob
+from .outcomes import Failed, OutcomeName, Released, Stalled, TimedOut, WorkerLost
 from .payloads import clean_text
-from .querysets import JobQuerySet
+from .reads import JobReader
 from .states import TERMINAL, Status
 from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
 
 if TYPE_CHECKING:
     from .models import Job
 
+logger = logging.getLogger(__name__)
+
+UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
+
 Compiled = tuple[str, tuple[Any, ...]]  # SQL and its parameters
 
 # One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
 ENQUEUE_CHUNK = 2_000
+ENQUEUE_BYTES = 16_000_000
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 REAP_LIMIT = 1_000
 PRUNE_LIMIT = 1_000
 
 # ----------------------------------------------------------------------------------------------------------- enqueue
 
+# ON CONFLICT waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all.
+# In neither case does the caller's transaction abort.
 _ENQUEUE = """
 INSERT INTO pulse_django_job
-    (task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, parent_id)
+    (
+        task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, parent_id,
+        idempotency_key
+    )
 SELECT
     task, queue, priority, args, kwargs,
     COALESCE(run_at, clock_timestamp() + delay * interval '1 second'),
     COALESCE(max_attempts, %s),
     lease_ttl * interval '1 second', timeout * interval '1 second', stall_after * interval '1 second',
-    parent_id
+    parent_id, idempotency_key
 FROM json_to_recordset(%s::json) AS new (
     task text, queue text, priority smallint, args jsonb, kwargs jsonb, run_at timestamptz, delay float8,
-    max_attempts int, lease_ttl float8, timeout float8, stall_after float8, parent_id bigint
+    max_attempts int, lease_ttl float8, timeout float8, stall_after float8, parent_id bigint, idempotency_key text
 )
+ON CONFLICT (task, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, next_run_at
 """
 
@@ -99,16 +113,7 @@ RETURNING id, created_at, next_run_at
 #
 # Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
 _CLAIM = """
-WITH picked (id) AS MATERIALIZED (
-    SELECT pick.id
-    FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
-    CROSS JOIN LATERAL ({pick}) AS pick
-    WHERE lane.queue <> ALL (ARRAY(
-        SELECT name FROM pulse_django_queue
-        WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
-    ))
-    LIMIT %s
-),
+WITH picked (id) AS MATERIALIZED ({picked}),
 claimed AS (
     UPDATE pulse_django_job AS job
     SET status = 'RUNNING',
@@ -121,9 +126,24 @@ claimed AS (
     WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, refunds, max_attempts, losses,
-        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8, progress, parent_id, next_run_at
+        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, progress, parent_id, next_run_at
 )
-SELECT * FROM claimed ORDER BY priority DESC, next_run_at, id
+SELECT
+    id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
+    ttl, parent_id
+FROM claimed
+ORDER BY priority DESC, next_run_at, id
+"""
+
+_PICK_FROM_LANES = """
+    SELECT pick.id
+    FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
+    CROSS JOIN LATERAL ({pick}) AS pick
+    WHERE lane.queue <> ALL (ARRAY(
+        SELECT name FROM pulse_django_queue
+        WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+    ))
+    LIMIT %s
 """
 
 # --------------------------------------------------------------------------------------------------------- heartbeat
@@ -164,7 +184,9 @@ JOIN pulse_django_job AS job
 
 # The fenced UPDATE and the ledger's row in one statement: neither can exist without the other. Two facts are the
 # database's to judge, because a report may have been written before they were: a cancellation that was requested
-# meanwhile wins over any new run, and a budget that was lowered meanwhile leaves no retry.
+# meanwhile wins over everything but success, and a budget that was lowered meanwhile leaves no retry.
+#
+# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
 _SETTLE = """
 WITH report AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%s::json) AS report (
@@ -176,16 +198,16 @@ locked AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at,
         CASE
-            WHEN report.status NOT IN ('PENDING', 'RETRYING') THEN report.status
+            WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN job.attempts - job.refunds - report.refund >= job.max_attempts THEN 'DEAD_LETTERED'
+            WHEN report.status = 'RETRYING' AND job.attempts - job.refunds >= job.max_attempts THEN 'DEAD_LETTERED'
             ELSE report.status
         END AS verdict
     FROM report
     JOIN pulse_django_job AS job
         ON job.id = report.id AND job.locked_by = report.holder AND job.attempts = report.attempt
     ORDER BY job.id
-    FOR NO KEY UPDATE OF job
+    FOR NO KEY UPDATE OF job {skip_locked}
 ),
 settled AS (
     UPDATE pulse_django_job AS job
@@ -213,6 +235,7 @@ ledger AS (
         (job_id, number, token, worker, started_at, finished_at, outcome, error_class, message, traceback)
     SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, error_class, message, traceback
     FROM settled
+    ON CONFLICT (job_id, number) DO NOTHING
 )
 SELECT id, holder, attempt, verdict FROM settled
 """
@@ -230,7 +253,7 @@ entry AS MATERIALIZED (
     FROM report
     JOIN pulse_django_attempt AS attempt
         ON attempt.job_id = report.id AND attempt.number = report.attempt AND attempt.worker = report.holder
-    ORDER BY attempt.id
+    ORDER BY attempt.job_id, attempt.number
     FOR NO KEY UPDATE OF attempt
 ),
 kept AS (
@@ -271,7 +294,7 @@ reaped AS (
         next_run_at = CASE
             WHEN job.cancel_requested_at IS NULL AND over.counted < job.max_attempts
             THEN clock_timestamp() + interval '1 second'
-                * LEAST(%s, power(over.counted, 2) * %s) * (1 - %s + 2 * %s * random())
+                * LEAST(%s, power(over.counted, 2) * %s) * (%s + %s * random())
             ELSE job.next_run_at
         END,
         finished_at = CASE
@@ -297,6 +320,7 @@ ledger AS (
         (job_id, number, token, worker, started_at, finished_at, outcome, message)
     SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, last_error
     FROM reaped
+    ON CONFLICT (job_id, number) DO NOTHING
 )
 SELECT id, holder, attempt, token, outcome, status FROM reaped
 """
@@ -349,8 +373,15 @@ RETURNING job.id
 
 _PRUNE = """
 WITH old (id) AS MATERIALIZED ({pick}),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
 ledger AS (
-    DELETE FROM pulse_django_attempt WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
 )
 DELETE FROM pulse_django_job
 WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
@@ -358,13 +389,23 @@ RETURNING id
 """
 
 
-class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time
+class JobManager(JobReader):
     """``Job.objects``: the verbs."""
 
     def enqueue(self, new: NewJob) -> Job:
-        """Add one job in the caller's transaction and return it: no commit, no job."""
-        [(job_id, created_at, next_run_at)] = self._insert([new])
+        """Add one job in the caller's transaction and return it: no commit, no job.
+
+        With an idempotency key that is taken, return the job that has it.
+        """
         settings = conf.current()
+        encoded = new.to_json(payload_limit=settings.max_payload_bytes)
+        while not (rows := self._insert([encoded])):
+            kept: Job | None = (
+                self.using(self._alias).filter(task=new.task, idempotency_key=new.idempotency_key).first()
+            )
+            if kept is not None:  # pruned in this very moment: then the key is free again
+                return kept
+        [(job_id, created_at, next_run_at)] = rows
         job: Job = self.model(
             id=job_id,
             task=new.task,
@@ -378,19 +419,31 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
             timeout=new.timeout,
             stall_after=new.stall_after,
             parent_id=new.parent_id,
+            idempotency_key=new.idempotency_key,
             created_at=created_at,
         )
         job._state.adding = False
         job._state.db = self._alias
         return job
 
-    def enqueue_many(self, new_jobs: Iterable[NewJob]) -> list[int]:
-        """Add all of these jobs or none, and return their ids in the order given."""
+    def enqueue_many(self, new_jobs: Iterable[NewJob], *, progress: Callable[[int], object] | None = None) -> list[int]:
+        """Add all of these jobs or none, and return their ids in the order given.
+
+        They are read and encoded before the transaction begins. ``progress`` is called inside of it, with the number
+        of jobs written so far.
+        """
+        limit = conf.current().max_payload_bytes
+        chunks = list(_chunks((new, new.to_json(payload_limit=limit)) for new in new_jobs))
         ids: list[int] = []
-        remaining = iter(new_jobs)
         with joined(self._alias):
-            while chunk := list(islice(remaining, ENQUEUE_CHUNK)):
-                ids += sorted(row[0] for row in self._insert(chunk))  # identity values rise in the order of the rows
+            for chunk in chunks:
+                if any(new.idempotency_key is not None for new, _ in chunk):
+                    ids += [self.enqueue(new).pk for new, _ in chunk]
+                else:
+                    rows = self._insert([encoded for _, encoded in chunk])
+                    ids += sorted(row[0] for row in rows)  # identity values rise row by row
+                if progress is not None:
+                    progress(len(ids))
         return ids
 
     def claim(
@@ -401,22 +454,23 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
         """
         refuse_callers_transaction(self._alias)
-        visited = rotation(self.using(self._alias).lanes() if lanes is None else lanes, turn)
+        visited = rotation(self.lanes() if lanes is None else lanes, turn)
         if not visited or limit < 1:
             return []
         pick, pick_params = _claim_pick(self.model, self._alias, limit)
-        ttl = conf.current().lease_ttl
-        holder = identity.mint_holder()
         queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
-        params = [queues, priorities, *pick_params, limit, holder, ttl, ttl]
-        return [_claim_of(row, holder) for row in run_alone(self._alias, _CLAIM.format(pick=pick), params)]
+        return self._claim(identity, _PICK_FROM_LANES.format(pick=pick), [queues, priorities, *pick_params, limit])
+
+    def claim_these(self, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
+        """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
+        these = _skip_locked(self.due().filter(pk__in=sorted(job_ids)).order_by("id").values("id"))
+        return self._claim(identity, *_compile(these, self._alias))
 
     def heartbeat(self, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
         """Extend these leases by one TTL each, save progress (as JSON) on the way, and say which are still held."""
         if not leases:
             return Beat(alive=frozenset(), lost=frozenset(), skipped=frozenset(), cancelled=frozenset())
-        held = [_keys_of(lease) | {"progress": (progress or {}).get(lease)} for lease in leases]
-        rows = run_alone(self._alias, _HEARTBEAT, [json.dumps(held), conf.current().lease_ttl])
+        rows = self._beat(leases, progress or {})
         asked_to_stop = {Lease(*row[:3]): row[3] for row in rows}
         alive = frozenset(asked_to_stop)
         missing = frozenset(leases) - alive
@@ -428,36 +482,43 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
             cancelled=frozenset(lease for lease, asked in asked_to_stop.items() if asked),
         )
 
-    def settle(self, reports: Collection[Report]) -> Settled:
+    def settle(self, reports: Collection[Report], *, wait: bool = True) -> Settled:
         """End these runs: accept each report whose lease still holds, keep the verdict of the others as evidence.
 
-        Inside a transaction of the caller's the reports become part of it.
+        Inside a transaction of the caller's the reports become part of it; if that is rolled back, so is the evidence.
+        Without ``wait``, a job whose row somebody else has locked is answered as skipped instead of waited for: report
+        it again soon.
         """
-        if not reports:
-            return Settled(accepted={}, repeated=frozenset(), lost=frozenset())
-        rows = run_joined(self._alias, _SETTLE, [json.dumps([_row_of(report) for report in reports])])
+        first: dict[Lease, Report] = {}
+        for report in reports:
+            first.setdefault(report.lease, report)
+        if not first:
+            return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
+        rows = self._settle(list(first.values()), wait)
         accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
-        refused = [report for report in reports if report.lease not in accepted]
-        repeated = self._keep_late_verdicts(refused) if refused else frozenset()
-        lost = frozenset(report.lease for report in refused) - repeated
-        return Settled(accepted=accepted, repeated=repeated, lost=lost)
+        refused = first.keys() - accepted.keys()
+        skipped = self._still_held(refused) if refused and not wait else frozenset()
+        late = [report for report in reports if first[report.lease] is not report or report.lease in refused - skipped]
+        repeated = self._keep_late_verdicts(late) & (refused - skipped) if late else frozenset()
+        lost = frozenset(refused - skipped - repeated)
+        return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
 
     def reap(self, *, limit: int = REAP_LIMIT) -> list[Reaped]:
         """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
 
-        Any number of watchdogs may reap at once; fewer than ``limit`` answers mean that nothing is left for now.
+        Any number of watchdogs may reap at once; what another one has locked is left to it.
         """
-        backoff = conf.current().backoff
-        pick, pick_params = _reap_pick(self.model, self._alias, limit)
-        curve = [backoff.cap.total_seconds(), backoff.unit.total_seconds(), backoff.jitter, backoff.jitter]
-        rows = run_alone(self._alias, _REAP.format(pick=pick), [*pick_params, *curve])
-        return [
-            Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
-            for row in rows
-        ]
+        _check_limit(limit)
+        refuse_callers_transaction(self._alias)
+        try:
+            return self._reap(_reap_pick(self.model, self._alias, limit))
+        except UNSTORABLE:
+            logger.exception("A batch of %d could not be reaped; its runs are tried one by one", limit)
+        return [reaped for job_id in self._reapable_ids(limit) for reaped in self._reap_one(job_id)]
 
     def release(self, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
         """Hand jobs back that no handler is running (any more). The attempts are refunded."""
+        _check_delay(delay)
         return self.settle([Report(lease, Released(delay), Postpone(delay)) for lease in leases])
 
     def request_cancel(self, job_ids: Collection[int], *, reason: str = "") -> CancelRequested:
@@ -472,6 +533,7 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         """Revive what is still dead, with at least ``runs`` more attempts and all of its history."""
         if runs < 1:
             raise ValueError(f"runs: {runs} is less than one run")
+        _check_delay(delay)
         asked_for = frozenset(job_ids)
         rows = run_joined(self._alias, _RETRY, [sorted(asked_for), runs, delay])
         revived = frozenset(job_id for (job_id,) in rows)
@@ -481,13 +543,67 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many."""
         if status not in TERMINAL:
             raise ValueError(f"{status} is not terminal: prune never deletes a live job")
+        _check_limit(limit)
+        _check_delay(older_than)
+        refuse_callers_transaction(self._alias)
         pick, pick_params = _prune_pick(self.model, self._alias, status, older_than, limit)
         return len(run_alone(self._alias, _PRUNE.format(pick=pick), pick_params))
 
-    def _insert(self, new_jobs: Sequence[NewJob]) -> list[Row]:
-        settings = conf.current()
-        rows = ",".join(new.to_json(payload_limit=settings.max_payload_bytes) for new in new_jobs)
-        return run_joined(self._alias, _ENQUEUE, [settings.max_attempts, f"[{rows}]"])
+    def _claim(self, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
+        ttl = conf.current().lease_ttl
+        holder = identity.mint_holder()
+        rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, ttl])
+        return [_claim_of(_Granted(*row), holder) for row in rows]
+
+    def _insert(self, encoded: Sequence[str]) -> list[Row]:
+        return run_joined(self._alias, _ENQUEUE, [conf.current().max_attempts, f"[{','.join(encoded)}]"])
+
+    def _beat(self, leases: Collection[Lease], progress: Mapping[Lease, str]) -> list[Row]:
+        held = [_keys_of(lease) | {"progress": progress.get(lease)} for lease in leases]
+        try:
+            return run_alone(self._alias, _HEARTBEAT, [json.dumps(held), conf.current().lease_ttl])
+        except UNSTORABLE:
+            if not progress:
+                raise
+            logger.exception(
+                "Progress of %d jobs could not be stored; their leases are extended without it", len(progress)
+            )
+            return self._beat(leases, {})
+
+    def _settle(self, reports: list[Report], wait: bool) -> list[Row]:
+        statement = _SETTLE.format(skip_locked="" if wait else "SKIP LOCKED")
+        try:
+            return run_joined(self._alias, statement, [json.dumps([_row_of(report) for report in reports])])
+        except UNSTORABLE as error:
+            if connections[self._alias].in_atomic_block:
+                raise  # the caller's transaction is broken; what becomes of it is the caller's to say
+            if len(reports) > 1:
+                return [row for report in reports for row in self._settle([report], wait)]
+            if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
+                raise
+            logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
+            failed = Failed(ErrorReport.of(error))
+            reason = f"its report could not be stored: {failed.error.summary}"
+            return self._settle([Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+
+    def _reap(self, pick: Compiled) -> list[Reaped]:
+        backoff = conf.current().backoff
+        sql, params = pick
+        curve = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+        return [
+            Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
+            for row in run_alone(self._alias, _REAP.format(pick=sql), [*params, *curve])
+        ]
+
+    def _reapable_ids(self, limit: int) -> list[int]:
+        return list(self.using(self._alias).reapable().order_by("id").values_list("id", flat=True)[:limit])
+
+    def _reap_one(self, job_id: int) -> list[Reaped]:
+        try:
+            return self._reap(_reap_pick(self.model, self._alias, 1, job_id))
+        except UNSTORABLE:
+            logger.exception("Job %d could not be reaped", job_id)
+            return []
 
     def _still_held(self, leases: Collection[Lease]) -> frozenset[Lease]:
         rows = run_alone(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
@@ -498,10 +614,6 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
         rows = run_joined(self._alias, _KEEP_LATE_VERDICTS, [json.dumps(keys)])
         return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
-    @property
-    def _alias(self) -> str:
-        return self._db or router.db_for_write(self.model)
-
 
 # The picks are constant for the values they are called with, and compiling one takes half a millisecond.
 
@@ -510,23 +622,24 @@ class JobManager(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[mis
 def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id")
-    return _compile(_locked(due)[:limit], alias)
+    return _compile(_skip_locked(due)[:limit], alias)
 
 
 @lru_cache(maxsize=16)
-def _reap_pick(model: type[Job], alias: str, limit: int) -> Compiled:
+def _reap_pick(model: type[Job], alias: str, limit: int, job_id: int | None = None) -> Compiled:
     columns = ("id", "locked_by", "attempts", "token", "started_at", "refunds", "lease_until", "deadline")
-    return _compile(_locked(model.objects.over().order_by("id").values(*columns))[:limit], alias)
+    over = model.objects.reapable() if job_id is None else model.objects.reapable().filter(pk=job_id)
+    return _compile(_skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 
 
 @lru_cache(maxsize=16)
 def _prune_pick(model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int) -> Compiled:
     old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
     # Deleting takes the strongest row lock, so this pick does: it skips what a foreign key is holding.
-    return _compile(_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit], alias)
+    return _compile(_skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit], alias)
 
 
-def _locked(rows: Any, *, no_key: bool = True) -> Any:
+def _skip_locked(rows: Any, *, no_key: bool = True) -> Any:
     return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
 
 
@@ -538,39 +651,55 @@ def _compile(rows: Any, alias: str) -> Compiled:
     return sql, tuple(params)
 
 
-def _claim_of(row: Row, holder: str) -> Claim:
-    (
-        job_id,
-        attempt,
-        token,
-        task,
-        queue,
-        priority,
-        args,
-        kwargs,
-        refunds,
-        max_attempts,
-        losses,
-        ttl,
-        progress,
-        parent,
-        _,
-    ) = row
+class _Granted(NamedTuple):
+    """A row of the claim's answer."""
+
+    id: int
+    attempts: int
+    token: int
+    task: str
+    queue: str
+    priority: int
+    args: str
+    kwargs: str
+    progress: str | None
+    refunds: int
+    max_attempts: int
+    losses: int
+    ttl: float
+    parent_id: int | None
+
+
+def _claim_of(row: _Granted, holder: str) -> Claim:
     return Claim(
-        lease=Lease(job_id, holder, attempt),
-        token=token,
-        task=task,
-        queue=queue,
-        priority=priority,
-        args=json.loads(args),
-        kwargs=json.loads(kwargs),
-        refunds=refunds,
-        max_attempts=max_attempts,
-        losses=losses,
-        ttl=timedelta(seconds=ttl),
-        progress=None if progress is None else json.loads(progress),
-        parent_id=parent,
+        lease=Lease(row.id, holder, row.attempts),
+        token=row.token,
+        task=row.task,
+        queue=row.queue,
+        priority=row.priority,
+        args_json=row.args,
+        kwargs_json=row.kwargs,
+        progress_json=row.progress,
+        refunds=row.refunds,
+        max_attempts=row.max_attempts,
+        losses=row.losses,
+        ttl=timedelta(seconds=row.ttl),
+        parent_id=row.parent_id,
     )
+
+
+def _chunks(encoded: Iterable[tuple[NewJob, str]]) -> Iterator[list[tuple[NewJob, str]]]:
+    """Cut into statements that are short in rows and in bytes."""
+    chunk: list[tuple[NewJob, str]] = []
+    size = 0
+    for new, text in encoded:
+        if chunk and (len(chunk) == ENQUEUE_CHUNK or size + len(text) > ENQUEUE_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((new, text))
+        size += len(text)
+    if chunk:
+        yield chunk
 
 
 def _keys_of(lease: Lease) -> dict[str, Any]:
@@ -578,20 +707,29 @@ def _keys_of(lease: Lease) -> dict[str, Any]:
 
 
 def _row_of(report: Report) -> dict[str, Any]:
-    """Spell a report as the settle statement reads it. A key that is absent is NULL: that column stays as it is."""
+    """Spell a report as the settle statement reads it. A key that is absent is NULL: that column stays as it is.
+
+    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where.
+    """
     outcome = report.outcome
+    reason = outcome.error.summary if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
     row = _keys_of(report.lease) | {
         "outcome": outcome.name,
         "loss": int(outcome.name is OutcomeName.WORKER_LOST),
         "refund": 0,
         "delay": 0,
         "error_class": "",
-        "message": clean_text(getattr(outcome, "reason", ""), MAX_SUMMARY),
+        "message": clean_text(reason, MAX_SUMMARY),
         "traceback": "",
     }
     if isinstance(outcome, Failed):
-        error = outcome.error
-        row |= {"error_class": error.error_class, "message": error.message, "traceback": error.traceback}
+        row |= {
+            "error_class": clean_text(outcome.error.error_class, MAX_CLASS),
+            "message": clean_text(outcome.error.message, MAX_MESSAGE),
+            "traceback": clean_text(outcome.error.traceback, MAX_TRACEBACK),
+        }
+    if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
+        row["error"] = _reason(reason)
     return row | _verdict_of(report.decision)
 
 
@@ -600,9 +738,10 @@ def _verdict_of(decision: Decision) -> dict[str, Any]:
         case Complete(result):
             return {"status": Status.COMPLETED, "result": result}
         case Retry(delay, reason):
-            return {"status": Status.RETRYING, "delay": delay.total_seconds(), "error": _reason(reason)}
-        case Postpone(delay):
-            return {"status": Status.PENDING, "delay": delay.total_seconds(), "refund": 1}
+            return {"status": Status.RETRYING, "delay": _seconds(delay), "error": _reason(reason)}
+        case Postpone(delay, reason):
+            row = {"status": Status.PENDING, "delay": _seconds(delay), "refund": 1}
+            return row | ({"error": _reason(reason)} if reason else {})
         case DeadLetter(reason):
             return {"status": Status.DEAD_LETTERED, "error": _reason(reason)}
         case Cancel(reason):
@@ -612,3 +751,18 @@ def _verdict_of(decision: Decision) -> dict[str, Any]:
 
 def _reason(text: str) -> str:
     return clean_text(text, MAX_SUMMARY) or "no reason given"
+
+
+def _seconds(delay: timedelta) -> float:
+    """A handler may ask for any delay; the run must end all the same."""
+    return min(max(delay, timedelta()), MAX_DELAY).total_seconds()
+
+
+def _check_delay(delay: timedelta) -> None:
+    if not timedelta() <= delay <= MAX_DELAY:
+        raise ValueError(f"{delay} is negative, or beyond all reason")
+
+
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit: {limit} is less than one")

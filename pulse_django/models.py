@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import LessThanOrEqual
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from .errors import MAX_CLASS
-from .functions import ClockTimestamp, StoredSize
+from .functions import ClockTimestamp, JsonType, StoredSize
 from .managers import JobManager
-from .newjob import DEFAULT_QUEUE, HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .newjob import (
+    DEFAULT_QUEUE,
+    FIRST_YEAR,
+    HIGHEST_PRIORITY,
+    LAST_YEAR,
+    LOWEST_PRIORITY,
+    MAX_DELAY,
+    MAX_IDEMPOTENCY_KEY,
+    MAX_QUEUE_NAME,
+    MAX_TASK_NAME,
+)
 from .outcomes import OutcomeName
 from .queues import QueueManager
 from .states import CLAIMABLE, TERMINAL, Status
@@ -26,7 +38,13 @@ _OUTCOMES = [(name.value, name.value.replace("_", " ").capitalize()) for name in
 
 
 def _stored_payload() -> models.expressions.Combinable:
-    return StoredSize("args") + StoredSize("kwargs") + Coalesce(StoredSize("result"), 0)
+    own = StoredSize("args") + StoredSize("kwargs")
+    return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
+
+
+def _sensible(duration: str) -> Q:
+    """A claim adds it to now: one that overflows would fail the claim, and its whole batch with it."""
+    return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
 
 
 class Job(models.Model):
@@ -52,6 +70,8 @@ class Job(models.Model):
         db_index=False,
         related_name="children",
     )
+    # A second job of the same task with the same key is not enqueued while the first is kept.
+    idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
 
     status = models.CharField(
         max_length=MAX_STATUS,
@@ -89,6 +109,11 @@ class Job(models.Model):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         constraints = [
+            models.UniqueConstraint(
+                name="pulse_job_one_per_key",
+                fields=["task", "idempotency_key"],
+                condition=Q(idempotency_key__isnull=False),
+            ),
             models.CheckConstraint(
                 name="pulse_job_status_is_known",
                 condition=Q(status__in=[status.value for status in Status]),
@@ -100,6 +125,7 @@ class Job(models.Model):
                     locked_by__isnull=False,
                     lease_until__isnull=False,
                     token__isnull=False,
+                    started_at__isnull=False,
                     attempts__gt=F("refunds"),
                 )
                 | ~Q(status=Status.RUNNING.value)
@@ -148,6 +174,22 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="pulse_job_priority_in_range",
                 condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_durations_are_sensible",
+                condition=_sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after"),
+            ),
+            # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
+            models.CheckConstraint(
+                name="pulse_job_instant_can_be_read",
+                condition=Q(
+                    next_run_at__gte=datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC),
+                    next_run_at__lt=datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC),
+                ),
+            ),
+            models.CheckConstraint(
+                name="pulse_job_arguments_have_their_shape",
+                condition=Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
             ),
             models.CheckConstraint(
                 name="pulse_job_payload_is_bounded",
@@ -282,3 +324,18 @@ class Queue(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Fence(models.Model):
+    """The largest token that was seen for a resource which has no column of its own to keep it in."""
+
+    id = models.BigAutoField(primary_key=True)
+    resource = models.CharField(max_length=200, unique=True)
+    token = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = _("fence")
+        verbose_name_plural = _("fences")
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.token}"

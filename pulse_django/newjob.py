@@ -14,9 +14,14 @@ from .payloads import encode_arguments
 DEFAULT_QUEUE = "default"
 MAX_TASK_NAME = 200
 MAX_QUEUE_NAME = 100
+MAX_IDEMPOTENCY_KEY = 200
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
+SHORTEST_LEASE = timedelta(milliseconds=100)
+MAX_ID = 2**63 - 1
+# Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
+FIRST_YEAR, LAST_YEAR = 1900, 9000
 # A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
 MAX_DELAY = timedelta(days=365_000)
 
@@ -36,6 +41,7 @@ class NewJob:
     timeout: timedelta | None = None  # the longest a single run may take
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
     parent_id: int | None = None
+    idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
 
     def __post_init__(self) -> None:
         _check_name("task", self.task, MAX_TASK_NAME)
@@ -46,6 +52,12 @@ class NewJob:
         for name in ("lease_ttl", "timeout", "stall_after"):
             _check_duration(name, getattr(self, name))
         _check_run_after(self.run_after)
+        if self.lease_ttl is not None and self.lease_ttl < SHORTEST_LEASE:
+            raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, less than a round trip")
+        if self.parent_id is not None:
+            _check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
+        if self.idempotency_key is not None:
+            _check_name("idempotency_key", self.idempotency_key, MAX_IDEMPOTENCY_KEY)
 
     def to_json(self, *, payload_limit: int) -> str:
         """Return the job as one JSON object, in the shape that the insert statement reads."""
@@ -63,6 +75,7 @@ class NewJob:
                 "timeout": _seconds(self.timeout),
                 "stall_after": _seconds(self.stall_after),
                 "parent_id": self.parent_id,
+                "idempotency_key": self.idempotency_key,
             }
         )
         return f'{head[:-1]}, "args": {args}, "kwargs": {kwargs}}}'
@@ -108,6 +121,8 @@ def _check_run_after(value: object) -> None:
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidJob(f"run_after: {value!r} is naive; say which time zone it is in")
+        if not FIRST_YEAR <= value.year <= LAST_YEAR:
+            raise InvalidJob(f"run_after: {value} is beyond all reason")
     elif not isinstance(value, timedelta):
         raise InvalidJob(f"run_after: {value!r} is neither a datetime nor a timedelta")
     elif not timedelta() <= value <= MAX_DELAY:

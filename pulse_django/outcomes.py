@@ -80,6 +80,7 @@ class Released:
 
     name: ClassVar = OutcomeName.RELEASED
     delay: timedelta = timedelta()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

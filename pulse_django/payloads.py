@@ -9,12 +9,15 @@ from typing import Any
 
 from .exceptions import PayloadError, UnstorableResult
 
+# Every reader of a job must be able to decode it, however deep its own stack and whatever its Python's limit.
+MAX_DEPTH = 100
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def encode_arguments(value: list[Any] | dict[str, Any], *, limit: int, what: str) -> str:
-    """Return ``value`` as JSON, or refuse it with the place of the first fault: nobody's data is altered silently."""
+    """Return ``value`` as JSON, or refuse it with the place of the first fault. It is stored as JSON spells it: tuples
+    become lists, and number keys text."""
     text = _dumps(value, what)
     # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
     if "\\u0000" in text or "\\ud" in text:
@@ -36,6 +39,11 @@ def encode_result(value: Any, *, limit: int) -> str | None:
         raise UnstorableResult(str(error)) from error
 
 
+def encode_progress(value: dict[str, Any], *, limit: int) -> str:
+    """Return a handler's progress as JSON. It is the handler's to mend: it is still there to be told."""
+    return encode_arguments(value, limit=limit, what="progress")
+
+
 def clean_text(text: str, limit: int) -> str:
     """Return ``text`` without what PostgreSQL refuses, cut in the middle when it is longer than ``limit``."""
     if len(text) > limit:
@@ -45,11 +53,34 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def _dumps(value: Any, what: str) -> str:
+    text = _dumped(value, what)
+    # Only what opens that many brackets can be that deep; honest payloads are not walked.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
+        raise PayloadError(f"{what}: nested more than {MAX_DEPTH} levels deep")
+    return text
+
+
+def _depth_exceeds(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += item.values()
+            elif isinstance(item, list | tuple):
+                inner += item
+        level = [item for item in inner if isinstance(item, dict | list | tuple)]
+        if not level:
+            return False
+    return True
+
+
+def _dumped(value: Any, what: str) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except RecursionError:
         raise PayloadError(f"{what}: nested too deeply, or contains itself") from None
-    except (TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # its keys, its items() or its length may raise anything
         raise PayloadError(f"{what}: JSON cannot hold this value: {error}") from error
 
 

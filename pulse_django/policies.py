@@ -23,8 +23,13 @@ class Backoff:
 
     def delay(self, counted: int, rand: Random = random.random) -> timedelta:
         """Return the pause after the ``counted``-th attempt that counts."""
-        seconds = min(self.cap.total_seconds(), max(counted, 1) ** 2 * self.unit.total_seconds())
+        seconds = min(self.highest, max(counted, 1) ** 2 * self.unit.total_seconds())
         return timedelta(seconds=seconds * (1 - self.jitter + 2 * self.jitter * rand()))
+
+    @property
+    def highest(self) -> float:
+        """Seconds that the curve reaches before jitter, so that no pause is longer than the cap."""
+        return self.cap.total_seconds() / (1 + self.jitter)
 
 
 ExceptionType = type[BaseException]
@@ -38,7 +43,7 @@ class RetryPolicy:
     that crossed a process boundary still finds its rule, also through a base class.
     """
 
-    backoff: Backoff = Backoff()
+    backoff: Backoff | None = None  # None: the fleet's curve
     never: frozenset[str] = frozenset()
     only: frozenset[str] | None = None  # None: any exception is retried
 
@@ -51,7 +56,7 @@ class RetryPolicy:
         backoff: Backoff | None = None,
     ) -> RetryPolicy:
         return cls(
-            backoff=backoff or Backoff(),
+            backoff=backoff,
             never=frozenset(map(dotted_path, never)),
             only=None if only is None else frozenset(map(dotted_path, only)),
         )
@@ -69,3 +74,13 @@ def dotted_path(cls: type) -> str:
 
 
 NO_RETRIES = RetryPolicy(only=frozenset())
+
+
+def never(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+    """Retry whatever is raised but these."""
+    return RetryPolicy.of(never=exceptions, backoff=backoff)
+
+
+def only(*exceptions: ExceptionType, backoff: Backoff | None = None) -> RetryPolicy:
+    """Retry these, and dead-letter anything else at once."""
+    return RetryPolicy.of(only=exceptions, backoff=backoff)

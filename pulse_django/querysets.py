@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Self
 
-from django.db import connections
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from .functions import StatementTimestamp
-from .lanes import Lane
 from .states import CLAIMABLE, TERMINAL, Status
 
 if TYPE_CHECKING:
@@ -18,42 +15,6 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     pass
-
-# A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
-# queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
-_LANES = """
-WITH RECURSIVE lane AS (
-    (
-        SELECT queue, priority
-        FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING')
-        ORDER BY queue, priority DESC
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.queue, following.priority
-    FROM lane
-    CROSS JOIN LATERAL (
-        (
-            SELECT queue, priority
-            FROM pulse_django_job
-            WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority < lane.priority
-            ORDER BY priority DESC
-            LIMIT 1
-        )
-        UNION ALL
-        (
-            SELECT queue, priority
-            FROM pulse_django_job
-            WHERE status IN ('PENDING', 'RETRYING') AND queue > lane.queue
-            ORDER BY queue, priority DESC
-            LIMIT 1
-        )
-        LIMIT 1
-    ) AS following
-)
-SELECT queue, priority FROM lane
-"""
 
 
 def lease_ran_out() -> Q:
@@ -88,13 +49,6 @@ class JobQuerySet(QuerySet["Job"]):
     def dead_letters(self) -> Self:
         return self.filter(status=Status.DEAD_LETTERED)
 
-    def over(self) -> Self:
+    def reapable(self) -> Self:
         """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
         return self.running().filter(lease_ran_out() | past_deadline() | made_no_progress())
-
-    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
-        """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
-        with connections[self.db].cursor() as cursor:
-            cursor.execute(_LANES)
-            lanes = [Lane(queue, priority) for queue, priority in cursor.fetchall()]
-        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.db import models, router
 
-from .newjob import check_queue_name
+from .newjob import MAX_DELAY, check_queue_name
 from .payloads import clean_text
 from .transactions import run_joined
 
@@ -23,7 +23,10 @@ _PAUSE = """
 INSERT INTO pulse_django_queue AS queue (name, paused_at, paused_until, pause_reason)
 VALUES (%s, clock_timestamp(), clock_timestamp() + %s::interval, %s)
 ON CONFLICT (name) DO UPDATE SET
-    paused_at = COALESCE(queue.paused_at, excluded.paused_at),
+    paused_at = CASE
+        WHEN queue.paused_until <= statement_timestamp() THEN excluded.paused_at  -- the earlier pause had ended
+        ELSE COALESCE(queue.paused_at, excluded.paused_at)
+    END,
     paused_until = excluded.paused_until,
     pause_reason = excluded.pause_reason
 RETURNING queue.id
@@ -41,6 +44,8 @@ class QueueManager(models.Manager["Queue"]):
     def pause(self, name: str, *, reason: str = "", lasting: timedelta | None = None) -> None:
         """Let no worker claim from the queue any more; what is running runs on. Pausing again renews reason and end."""
         check_queue_name(name)
+        if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
+            raise ValueError(f"lasting: {lasting} is not positive, or beyond all reason")
         run_joined(self._alias, _PAUSE, [name, lasting, clean_text(reason, MAX_REASON)])
 
     def resume(self, name: str) -> bool:

@@ -58,13 +58,23 @@ def run_joined(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
 @contextmanager
 def joined(alias: str) -> Iterator[None]:
     """Run several statements in the caller's transaction, or in one of their own when there is none."""
-    connection = connections[alias]
-    if _is_in_transaction(connection):
+    if _is_in_transaction(connections[alias]):
         yield
         return
-    with transaction.atomic(using=alias), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        cursor.execute("SET LOCAL synchronous_commit = on")
+    with durable(alias):
+        yield
+
+
+@contextmanager
+def durable(alias: str) -> Iterator[None]:
+    """Open a transaction that is no part of another, READ COMMITTED and durable as ours are."""
+    connection = connections[alias]
+    nested = connection.in_atomic_block  # in a TestCase's; in any other the next line raises
+    with transaction.atomic(using=alias, durable=True):
+        if not nested:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("SET LOCAL synchronous_commit = on")
         yield
 
 
@@ -97,9 +107,10 @@ def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: S
 def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
     """Our BEGIN is unknown to Django, so ending it after an error is ours to do as well."""
     raw = connection.connection
-    if raw is None or raw.closed:
-        return
     try:
-        raw.rollback()
+        if raw is not None and not raw.closed:
+            raw.rollback()
     except psycopg.Error:
-        connection.close()
+        pass  # it died meanwhile
+    if raw is not None and raw.closed:
+        connection.close()  # so that the next statement opens another

@@ -1,5 +1,6 @@
 """Settings of the test project. DATABASE_URL wins; without it a PostgreSQL is started for nothing."""
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,11 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "pulse_django",
+    "testproject.shop",
 ]
+
+if importlib.util.find_spec("django.tasks") is None:  # before Django 6.0
+    INSTALLED_APPS.append("django_tasks")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -82,4 +87,5 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
+TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend", "QUEUES": []}}  # no list: any queue may be used
 PULSE: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import setup_databases, teardown_databases
 
-from pulse_django.leases import Identity
+from pulse_django.identity import Identity
 from tests.rival import Rival
 
 TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pulse_django_worker")
@@ -16,6 +16,8 @@ TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pul
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: Any, django_db_keepdb: bool) -> Iterator[None]:
     """Create the test database always: pytest-django would create it only for tests that carry its mark."""
+    # What waits for a lock for ever should fail and not hang; longer than any step of a rival's may take.
+    connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=25s"
     with django_db_blocker.unblock():
         created = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb)
     yield

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from pulse_django import managers, querysets
+from pulse_django import managers, reads
+from pulse_django.identity import Identity
 from pulse_django.lanes import Lane, rotation
-from pulse_django.leases import Identity, Lease
+from pulse_django.leases import Lease
 from pulse_django.models import Job
 from pulse_django.newjob import NewJob
 from pulse_django.states import Status
@@ -70,7 +71,7 @@ def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, ttl]
-    return explain(managers._CLAIM.format(pick=pick), *params)
+    return explain(managers._CLAIM.format(picked=managers._PICK_FROM_LANES.format(pick=pick)), *params)
 
 
 def claimed(plan: dict[str, Any]) -> int:
@@ -80,7 +81,7 @@ def claimed(plan: dict[str, Any]) -> int:
 @pytest.mark.usefixtures("backlog", "undone")
 class TestAMillionClaimableJobs:
     def test_the_lanes_are_found_without_reading_the_jobs(self) -> None:
-        plan = explain(querysets._LANES)
+        plan = explain(reads.LANES)
         assert claimed(plan) == QUEUES * PRIORITIES
         assert buffers(plan) < 10 * QUEUES * PRIORITIES  # a handful of index pages per lane
 
@@ -209,7 +210,7 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
         pick, params = managers._reap_pick(Job, "default", 1_000)
-        assert buffers(explain(managers._REAP.format(pick=pick), *params, 3600.0, 1.0, 0.1, 0.1)) < 20
+        assert buffers(explain(managers._REAP.format(pick=pick), *params, 3600.0, 1.0, 0.9, 0.2)) < 20
 
     def test_an_idle_poll_reads_next_to_nothing(self) -> None:
         assert Job.objects.lanes() == []
@@ -233,7 +234,7 @@ class TestAMillionFinishedJobs:
             "id": job_id, "holder": "nobody", "attempt": 1, "outcome": "SUCCEEDED", "status": "COMPLETED",
             "delay": 0, "refund": 0, "loss": 0, "error_class": "", "message": "", "traceback": "",
         }  # fmt: skip
-        assert buffers(explain(managers._SETTLE, json.dumps([report]))) < 20
+        assert buffers(explain(managers._SETTLE.format(skip_locked=""), json.dumps([report]))) < 20
 
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:
         children = Job.objects.filter(parent_id=5).values("id")

@@ -8,7 +8,8 @@ from django.db import connection
 
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete
-from pulse_django.leases import Claim, Identity
+from pulse_django.identity import Identity
+from pulse_django.leases import Claim
 from pulse_django.models import Job
 from pulse_django.outcomes import Succeeded
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_django.answers import CancelRequested, Retried
-from pulse_django.leases import Identity
+from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
 from tests.factories import AttemptFactory, lease_of, make_job, now

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from pulse_django.identity import Identity
 from pulse_django.lanes import Lane
-from pulse_django.leases import Claim, Identity
+from pulse_django.leases import Claim
 from pulse_django.models import Job, Queue
 from pulse_django.newjob import NewJob
 from pulse_django.states import Status

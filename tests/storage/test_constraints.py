@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.RUNNING, {"locked_by": None}, "pulse_job_running_iff_leased"),
     (Status.RUNNING, {"lease_until": None}, "pulse_job_running_iff_leased"),
     (Status.RUNNING, {"token": None}, "pulse_job_running_iff_leased"),
+    (Status.RUNNING, {"started_at": None}, "pulse_job_running_iff_leased"),
     (Status.RUNNING, {"attempts": 0}, "pulse_job_running_iff_leased"),
     (Status.RUNNING, {"refunds": 1}, "pulse_job_running_iff_leased"),  # a refund before the run has ended
     (Status.PENDING, {"locked_by": "me"}, "pulse_job_running_iff_leased"),
@@ -41,6 +43,13 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.RETRYING, {"losses": -1}, "pulse_job_losses_within_attempts"),
     (Status.RETRYING, {"losses": 2}, "pulse_job_losses_within_attempts"),
     (Status.RUNNING, {"result": 1}, "pulse_job_result_only_if_completed"),
+    (Status.PENDING, {"timeout": timedelta()}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"lease_ttl": timedelta(seconds=-1)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"stall_after": timedelta(days=365_001)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
+    (Status.PENDING, {"next_run_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
+    (Status.PENDING, {"args": {"an": "object"}}, "pulse_job_arguments_have_their_shape"),
+    (Status.PENDING, {"kwargs": ["a list"]}, "pulse_job_arguments_have_their_shape"),
     (Status.PENDING, {"priority": 101}, "pulse_job_priority_in_range"),
     (Status.PENDING, {"priority": -101}, "pulse_job_priority_in_range"),
 ]

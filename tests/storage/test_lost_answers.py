@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections
 
-from pulse_django.leases import Identity
+from pulse_django.identity import Identity
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob

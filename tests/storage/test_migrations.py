@@ -46,14 +46,14 @@ def test_the_table_has_its_storage_parameters() -> None:
 
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
-    from pulse_django import managers, querysets, queues
+    from pulse_django import managers, queues, reads
     from pulse_django.models import Attempt, Queue
 
     text = "".join(
         value
-        for module in (managers, querysets, queues)
+        for module in (managers, queues, reads)
         for name, value in vars(module).items()
-        if isinstance(value, str) and name.startswith("_") and "pulse_django_" in value
+        if isinstance(value, str) and "pulse_django_" in value
     )
     for model in (Job, Attempt, Queue):
         assert model._meta.db_table in text
@@ -75,6 +75,16 @@ class TestDatabaseChecks:
         assert message.id == "pulse_django.W002"
         assert off in message.msg
         assert not message.is_serious()
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("synchronous_commit", "off"), ("default_transaction_isolation", "serializable")]
+    )
+    def test_a_careless_role_is_warned_about(self, name: str, value: str) -> None:
+        good = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
+        assert checks._check_session(good) == []
+        [message] = checks._check_session(good | {name: value})
+        assert message.id == "pulse_django.W003"
+        assert f"{name} is {value}" in message.msg
 
     def test_another_vendor_is_refused_without_connecting(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(connections["default"], "vendor", "sqlite")

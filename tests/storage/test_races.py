@@ -13,7 +13,8 @@ from pulse_django.answers import Beat, Report, Settled
 from pulse_django.decisions import Complete, DeadLetter, Retry
 from pulse_django.errors import ErrorReport
 from pulse_django.exceptions import NotInsideTransaction
-from pulse_django.leases import Claim, Identity, Lease
+from pulse_django.identity import Identity
+from pulse_django.leases import Claim, Lease
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Failed, OutcomeName, Succeeded, WorkerLost
@@ -50,7 +51,7 @@ def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() 
         "import os, signal, django; django.setup()\n"
         "from django.conf import settings\n"
         "from pulse_django.models import Job\n"
-        "from pulse_django.leases import Identity\n"
+        "from pulse_django.identity import Identity\n"
         "assert Job.objects.claim(Identity('doomed'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

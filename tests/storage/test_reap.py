@@ -11,12 +11,13 @@ from django.db import connection
 from django.test import override_settings
 
 from pulse_django import conf
+from pulse_django.budgets import Budget
 from pulse_django.decisions import Cancel, DeadLetter, Retry, decide
-from pulse_django.leases import Budget, Identity, Lease
+from pulse_django.identity import Identity
+from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
-from pulse_django.policies import RetryPolicy
 from pulse_django.states import Status
 from tests.factories import lease_of, make_job, now
 from tests.storage.steps import claim_one, expire
@@ -55,8 +56,7 @@ def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budge
     due_before = job.next_run_at
     with override_settings(PULSE={"RETRY_JITTER": 0.0}):
         [reaped] = Job.objects.reap()
-        fleet = RetryPolicy(backoff=conf.current().backoff)
-        expected = decide(OVER[why], budget, fleet=fleet)
+        expected = decide(OVER[why], budget, fleet=conf.current().backoff)
     job.refresh_from_db()
     entry = Attempt.objects.get()
 

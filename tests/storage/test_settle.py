@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from pulse_django.answers import Report
+from pulse_django.budgets import Budget
 from pulse_django.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
 from pulse_django.errors import ErrorReport
-from pulse_django.leases import Budget, Identity
+from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
 from pulse_django.states import Status

@@ -20,7 +20,8 @@ from hypothesis.stateful import (
 from pulse_django.answers import Report
 from pulse_django.decisions import DeadLetter, decide
 from pulse_django.errors import ErrorReport
-from pulse_django.leases import Claim, Identity, Lease
+from pulse_django.identity import Identity
+from pulse_django.leases import Claim, Lease
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost

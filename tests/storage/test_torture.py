@@ -16,7 +16,8 @@ from django.test import override_settings
 
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete, DeadLetter, Decision, Retry
-from pulse_django.leases import Identity, Lease
+from pulse_django.identity import Identity
+from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Succeeded, WorkerLost
@@ -90,8 +91,8 @@ class Torture:
 
 
 def new_jobs(count: int) -> list[NewJob]:
-    """Leases of 20 ms, so that they run out under their holders' hands."""
-    return [NewJob(task="tests.add", max_attempts=500, lease_ttl=timedelta(milliseconds=20))] * count
+    """Leases of 100 ms, so that they run out under their holders' hands."""
+    return [NewJob(task="tests.add", max_attempts=500, lease_ttl=timedelta(milliseconds=100))] * count
 
 
 @override_settings(PULSE={"RETRY_BACKOFF_CAP": 0.01})

@@ -11,8 +11,8 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
+from pulse_django.identity import Identity
 from pulse_django.lanes import Lane
-from pulse_django.leases import Identity
 from pulse_django.models import Job
 from pulse_django.newjob import NewJob
 from pulse_django.states import Status
@@ -104,7 +104,6 @@ class TestAfterAnError:
         rival.run(sql, "SELECT pg_terminate_backend(%s)", pid)
         with pytest.raises(OperationalError):
             claim_one(Identity("me"))
-        connection.close_if_unusable_or_obsolete()
         assert claim_one(Identity("me"))
 
     def test_an_error_in_the_callers_transaction_stays_the_callers(self) -> None:

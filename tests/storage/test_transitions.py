@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from pulse_django.answers import Report
 from pulse_django.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from pulse_django.leases import Identity
+from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
 from pulse_django.states import GONE, MOVES, Status, Verb, allows
@@ -90,12 +91,20 @@ def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(verb: Verb, sta
 def test_the_table_of_the_managers_docstring_is_the_transition_table() -> None:
     from pulse_django import managers
 
-    table = managers.__doc__.split("The claim is the lease.")[0]
-    for verb, moves in MOVES.items():
-        assert str(verb) in table
-        for targets in moves.values():
-            for target in targets:
-                assert (str(target) if target else "(gone)") in table
+    assert managers.__doc__ is not None
+    said: set[tuple[str, str, str]] = set()
+    verb = origins = targets = ""
+    for line in managers.__doc__.split("The claim is the lease.")[0].splitlines()[3:]:
+        verb = line[4:20].strip() or verb
+        origins, targets = (line[20:44].strip(), line[44:].strip() or targets)
+        for origin in re.findall(r"[A-Z_]+", origins):
+            said |= {(verb, origin, target) for target in re.findall(r"[A-Z_]+|\(gone\)", targets)}
+    assert said == {
+        (str(verb), str(origin), str(target) if target else "(gone)")
+        for verb, moves in MOVES.items()
+        for origin, reached in moves.items()
+        for target in reached
+    }
 
 
 def test_no_verb_leads_out_of_a_terminal_status_but_retry_and_prune() -> None:

@@ -40,6 +40,9 @@ PROBLEMS: list[tuple[object, list[str]]] = [
     ({"LEASE_TTL": "30"}, ["pulse_django.E003"]),
     ({"MAX_ATTEMPTS": 2.5}, ["pulse_django.E003"]),
     ({"MAX_ATTEMPTS": True}, ["pulse_django.E003"]),
+    ({"TASK_MODULES": "a.module"}, ["pulse_django.E003"]),
+    ({"TASK_MODULES": ["a.module", 5]}, ["pulse_django.E003"]),
+    ({"TASK_MODULES": ["a.module"]}, []),
     ({"RETRY_JITTER": "much"}, ["pulse_django.E003"]),
     ({"MAX_ATTEMPTS": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": 0}, ["pulse_django.E004"]),
@@ -89,7 +92,7 @@ def test_every_setting_has_a_range_and_a_default_within_it(field: str) -> None:
 
 
 def test_every_setting_has_a_range() -> None:
-    assert set(conf._RANGES) == set(conf._FIELDS.values())
+    assert set(conf._RANGES) | {"task_modules"} == set(conf._FIELDS.values())
 
 
 def test_the_system_checks_report_all_problems_together() -> None:

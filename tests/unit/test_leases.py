@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulse_django.identity import Identity
 from pulse_django.lanes import Lane, rotation
-from pulse_django.leases import Identity
 
 
 def test_no_two_claims_ever_share_a_holder() -> None:
@@ -20,6 +21,22 @@ def test_a_hostile_host_name_is_made_safe_and_short() -> None:
     assert holder.isascii()
     assert holder.isprintable()
     assert len(holder) <= 160
+
+
+def test_a_fork_does_not_mint_its_parents_holders() -> None:
+    identity = Identity("w")
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, identity.mint_holder().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reader, 1_000).decode() != identity.mint_holder()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_boot_id_is_made_safe_and_short_too() -> None:
+    assert len(Identity("w", boot_id="x\x00" * 500).mint_holder()) <= 160
 
 
 def test_a_name_of_nothing_is_still_a_name() -> None:

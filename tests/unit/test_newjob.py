@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -26,6 +26,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run_after": timedelta(seconds=-1)}, "run_after: .* is negative"),
     ({"run_after": timedelta.max}, "beyond all reason"),
     ({"lease_ttl": timedelta()}, "lease_ttl: .* is not positive"),
+    ({"lease_ttl": timedelta(milliseconds=99)}, "lease_ttl: .* shorter than"),
+    ({"run_after": datetime(1, 1, 1, tzinfo=UTC)}, "beyond all reason"),
+    ({"run_after": datetime(9999, 12, 31, tzinfo=timezone(timedelta(hours=-12)))}, "beyond all reason"),
+    ({"parent_id": 2**70}, "parent_id: .* is not within"),
+    ({"idempotency_key": ""}, "idempotency_key: '' is not a name"),
     ({"timeout": 30}, "timeout: 30 is not a timedelta"),
     ({"stall_after": timedelta(days=-1)}, "stall_after: .* is not positive"),
 ]

@@ -31,6 +31,11 @@ def endless_list() -> list[Any]:
     return value
 
 
+class Shifty(dict):  # type: ignore[type-arg]
+    def items(self) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
 REFUSED = [
     ([{"name": ["ok", "nul\x00"]}], r"args\[0\]\['name'\]\[1\]: contains a NUL"),
     ([{"bad\x00key": 1}], r"args\[0\], a key: contains a NUL"),
@@ -42,6 +47,8 @@ REFUSED = [
     ([10**5000], "JSON cannot hold"),
     (deep_list(100_000), "nested too deeply"),
     (endless_list(), "JSON cannot hold|nested too deeply"),
+    (deep_list(100), "nested more than 100 levels deep"),
+    ([Shifty(a=1)], "JSON cannot hold"),
     (["x" * LIMIT], "over the limit of 1000000"),
 ]
 
@@ -148,6 +155,9 @@ class TestErrorReport:
     def test_the_summary_is_one_line(self) -> None:
         report = ErrorReport.of(ValueError("first\r\nsecond\n2026-01-01 CRITICAL forged"))
         assert report.summary == "ValueError: first second 2026-01-01 CRITICAL forged"
+
+    def test_the_summary_holds_no_escape_sequences(self) -> None:
+        assert ErrorReport.of(ValueError("\x1b[31mred\x1b[0m")).summary == "ValueError: [31mred [0m"
 
     def test_the_summary_is_never_empty(self) -> None:
         assert ErrorReport.of(ValueError()).summary == "builtins.ValueError"

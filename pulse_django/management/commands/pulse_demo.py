@@ -15,7 +15,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pulse_django.answers import Reaped, Report
 from pulse_django.decisions import Complete
-from pulse_django.leases import Claim, Identity
+from pulse_django.identity import Identity
+from pulse_django.leases import Claim
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName, Succeeded

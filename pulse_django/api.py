@@ -1,0 +1,90 @@
+"""What a project can do to its jobs, by id: look, cancel, retry, take back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from .answers import CancelRequested, Report, Retried, Settled
+from .backend import new_job
+from .budgets import Budget
+from .decisions import Decision, Retry, decide
+from .exceptions import InvalidJob
+from .leases import Lease
+from .models import Job
+from .newjob import NewJob
+from .outcomes import WorkerLost
+from .querysets import JobQuerySet
+from .registry import key_of
+from .states import Status
+from .taskapi import Task
+
+Arguments = Iterable[Any] | Mapping[str, Any]
+
+
+def get(job_id: int | str) -> Job:
+    """Return a job, or raise ``Job.DoesNotExist``."""
+    job: Job = Job.objects.get(pk=job_id)
+    return job
+
+
+def jobs(*, status: Status | None = None, queue: str | None = None, task: Task | str | None = None) -> JobQuerySet:
+    """Return jobs to look at. Reading them waits for nobody and keeps nobody waiting."""
+    wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}
+    found: JobQuerySet = Job.objects.filter(**{field: value for field, value in wanted.items() if value is not None})
+    return found
+
+
+def progress(job_id: int | str) -> Any:
+    """Return what the job's handler last gave to ``context.progress()``, or None."""
+    return Job.objects.values_list("progress", flat=True).get(pk=job_id)
+
+
+def cancel(*job_ids: int | str, reason: str = "", children: bool = False) -> CancelRequested:
+    """Cancel what is waiting and ask what is running to stop; with ``children`` also all that they enqueued."""
+    ids = [int(job_id) for job_id in job_ids]
+    return Job.objects.request_cancel(Job.objects.family(ids) if children else ids, reason=reason)
+
+
+def retry(*job_ids: int | str, runs: int = 1, delay: timedelta = timedelta()) -> Retried:
+    """Revive dead letters, with at least ``runs`` more attempts each."""
+    return Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay)
+
+
+def release(*job_ids: int | str, reason: str = "taken back from its worker") -> Settled:
+    """Take running jobs from their workers; they run again at once, or are dead letters if that was their last attempt.
+
+    The attempt counts: its handler may still be at work, and finds its lease lost.
+    """
+    held = Job.objects.running().filter(pk__in=job_ids)
+    reports = []
+    for job in held:
+        budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts)
+        decision = decide(outcome := WorkerLost(reason), budget)
+        reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
+    return Job.objects.settle(reports)
+
+
+def enqueue_many(
+    task: Task, arguments: Iterable[Arguments], *, progress: Callable[[int], object] | None = None
+) -> list[int]:
+    """Enqueue a task once for each item: a mapping of keyword arguments, or a sequence of positional ones.
+
+    All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
+    written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
+    """
+    ids: list[int] = Job.objects.enqueue_many((_new_job(task, item) for item in arguments), progress=progress)
+    return ids
+
+
+def _new_job(task: Task, item: Arguments) -> NewJob:
+    if isinstance(item, Mapping):
+        return new_job(task, (), item)
+    if isinstance(item, str | bytes):
+        raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
+    return new_job(task, tuple(item), {})
+
+
+def _at_once(decision: Decision) -> Decision:
+    return Retry(timedelta(), decision.reason) if isinstance(decision, Retry) else decision

@@ -1,0 +1,84 @@
+"""``PulseBackend``: Django's Tasks, kept in PostgreSQL under leases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage, Error
+
+from .models import Job
+from .newjob import NewJob
+from .registry import key_of, registry
+from .results import result_of
+from .runs import current_run
+from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json, task_enqueued
+from .tasks import PulseTask
+
+MAX_ID = 2**63 - 1
+
+
+class PulseBackend(BaseTaskBackend):
+    task_class = PulseTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def validate_task(self, task: Task) -> None:
+        """Refuse what cannot run, and register what can: Django calls this for every task that is declared."""
+        super().validate_task(task)
+        registry.add(task)
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Add the job in the caller's transaction."""
+        self.validate_task(task)
+        job = Job.objects.enqueue(new_job(task, args, kwargs))
+        result = result_of(job, task)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Find a job by its id."""
+        job = Job.objects.filter(pk=_pk_of(result_id)).first()
+        if job is None:
+            raise TaskResultDoesNotExist(result_id)
+        task = registry.get(job.task)
+        if task is None:
+            raise TaskResultDoesNotExist(f"{result_id} is a job of {job.task!r}, which this process does not know")
+        return result_of(job, task)
+
+    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+        if self.options:
+            yield Error(
+                f"TASKS[{self.alias!r}] has OPTIONS {sorted(self.options)}, and PulseBackend has none.",
+                hint="Settings of Pulse are in PULSE, one dict for the fleet.",
+                id="pulse_django.E010",
+            )
+
+
+def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+    """Turn a task and its arguments into the job to enqueue. Enqueued by a handler, it is a child of that job."""
+    parent = current_run()
+    delay = getattr(task, "delay", None)
+    return NewJob(
+        task=key_of(task),
+        args=normalize_json(list(args)),
+        kwargs=normalize_json(dict(kwargs)),
+        queue=task.queue_name,
+        priority=int(task.priority),
+        run_after=task.run_after if delay is None else delay,
+        max_attempts=getattr(task, "max_attempts", None),
+        lease_ttl=getattr(task, "lease", None),
+        timeout=getattr(task, "timeout", None),
+        stall_after=getattr(task, "stall_after", None),
+        parent_id=parent.claim.job_id if parent else None,
+        idempotency_key=getattr(task, "idempotency_key", None),
+    )
+
+
+def _pk_of(result_id: object) -> int:
+    text = str(result_id)
+    if not text.isascii() or not text.isdigit() or int(text) > MAX_ID:
+        raise TaskResultDoesNotExist(result_id)
+    return int(text)

@@ -1,0 +1,24 @@
+"""How many runs a job may have, and how many of those it had count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How many runs of a job count, and how many it may have."""
+
+    attempts: int
+    refunds: int
+    max_attempts: int
+    cancel_requested: bool = False
+
+    @property
+    def counted(self) -> int:
+        """Attempts that count against the budget: a snooze, a hand-back or an operator's retry do not."""
+        return self.attempts - self.refunds
+
+    @property
+    def left(self) -> int:
+        return self.max_attempts - self.counted

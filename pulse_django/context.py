@@ -1,0 +1,132 @@
+"""What a handler sees: ``context``, the first argument of a task that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from django.db import router
+
+from . import conf
+from .answers import Report
+from .decisions import Complete
+from .exceptions import Discard, LeaseLost, Snooze, UnstorableResult
+from .models import Job
+from .outcomes import Failed, returned
+from .runs import Run
+from .taskapi import TaskContext
+from .transactions import durable
+
+TOKEN_HEADER = "Pulse-Fencing-Token"  # noqa: S105 - the name of a header
+KEY_HEADER = "Idempotency-Key"
+
+
+@dataclass(slots=True)
+class Completion:
+    """What ``with context.atomic() as completion`` gives: set ``completion.result`` to store one."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(TaskContext):
+    """Django's context, and what a run that may be interrupted needs."""
+
+    run: Run = field(repr=False)
+
+    @property
+    def job_id(self) -> int:
+        return self.run.claim.job_id
+
+    @property
+    def attempt(self) -> int:
+        """Rises with every run of the job. (job_id, attempt) names this run and no other."""
+        return self.run.claim.attempt
+
+    @property
+    def token(self) -> int:
+        """Rises with every claim of any job: give it to other systems, and let them refuse older ones."""
+        return self.run.claim.token
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """No run follows if this one fails."""
+        return self.run.claim.budget.left <= 0
+
+    @property
+    def cancelled(self) -> bool:
+        """The job was asked to stop. Looking does not ask the database; ``check()`` may."""
+        return self.run.cancelled
+
+    @property
+    def checkpoint(self) -> Any:
+        """What an earlier run of this job last gave to ``progress()``, or None: resume from it."""
+        return self.run.claim.progress
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The token and a deduplication key, as HTTP headers for the systems that this handler calls."""
+        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}-{self.attempt}"}
+
+    def check(self) -> None:
+        """Raise ``JobCancelled`` or ``LeaseLost`` if this run should stop. Call it between steps of long work."""
+        self.run.check()
+
+    def lease_remaining(self) -> timedelta:
+        """How long the lease surely holds if nobody extends it, by this host's own clock."""
+        return timedelta(seconds=max(0.0, self.run.lease_remaining()))
+
+    def progress(self, done: float, total: float | None = None, *, flush: bool = False, **payload: Any) -> None:
+        """Say how far the work is. It travels with the next heartbeat, and the next attempt finds it in ``checkpoint``.
+
+        ``flush=True`` writes it now: before a step that must not be repeated.
+        """
+        saved: Mapping[str, Any] = {"done": done} | ({} if total is None else {"total": total}) | payload
+        self.run.note_progress(saved, limit=conf.current().max_payload_bytes)
+        if flush:
+            self._flush()
+
+    @contextmanager
+    def atomic(self) -> Iterator[Completion]:
+        """Make the writes of this block and the completion of the job one transaction: both happen, or neither.
+
+        This is how effects happen exactly once, and it ends at this database. The completion is the last statement,
+        so the job's row is not locked meanwhile and heartbeats go on. When the lease was lost, everything is rolled
+        back and ``LeaseLost`` is raised. Nothing that follows the block belongs to the job any more.
+        """
+        lease, completion = self.run.claim.lease, Completion()
+        report: Report | None = None
+        try:
+            with durable(router.db_for_write(Job)):
+                yield completion
+                outcome = returned(completion.result, limit=conf.current().max_payload_bytes)
+                if isinstance(outcome, Failed):
+                    raise UnstorableResult(outcome.error.message)
+                report = Report(lease, outcome, Complete(outcome.result))
+                if lease not in Job.objects.settle([report]).accepted:
+                    self.run.lost = True
+                    raise LeaseLost("the job was given to another run; everything in this block was rolled back")
+        except LeaseLost:
+            if report is not None:
+                Job.objects.settle([report])  # once more, for the evidence: the first went with the transaction
+            raise
+        self.run.completed = True
+
+    def snooze(self, delay: timedelta) -> NoReturn:
+        """End this run and have the job run again after ``delay``. The attempt does not count."""
+        raise Snooze(delay)
+
+    def discard(self, reason: str) -> NoReturn:
+        """End this run and the job: it is not wanted any more."""
+        raise Discard(reason)
+
+    def _flush(self) -> None:
+        lease = self.run.claim.lease
+        progress = self.run.take_progress()
+        beat = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
+        if lease in beat.lost:
+            self.run.lost = True
+            raise LeaseLost("the job was given to another run; its progress was not saved")

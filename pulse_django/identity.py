@@ -1,0 +1,49 @@
+"""Who claims: one start of one worker process, and the holders that it mints."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import socket
+
+# Name, boot id and 19 digits of serial stay below the column's 160 characters.
+MAX_NAME = 80
+MAX_BOOT_ID = 40
+_UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
+
+
+class Identity:
+    """Mints a new holder for every claim statement.
+
+    The boot id is random and the serial counts up, so a reused pod name, a recycled pid or a database that lost a
+    committed claim can never bring a (holder, attempt) pair back. Nor can a fork: the child gets a boot id of its own.
+    """
+
+    def __init__(self, name: str, boot_id: str | None = None) -> None:
+        self.name = _printable(name, MAX_NAME)
+        self.boot_id = _printable(boot_id, MAX_BOOT_ID) if boot_id else _new_boot_id()
+        self._pid = os.getpid()
+        self._serials = itertools.count(1)
+
+    @classmethod
+    def of_this_process(cls) -> Identity:
+        return cls(f"{socket.gethostname()}-{os.getpid()}")
+
+    def mint_holder(self) -> str:
+        if self._pid != os.getpid():
+            self.boot_id, self._pid = _new_boot_id(), os.getpid()
+        return f"{self.name}:{self.boot_id}:{next(self._serials)}"
+
+    def __repr__(self) -> str:
+        return f"Identity({self.name!r}, {self.boot_id!r})"
+
+
+def _new_boot_id() -> str:
+    return secrets.token_hex(6)
+
+
+def _printable(text: str, longest: int) -> str:
+    """Keep what is safe in a log line, a column and a page: names come from hosts and environments."""
+    return _UNPRINTABLE.sub("_", text)[:longest] or "worker"

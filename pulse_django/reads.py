@@ -1,0 +1,92 @@
+"""Questions about jobs that the ORM cannot put in one query, answered for ``Job.objects``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.db import models, router
+
+from .lanes import Lane
+from .querysets import JobQuerySet
+from .transactions import Row, run_joined
+
+# A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
+# queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
+LANES = """
+WITH RECURSIVE lane AS (
+    (
+        SELECT queue, priority
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority
+    FROM lane
+    CROSS JOIN LATERAL (
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority < lane.priority
+            ORDER BY priority DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status IN ('PENDING', 'RETRYING') AND queue > lane.queue
+            ORDER BY queue, priority DESC
+            LIMIT 1
+        )
+        LIMIT 1
+    ) AS following
+)
+SELECT queue, priority FROM lane
+"""
+
+_FAMILY = """
+WITH RECURSIVE family (id) AS (
+    SELECT unnest(%s::bigint[])
+    UNION
+    SELECT job.id FROM family JOIN pulse_django_job AS job ON job.parent_id = family.id
+)
+SELECT id FROM family
+"""
+
+_PUT_BACK_FOR = """
+SELECT clock_timestamp() - MIN(started_at)
+FROM pulse_django_attempt
+WHERE job_id = %s AND outcome = 'RELEASED' AND message <> ''
+"""
+
+
+class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time
+    """What ``Job.objects`` can tell beside what its querysets can."""
+
+    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
+        """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
+        lanes = [Lane(queue, priority) for queue, priority in self._rows(LANES, [])]
+        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
+
+    def family(self, job_ids: Collection[int]) -> list[int]:
+        """Return these jobs and all that their handlers enqueued, and those theirs."""
+        return [job_id for (job_id,) in self._rows(_FAMILY, [sorted(job_ids)])]
+
+    def put_back_for(self, job_id: int) -> timedelta | None:
+        """Return how long ago a worker first put the job back with a reason, or None."""
+        waited: timedelta | None = self._rows(_PUT_BACK_FOR, [job_id])[0][0]
+        return waited
+
+    def _rows(self, sql: str, params: Sequence[Any]) -> list[Row]:
+        return run_joined(self._alias, sql, params)
+
+    @property
+    def _alias(self) -> str:
+        if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
+            raise TypeError("Verbs and questions are asked of Job.objects, not of a related manager.")
+        alias: str = self._db or router.db_for_write(self.model)
+        return alias

@@ -1,0 +1,67 @@
+"""Which tasks this process can run: those that decorated code registered. A row never causes an import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from django.apps import apps
+from django.utils.module_loading import autodiscover_modules
+
+from . import conf
+from .taskapi import InvalidTask
+
+if TYPE_CHECKING:
+    from .taskapi import Task
+
+MODULE = "tasks"  # of each installed app
+
+
+class Registry:
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._lock = RLock()
+        self._discovered = False
+
+    def add(self, task: Task) -> None:
+        """Register a task as it was declared. What ``using()`` derives from it is the same task."""
+        with self._lock:
+            for key in keys_of(task):
+                known = self._tasks.get(key)
+                if known is None or (known.module_path == task.module_path and known.func is not task.func):
+                    self._tasks[key] = task  # new, or its module was loaded again
+                elif known.module_path != task.module_path:
+                    raise InvalidTask(f"Two tasks are called {key!r}: {known.module_path} and {task.module_path}.")
+
+    def get(self, key: str) -> Task | None:
+        """Look a task up by the key that stands on its jobs."""
+        if key not in self._tasks:
+            self.discover()
+        return self._tasks.get(key)
+
+    def discover(self) -> None:
+        """Import the ``tasks`` module of every app, and what PULSE["TASK_MODULES"] names, once."""
+        with self._lock:
+            if self._discovered or not apps.ready:
+                return
+            self._discovered = True
+        autodiscover_modules(MODULE)
+        for module in conf.current().task_modules:
+            import_module(module)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._tasks))
+
+
+def keys_of(task: Task) -> Iterable[str]:
+    """The key that stands on new jobs of a task first, then those that old jobs may still carry."""
+    return (key_of(task), *getattr(task, "aliases", ()))
+
+
+def key_of(task: Task) -> str:
+    return getattr(task, "key", "") or task.module_path
+
+
+registry = Registry()

@@ -1,0 +1,65 @@
+"""Django's Tasks framework: ``django.tasks`` since Django 6.0, before that the backport ``django_tasks``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    # The backport's are typed, and generic; where no parameters are of interest they are Any.
+    from django_tasks import TaskContext, TaskResultStatus, task_backends
+    from django_tasks import TaskResult as GenericTaskResult
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import Task as GenericTask
+    from django_tasks.base import TaskError
+    from django_tasks.exceptions import InvalidTaskError as InvalidTask
+    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_enqueued, task_finished, task_started
+    from django_tasks.utils import normalize_json
+
+    Task = GenericTask[..., Any]
+    TaskResult = GenericTaskResult[Any]
+else:
+    try:
+        from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus, task_backends
+        from django.tasks.backends.base import BaseTaskBackend
+        from django.tasks.base import TaskError
+        from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+        from django.tasks.signals import task_enqueued, task_finished, task_started
+        from django.utils.json import normalize_json
+    except ImportError:
+        try:
+            from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+            from django_tasks.backends.base import BaseTaskBackend
+            from django_tasks.base import Task, TaskError
+            from django_tasks.exceptions import InvalidTaskError as InvalidTask
+            from django_tasks.exceptions import TaskResultDoesNotExist
+            from django_tasks.signals import task_enqueued, task_finished, task_started
+            from django_tasks.utils import normalize_json
+        except ImportError as error:
+            raise ImproperlyConfigured(
+                'Before Django 6.0 tasks need the backport: python -m pip install "pulse-django[tasks52]", '
+                'and "django_tasks" in INSTALLED_APPS.'
+            ) from error
+    GenericTask, GenericTaskResult = Task, TaskResult
+
+__all__ = [
+    "BaseTaskBackend",
+    "GenericTask",
+    "GenericTaskResult",
+    "InvalidTask",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "normalize_json",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

@@ -1,0 +1,170 @@
+"""``@task``: Django's decorator with the options that a crash-safe queue adds, on every supported Django."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+
+from .newjob import MAX_TASK_NAME, NewJob
+from .policies import RetryPolicy
+from .registry import keys_of, registry
+from .taskapi import GenericTask, InvalidTask
+
+if TYPE_CHECKING:
+    from .context import Context
+    from .taskapi import GenericTaskResult
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Isolation(StrEnum):
+    """Where a sync handler runs. Async ones always run on the worker's event loop."""
+
+    THREAD = "thread"
+    PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
+    """A task with Pulse's options. What is None follows the fleet's default."""
+
+    name: str = ""  # a property in Django; here it can be given
+    key: str = ""  # stands on the jobs: the name that was given, or else the path of the function
+    aliases: tuple[str, ...] = ()  # keys of old: jobs that carry them still find their task
+    max_attempts: int | None = None
+    retry: RetryPolicy | None = None
+    timeout: timedelta | None = None  # the longest a single run may take
+    lease: timedelta | None = None
+    stall_after: timedelta | None = None  # the longest a run may go without reporting progress
+    isolation: str = Isolation.THREAD
+    atomic: bool = False  # the handler and its completion are one transaction
+    delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
+    idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or self.name or self.module_path)
+        object.__setattr__(self, "name", self.name or self.func.__name__)
+        object.__setattr__(self, "aliases", tuple(self.aliases))
+        self._check_options()
+        GenericTask.__post_init__(self)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | timedelta | None = None,
+        backend: str | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | None = None,
+        lease: timedelta | None = None,
+        stall_after: timedelta | None = None,
+        idempotency_key: str | None = None,
+    ) -> PulseTask[P, T]:
+        """Return the same task with other defaults for the jobs that it enqueues."""
+        changes: dict[str, Any] = {
+            "priority": priority,
+            "queue_name": queue_name,
+            "backend": backend,
+            "max_attempts": max_attempts,
+            "timeout": timeout,
+            "lease": lease,
+            "stall_after": stall_after,
+            "idempotency_key": idempotency_key,
+        }
+        changes = {option: value for option, value in changes.items() if value is not None}
+        if isinstance(run_after, timedelta):
+            changes |= {"delay": run_after, "run_after": None}
+        elif run_after is not None:
+            changes |= {"delay": None, "run_after": run_after}
+        return replace(self, **changes)
+
+    def _check_options(self) -> None:
+        if self.isolation not in set(Isolation):
+            raise InvalidTask(f"isolation: {self.isolation!r} is neither 'thread' nor 'process'.")
+        if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
+            raise InvalidTask("Async handlers run on the event loop: neither atomic nor in a process of their own.")
+        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
+            raise InvalidTask(f"retry: {self.retry!r} is not a RetryPolicy; write never(...), only(...) or NO_RETRIES.")
+        if any(not isinstance(key, str) or len(key) > MAX_TASK_NAME for key in keys_of(self)):
+            raise InvalidTask(
+                f"name and aliases: {list(keys_of(self))!r} are not all names of {MAX_TASK_NAME} at most."
+            )
+        try:
+            NewJob(
+                task=self.key,
+                max_attempts=self.max_attempts,
+                timeout=self.timeout,
+                lease_ttl=self.lease,
+                stall_after=self.stall_after,
+                run_after=self.delay,
+                idempotency_key=self.idempotency_key,
+            )
+        except ValueError as error:
+            raise InvalidTask(str(error)) from error
+
+    if TYPE_CHECKING:
+
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+
+        async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+
+
+@overload
+def task(function: Callable[P, T], /) -> PulseTask[P, T]: ...
+
+
+@overload
+def task(
+    *,
+    takes_context: Literal[True],
+    name: str = ...,
+    aliases: tuple[str, ...] = ...,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    max_attempts: int | None = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: timedelta | None = ...,
+    lease: timedelta | None = ...,
+    stall_after: timedelta | None = ...,
+    isolation: str = ...,
+    atomic: bool = ...,
+) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
+
+
+@overload
+def task(
+    *,
+    takes_context: Literal[False] = ...,
+    name: str = ...,
+    aliases: tuple[str, ...] = ...,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    max_attempts: int | None = ...,
+    retry: RetryPolicy | None = ...,
+    timeout: timedelta | None = ...,
+    lease: timedelta | None = ...,
+    stall_after: timedelta | None = ...,
+    isolation: str = ...,
+    atomic: bool = ...,
+) -> Callable[[Callable[P, T]], PulseTask[P, T]]: ...
+
+
+def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Make a function a task that ``.enqueue()`` runs in a worker."""
+    if "run_after" in options:
+        raise TypeError("run_after cannot be fixed in the decorator: say .using(run_after=...) when enqueueing.")
+
+    def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
+        made: PulseTask[Any, Any] = PulseTask(func=func, **options)
+        registry.add(made)
+        return made
+
+    return decorate if function is None else decorate(function)

@@ -1,0 +1,28 @@
+"""Test your tasks with the real queue: the same claim, the same settle, the same tables, inside any Django test.
+
+drain()                        run everything that is due, and what that enqueues
+run_job(job)                   run one job
+assert_enqueued(task, ...)     there is such a job; returns it
+expire_lease(job)              its worker is dead now
+jump_to_next_run(job)          its backoff, snooze or run_after is over now
+Zombie(job)                    hold a claim, lose it, report late
+assert_idempotent(task, ...)   a second run after a crash leaves the same database as one clean run
+"""
+
+from .clock import expire_lease, jump_to_next_run
+from .drain import DrainLimit, Ran, drain, run_job
+from .enqueued import assert_enqueued
+from .idempotency import assert_idempotent
+from .zombie import Zombie
+
+__all__ = [
+    "DrainLimit",
+    "Ran",
+    "Zombie",
+    "assert_enqueued",
+    "assert_idempotent",
+    "drain",
+    "expire_lease",
+    "jump_to_next_run",
+    "run_job",
+]

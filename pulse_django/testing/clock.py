@@ -1,0 +1,37 @@
+"""Move the instants of a job, as if time had passed. The server's clock stays what it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db import router
+
+from pulse_django.models import Job
+from pulse_django.transactions import run_joined
+
+from .jobs import fresh, id_of
+
+if TYPE_CHECKING:
+    from .jobs import AnyJob
+
+_EXPIRE = """
+UPDATE pulse_django_job AS job SET lease_until = clock_timestamp() - interval '1 microsecond'
+WHERE id = %s AND locked_by IS NOT NULL RETURNING id
+"""
+
+_JUMP = """
+UPDATE pulse_django_job AS job SET next_run_at = clock_timestamp()
+WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL RETURNING id
+"""
+
+
+def expire_lease(job: AnyJob) -> None:
+    """Let the lease of a running job run out: the next reap finds it."""
+    if not run_joined(router.db_for_write(Job), _EXPIRE, [id_of(job)]):
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease that could run out")
+
+
+def jump_to_next_run(job: AnyJob) -> None:
+    """Let a waiting job be due now."""
+    if not run_joined(router.db_for_write(Job), _JUMP, [id_of(job)]):
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it waits for nothing")

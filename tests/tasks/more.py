@@ -1,0 +1,62 @@
+"""Handlers that nobody should write, for tests."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from pulse_django import Context, task
+from testproject.shop.models import Invoice, Line
+
+
+@task
+def returns_a_set() -> Any:
+    return {1, 2}
+
+
+@task(takes_context=True)
+def swallows_everything(context: Context) -> str:
+    try:
+        context.check()
+    except Exception:
+        return "swallowed"
+    return "not cancelled"
+
+
+@task(takes_context=True)
+def completes_and_raises(context: Context) -> None:
+    with context.atomic():
+        pass
+    raise RuntimeError("too late to matter")
+
+
+@task
+def enqueues_itself() -> None:
+    enqueues_itself.enqueue()
+
+
+@task
+def is_interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@task
+def get_or_create_invoice(order_number: int) -> None:
+    Invoice.objects.get_or_create(order_number=order_number)
+
+
+@task
+def replace_invoice(order_number: int) -> None:
+    Invoice.objects.filter(order_number=order_number).delete()
+    invoice = Invoice.objects.create(order_number=order_number)
+    Line.objects.create(invoice=invoice, text="the goods")
+
+
+_runs = itertools.count()
+
+
+@task
+def replace_invoice_and_count(order_number: int) -> None:
+    Invoice.objects.filter(order_number=order_number).delete()
+    invoice = Invoice.objects.create(order_number=order_number)
+    Line.objects.create(invoice=invoice, text=f"run {next(_runs)}")

@@ -1,0 +1,497 @@
+"""What handlers do, and what becomes of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from pulse_django import api, cancel, enqueue_many, fence, fenced_update
+from pulse_django.context import Context
+from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, StaleToken
+from pulse_django.identity import Identity
+from pulse_django.models import Attempt, Job
+from pulse_django.outcomes import OutcomeName
+from pulse_django.results import result_of
+from pulse_django.runs import Run
+from pulse_django.states import Status
+from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
+from pulse_django.testing.drain import beat
+from testproject.shop import tasks
+from testproject.shop.models import Invoice, Line, Order
+from tests.factories import make_job
+from tests.rival import Rival
+from tests.tasks import more  # noqa: F401 - registers its tasks
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+@pytest.fixture(autouse=True)
+def empty_shop(pulse_db: None) -> Any:
+    yield
+    Line.objects.all().delete()
+    Invoice.objects.all().delete()
+    Order.objects.all().delete()
+
+
+def context_of(run: Run) -> Context:
+    job = Job.objects.get(pk=run.claim.job_id)
+    return Context(task_result=result_of(job, tasks.add), run=run)
+
+
+def claimed_run(job: Any) -> Run:
+    [claim] = Job.objects.claim_these(Identity("me"), [int(job.id)])
+    return Run(claim, beat=beat)
+
+
+class TestOutcomes:
+    @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit"])
+    def test_whatever_is_raised_is_a_failure(self, kind: str) -> None:
+        result = tasks.fail.enqueue("no", kind)
+        assert run_job(result).outcome == OutcomeName.FAILED
+        assert Job.objects.get().last_error == f"{kind}: no"
+
+    def test_an_exception_that_is_never_retried_is_a_dead_letter_at_once(self) -> None:
+        result = tasks.fail.enqueue("bad order", "ValueError")
+        assert run_job(result).status == Status.DEAD_LETTERED
+
+    def test_a_snooze_does_not_count(self) -> None:
+        result = tasks.later.enqueue("snooze")
+        assert run_job(result).outcome == OutcomeName.SNOOZED
+        job = Job.objects.get()
+        assert (job.status, job.attempts, job.refunds) == (Status.PENDING, 1, 1)
+        jump_to_next_run(result)
+        assert run_job(result).status == Status.COMPLETED
+
+    def test_a_discard_ends_the_job_with_its_reason(self) -> None:
+        run_job(tasks.later.enqueue("discard"))
+        job = Job.objects.get()
+        assert (job.status, job.cancel_reason) == (Status.CANCELLED, "nobody wants it")
+
+    def test_async_handlers_run_too(self) -> None:
+        result = tasks.add_async.enqueue(2, 3)
+        drain()
+        result.refresh()
+        assert result.return_value == 5
+
+    def test_a_result_that_cannot_be_stored_is_a_dead_letter_and_its_effects_stand(self) -> None:
+        job = make_job(task="tests.tasks.more.returns_a_set")
+        assert run_job(job).status == Status.DEAD_LETTERED
+        job.refresh_from_db()
+        assert "JSON cannot hold this value" in job.last_error
+
+    def test_an_exception_of_a_handler_that_swallows_exceptions_still_cancels(self) -> None:
+        job = make_job(task="tests.tasks.more.swallows_everything")
+        run = claimed_run(job)
+        cancel(job.pk, reason="enough")
+        from pulse_django.performing import perform
+
+        performed = perform(run)
+        assert performed.report is not None
+        assert performed.report.outcome.name == OutcomeName.CANCELLED
+
+
+class TestContext:
+    def test_it_knows_its_run(self) -> None:
+        job = make_job(max_attempts=2)
+        run = claimed_run(job)
+        context = context_of(run)
+        assert (context.job_id, context.attempt, context.token) == (job.pk, 1, run.claim.token)
+        assert context.headers == {
+            "Pulse-Fencing-Token": str(run.claim.token),
+            "Idempotency-Key": f"pulse-{job.pk}-1",
+        }
+        assert context.is_last_attempt is False
+        assert timedelta(seconds=29) < context.lease_remaining() <= timedelta(seconds=30)
+        context.check()
+
+    def test_the_last_attempt_knows_that_it_is(self) -> None:
+        assert context_of(claimed_run(make_job(max_attempts=1))).is_last_attempt is True
+
+    def test_check_raises_when_the_job_was_asked_to_stop(self) -> None:
+        job = make_job()
+        context = context_of(claimed_run(job))
+        cancel(job.pk)
+        with pytest.raises(JobCancelled):
+            context.check()
+        assert context.cancelled
+
+    def test_check_raises_when_the_lease_was_lost(self) -> None:
+        job = make_job()
+        context = context_of(claimed_run(job))
+        expire_lease(job)
+        Job.objects.reap()
+        with pytest.raises(LeaseLost):
+            context.check()
+
+    def test_check_raises_when_no_beat_came_through_for_one_ttl_whatever_the_database_says(self) -> None:
+        clock = [100.0]
+        [claim] = Job.objects.claim_these(Identity("me"), [make_job().pk])
+        run = Run(claim, granted_at=100.0, clock=lambda: clock[0])
+        clock[0] = 129.9
+        run.check()
+        run.extended(sent_at=110.0)
+        run.extended(sent_at=105.0)  # an answer that came late proves nothing newer
+        clock[0] = 139.9
+        run.check()
+        clock[0] = 140.0
+        with pytest.raises(LeaseLost):
+            run.check()
+
+    def test_progress_travels_with_the_next_beat_and_only_the_latest(self) -> None:
+        job = make_job()
+        context = context_of(claimed_run(job))
+        context.progress(1, 10)
+        context.progress(2, 10, page="b")
+        assert api.progress(job.pk) is None
+        context.check()  # beats, here
+        assert api.progress(job.pk) == {"done": 2, "total": 10, "page": "b"}
+
+    def test_flushed_progress_is_there_at_once(self) -> None:
+        job = make_job()
+        context_of(claimed_run(job)).progress(1, flush=True)
+        assert api.progress(job.pk) == {"done": 1}
+
+    def test_progress_of_a_lost_lease_is_refused(self) -> None:
+        job = make_job()
+        zombie = Zombie(job)
+        zombie.freeze()
+        with pytest.raises(LeaseLost):
+            context_of(zombie.run).progress(1, flush=True)
+        assert api.progress(job.pk) is None
+
+    def test_progress_that_cannot_be_stored_is_refused_where_it_is_said(self) -> None:
+        context = context_of(claimed_run(make_job()))
+        with pytest.raises(InvalidJob, match=r"progress.*NUL"):
+            context.progress(1, note="\x00")
+
+    def test_a_retry_resumes_from_the_last_checkpoint(self) -> None:
+        result = tasks.send_letters.enqueue(5)
+        zombie = Zombie(result)
+        context_of(zombie.run).progress(3, 5, flush=True)
+        zombie.freeze()
+        assert run_job(result).status == Status.COMPLETED
+        result.refresh()
+        assert result.return_value == [3, 4]
+
+
+class TestExactlyOnceInTheSameDatabase:
+    def test_the_effects_and_the_completion_are_one(self) -> None:
+        result = tasks.make_invoice.enqueue(7)
+        assert run_job(result).status == Status.COMPLETED
+        result.refresh()
+        assert result.return_value == 7
+        assert Invoice.objects.count() == 1
+
+    def test_by_hand_with_a_result(self) -> None:
+        result = tasks.make_invoice_by_hand.enqueue(7)
+        run_job(result)
+        result.refresh()
+        assert result.return_value == {"order": 7}
+        assert Invoice.objects.count() == 1
+
+    @pytest.mark.parametrize("task", [tasks.make_invoice, tasks.make_invoice_by_hand], ids=lambda task: task.name)
+    def test_a_zombie_whose_job_was_given_away_leaves_nothing(self, task: Any) -> None:
+        result = task.enqueue(7)
+        zombie = Zombie(result)
+        zombie.freeze()
+        run_job(result)
+        from pulse_django.performing import perform
+
+        performed = perform(zombie.run)  # the frozen worker wakes up and runs its handler
+        assert performed.report is None
+        assert zombie.run.lost
+        assert Invoice.objects.count() == 1
+
+    def test_a_zombie_that_wakes_up_before_anybody_else_leaves_nothing_either(self) -> None:
+        result = tasks.make_invoice.enqueue(7)
+        zombie = Zombie(result)
+        zombie.freeze()
+        from pulse_django.performing import perform
+
+        perform(zombie.run)
+        assert Invoice.objects.count() == 0
+        run_job(result)
+        assert Invoice.objects.count() == 1
+
+    def test_a_careless_handler_leaves_two_so_that_these_tests_can_fail(self) -> None:
+        result = tasks.make_invoice_carelessly.enqueue(7)
+        zombie = Zombie(result)
+        zombie.freeze()
+        run_job(result)
+        from pulse_django.performing import perform
+
+        perform(zombie.run)
+        assert Invoice.objects.count() == 2
+
+    def test_heartbeats_go_on_while_the_block_is_open(self, rival: Rival) -> None:
+        run = claimed_run(make_job())
+        context = context_of(run)
+        with context.atomic():
+            Invoice.objects.create(order_number=1)
+            assert rival.run(Job.objects.heartbeat, [run.claim.lease]).alive
+
+    def test_it_refuses_to_be_part_of_a_larger_transaction(self) -> None:
+        context = context_of(claimed_run(make_job()))
+        with transaction.atomic(), pytest.raises(RuntimeError, match="durable"), context.atomic():
+            pass
+
+    def test_an_unstorable_result_rolls_everything_back(self) -> None:
+        context = context_of(claimed_run(make_job()))
+        with pytest.raises(InvalidJob), context.atomic() as completion:
+            Invoice.objects.create(order_number=1)
+            completion.result = object()
+        assert not Invoice.objects.exists()
+        assert Job.objects.get().status == Status.RUNNING
+
+    def test_an_exception_after_the_block_does_not_undo_the_completion(self) -> None:
+        job = make_job(task="tests.tasks.more.completes_and_raises")
+        assert run_job(job).status == Status.COMPLETED
+        assert Attempt.objects.get().late_outcome == ""
+
+
+class TestFencing:
+    def test_an_older_token_changes_nothing_and_raises(self) -> None:
+        Order.objects.create(number=1)
+        older, newer = Zombie(make_job()), Zombie(make_job())
+        orders = Order.objects.filter(number=1)
+        assert fenced_update(orders, newer.claim, report="newer") == 1
+        with pytest.raises(StaleToken, match="has seen a newer token"):
+            fenced_update(orders, older.claim, report="older")
+        order = Order.objects.get()
+        assert (order.report, order.fencing_token) == ("newer", newer.claim.token)
+
+    def test_the_same_run_may_write_again(self) -> None:
+        Order.objects.create(number=1)
+        run = Zombie(make_job())
+        for report in ("first", "second"):
+            fenced_update(Order.objects.filter(number=1), run.claim, report=report)
+        assert Order.objects.get().report == "second"
+
+    def test_one_newer_row_stops_the_whole_update(self) -> None:
+        for number in (1, 2):
+            Order.objects.create(number=number)
+        older, newer = Zombie(make_job()), Zombie(make_job())
+        fenced_update(Order.objects.filter(number=2), newer.claim, report="newer")
+        with pytest.raises(StaleToken):
+            fenced_update(Order.objects.all(), older.claim, report="older")
+        assert sorted(Order.objects.values_list("report", flat=True)) == ["", "newer"]
+
+    def test_a_write_that_waited_for_a_newer_one_is_stale(self, rival: Rival) -> None:
+        Order.objects.create(number=1)
+        older, newer = Zombie(make_job()), Zombie(make_job())
+        rival.begin()
+        rival.run(fenced_update, Order.objects.filter(number=1), newer.claim, report="newer")
+        waiter = Rival()
+        try:
+            waiting = waiter.start(fenced_update, Order.objects.filter(number=1), older.claim, report="older")
+            waiter.wait_until_blocked(by=rival.pid)
+            rival.commit()
+            with pytest.raises(StaleToken):
+                waiting.result(20)
+        finally:
+            waiter.close()
+        assert Order.objects.get().report == "newer"
+
+    def test_a_task_uses_its_contexts_token(self) -> None:
+        Order.objects.create(number=1)
+        result = tasks.write_report.enqueue(1, "all well")
+        zombie = Zombie(result)
+        zombie.freeze()
+        run_job(result)
+        with pytest.raises(StaleToken):
+            fenced_update(Order.objects.filter(number=1), zombie.claim, report="late")
+        assert Order.objects.get().report == "all well"
+
+    def test_a_resource_without_a_column_has_a_high_water_mark(self) -> None:
+        older, newer = Zombie(make_job()), Zombie(make_job())
+        fence("bucket/report.pdf", older.claim)
+        fence("bucket/report.pdf", older.claim)
+        fence("bucket/report.pdf", newer.claim)
+        with pytest.raises(StaleToken, match=r"bucket/report\.pdf"):
+            fence("bucket/report.pdf", older.claim)
+        fence("another", older.claim)
+
+    def test_a_fence_holds_until_the_guarded_transaction_ends(self, rival: Rival) -> None:
+        older, newer = Zombie(make_job()), Zombie(make_job())
+        rival.begin()
+        rival.run(fence, "resource", newer.claim)
+        waiter = Rival()
+        try:
+            waiting = waiter.start(fence, "resource", older.claim)
+            waiter.wait_until_blocked(by=rival.pid)
+            rival.commit()
+            with pytest.raises(StaleToken):
+                waiting.result(20)
+        finally:
+            waiter.close()
+
+
+class TestFamilies:
+    def test_what_a_handler_enqueues_are_its_children(self) -> None:
+        result = tasks.start_children.enqueue(2)
+        run_job(result)
+        parent = Job.objects.get(pk=result.id)
+        assert parent.children.count() == 2
+        assert Job.objects.exclude(pk=parent.pk).first().parent == parent  # type: ignore[union-attr]
+        assert tasks.add.enqueue(1, 1).id  # outside of a handler: nobody's child
+        assert Job.objects.filter(parent=None).count() == 2
+
+    def test_cancelling_may_take_the_descendants_along(self) -> None:
+        parent = make_job(Status.RUNNING)
+        child = make_job(parent=parent)
+        grandchild = make_job(Status.RETRYING, parent=child)
+        stranger = make_job()
+        answer = cancel(parent.pk, reason="all of it", children=True)
+        assert answer.asked == {parent.pk}
+        assert answer.cancelled == {child.pk, grandchild.pk}
+        stranger.refresh_from_db()
+        assert stranger.status == Status.PENDING
+
+    def test_cancelling_leaves_the_children_alone_unless_asked(self) -> None:
+        parent = make_job(Status.RUNNING)
+        child = make_job(parent=parent)
+        cancel(parent.pk)
+        child.refresh_from_db()
+        assert child.status == Status.PENDING
+
+
+class TestIdempotencyKeys:
+    def test_a_second_enqueue_returns_the_first_job(self) -> None:
+        keyed = tasks.add.using(idempotency_key="order-7")
+        first, second = keyed.enqueue(1, 2), keyed.enqueue(3, 4)
+        assert first.id == second.id
+        assert second.args == [1, 2]
+        assert Job.objects.count() == 1
+
+    def test_also_after_it_is_done_and_until_it_is_pruned(self) -> None:
+        keyed = tasks.add.using(idempotency_key="order-7")
+        first = keyed.enqueue(1, 2)
+        drain()
+        assert keyed.enqueue(1, 2).id == first.id
+        Job.objects.prune(Status.COMPLETED, older_than=timedelta())
+        assert keyed.enqueue(1, 2).id != first.id
+
+    def test_another_task_may_have_the_same_key(self) -> None:
+        tasks.add.using(idempotency_key="k").enqueue(1, 2)
+        tasks.echo.using(idempotency_key="k").enqueue(1)
+        assert Job.objects.count() == 2
+
+    def test_the_callers_transaction_never_aborts(self) -> None:
+        keyed = tasks.add.using(idempotency_key="k")
+        keyed.enqueue(1, 2)
+        with transaction.atomic():
+            Order.objects.create(number=1)
+            keyed.enqueue(1, 2)
+            Order.objects.create(number=2)
+        assert Order.objects.count() == 2
+
+    def test_a_rival_that_rolls_back_does_not_swallow_the_job(self, rival: Rival) -> None:
+        keyed = tasks.add.using(idempotency_key="k")
+        rival.begin()
+        rolled_back = rival.run(keyed.enqueue, 1, 2)
+        waiter = Rival()
+        try:
+            waiting = waiter.start(keyed.enqueue, 3, 4)
+            waiter.wait_until_blocked(by=rival.pid)
+            rival.rollback()
+            kept = waiting.result(20)
+        finally:
+            waiter.close()
+        assert kept.id != rolled_back.id
+        assert Job.objects.get().args == [3, 4]
+
+    def test_a_rival_that_commits_is_the_first(self, rival: Rival) -> None:
+        keyed = tasks.add.using(idempotency_key="k")
+        rival.begin()
+        first = rival.run(keyed.enqueue, 1, 2)
+        waiter = Rival()
+        try:
+            waiting = waiter.start(keyed.enqueue, 3, 4)
+            waiter.wait_until_blocked(by=rival.pid)
+            rival.commit()
+            assert waiting.result(20).id == first.id
+        finally:
+            waiter.close()
+
+    def test_a_running_job_is_not_touched(self) -> None:
+        keyed = tasks.add.using(idempotency_key="k")
+        zombie = Zombie(keyed.enqueue(1, 2))
+        before = Job.objects.values().get()
+        keyed.enqueue(1, 2)
+        assert Job.objects.values().get() == before
+        assert zombie.report().accepted
+
+    def test_an_operators_retry_of_the_keyed_job_collides_with_nothing(self) -> None:
+        keyed = tasks.fail.using(idempotency_key="k")
+        result = keyed.enqueue("no", "ValueError")
+        run_job(result)
+        assert api.retry(result.id).revived == {int(result.id)}
+        assert keyed.enqueue("no", "ValueError").id == result.id
+
+
+class TestEnqueueMany:
+    def test_positional_and_keyword_arguments(self) -> None:
+        seen: list[int] = []
+        ids = enqueue_many(tasks.add, [(1, 2), [3, 4], {"a": 5, "b": 6}], progress=seen.append)
+        assert [(job.args, job.kwargs) for job in Job.objects.filter(pk__in=ids).order_by("id")] == [
+            ([1, 2], {}),
+            ([3, 4], {}),
+            ([], {"a": 5, "b": 6}),
+        ]
+        assert seen == [3]
+
+    def test_progress_is_told_chunk_by_chunk(self) -> None:
+        seen: list[int] = []
+        enqueue_many(tasks.add, ((n, n) for n in range(4_500)), progress=seen.append)
+        assert seen == [2_000, 4_000, 4_500]
+
+    def test_all_or_none(self) -> None:
+        with pytest.raises(InvalidJob):
+            enqueue_many(tasks.echo, [("fine",), ("\x00",)])
+        assert not Job.objects.exists()
+
+    def test_a_string_is_not_a_list_of_arguments(self) -> None:
+        with pytest.raises(InvalidJob, match="write"):
+            enqueue_many(tasks.echo, ["abc"])
+
+    def test_keys_are_honoured(self) -> None:
+        ids = enqueue_many(tasks.echo.using(idempotency_key="k"), [("a",), ("b",)])
+        assert len(set(ids)) == 1
+
+
+class TestApi:
+    def test_jobs_are_found_by_status_queue_and_task(self) -> None:
+        tasks.later.enqueue("x")
+        done = tasks.add.enqueue(1, 2)
+        run_job(done)
+        assert api.jobs(status=Status.COMPLETED).get() == api.get(done.id)
+        assert api.jobs(queue="mail").get().task == "testproject.shop.tasks.later"
+        assert api.jobs(task=tasks.add).count() == api.jobs(task="testproject.shop.tasks.add").count() == 1
+        assert api.jobs().count() == 2
+
+    def test_taking_a_job_back_gives_it_to_the_next_worker_at_once(self) -> None:
+        result = tasks.add.enqueue(1, 2)
+        zombie = Zombie(result)
+        assert api.release(result.id, reason="host is being replaced").accepted
+        job = api.get(result.id)
+        assert (job.status, job.last_error, job.attempts, job.refunds) == (
+            Status.RETRYING,
+            "host is being replaced",
+            1,
+            0,
+        )
+        assert run_job(result).status == Status.COMPLETED
+        assert zombie.report().lost
+
+    def test_taking_back_what_does_not_run_does_nothing(self) -> None:
+        result = tasks.add.enqueue(1, 2)
+        assert not api.release(result.id).accepted
+
+    def test_taking_back_the_last_attempt_is_a_dead_letter(self) -> None:
+        result = tasks.add.using(max_attempts=1).enqueue(1, 2)
+        Zombie(result)
+        api.release(result.id)
+        assert api.get(result.id).status == Status.DEAD_LETTERED

@@ -1,0 +1,38 @@
+"""A user's code as a type checker sees it; run through mypy by test_typing.py. Lines marked E must be errors."""
+
+from datetime import timedelta
+
+from pulse_django import NO_RETRIES, Context, never, task
+
+
+@task
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@task(max_attempts=3, retry=never(ValueError), timeout=timedelta(minutes=5))
+def send(address: str) -> None: ...
+
+
+@task(takes_context=True, retry=NO_RETRIES)
+def careful(context: Context, order: int) -> None:
+    context.progress(1, 2, page="a")
+    context.snooze(timedelta(minutes=1))
+
+
+async def caller() -> int:
+    add.enqueue(1, 2)
+    add.enqueue(1, b=2)
+    add.enqueue("1")  # E
+    add.enqueue()  # E
+    add.enqueue(1, 2, 3)  # E
+    send.enqueue(address="a@example.com")
+    send.enqueue(5)  # E
+    careful.enqueue(7)
+    careful.enqueue(order="x")  # E
+    add.using(priority=5, run_after=timedelta(hours=1)).enqueue(1)
+    add.using(idempotency_key="k").enqueue("1")  # E
+    add.using(colour="red")  # E
+    await add.aenqueue(1)
+    result: int = add.get_result("1").return_value or 0
+    return result
