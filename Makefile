@@ -14,7 +14,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test demo bench lint types migrations stop clean
+.PHONY: help test demo bench lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
+	@echo "make conformance run Django's own tests of its Tasks framework on Pulse (Django 6.0 or newer)"
 	@echo "make stop        stop PostgreSQL"
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
@@ -45,6 +46,9 @@ types: $(READY)
 
 migrations: $(READY)
 	@$(PY) manage.py makemigrations --check --dry-run
+
+conformance: $(READY)
+	@$(PY) -m tests.conformance.run
 
 stop:
 	@if [ -x $(PY) ]; then $(PY) -m testproject.postgres stop; else echo "No $(VENV), so nothing was stopped."; fi

@@ -33,18 +33,18 @@ class Isolation(StrEnum):
 class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
     """A task with Pulse's options. What is None follows the fleet's default."""
 
-    name: str = ""  # a property in Django; here it can be given
+    name: str = ""  # a key of its own for its jobs, so that the function may move; default: the path of the function
     key: str = ""  # stands on the jobs: the name that was given, or else the path of the function
     aliases: tuple[str, ...] = ()  # keys of old: jobs that carry them still find their task
-    max_attempts: int | None = None
-    retry: RetryPolicy | None = None
+    max_attempts: int | None = None  # how many runs a job may have before it is dead-lettered
+    retry: RetryPolicy | None = None  # which exceptions are retried, and at what pace
     timeout: timedelta | None = None  # the longest a single run may take
-    lease: timedelta | None = None
+    lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    isolation: str = Isolation.THREAD
+    isolation: str = Isolation.THREAD  # "thread", or "process": a process for each run, which can be killed
     atomic: bool = False  # the handler and its completion are one transaction
     delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
-    idempotency_key: str | None = None
+    idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name or self.module_path)

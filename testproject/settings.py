@@ -88,4 +88,4 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 
 TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend", "QUEUES": []}}  # no list: any queue may be used
-PULSE: dict[str, Any] = {}
+PULSE: dict[str, Any] = env.json("PULSE", default={})

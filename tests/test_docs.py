@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import testproject.shop
+import testproject.shop.models
 from pulse_django.models import Job
 from pulse_django.states import MOVES, Status, Verb
+from pulse_django.testing import drain
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,11 +34,13 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 @pytest.mark.usefixtures("pulse_db")
-def test_the_readmes_example_runs() -> None:
+def test_the_readmes_example_runs(page_module: types.ModuleType) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    [example] = [block for block in blocks if "Job.objects" in block]
-    exec(example, {})
-    assert Job.objects.get().status == Status.COMPLETED
+    [example] = [block for block in blocks if "@task" in block]
+    exec(compile(example, "README.md", "exec"), vars(page_module))
+    [ran] = drain()
+    assert ran.status == Status.COMPLETED
+    assert Job.objects.get().progress == {"done": 100, "total": 100}
 
 
 def test_the_state_diagram_is_the_transition_table() -> None:
@@ -51,3 +60,52 @@ def test_the_state_diagram_is_the_transition_table() -> None:
         for target in targets
     }
     assert drawn | said_in_words == moves
+
+
+HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
+
+
+@pytest.fixture
+def page_module() -> Iterator[types.ModuleType]:
+    """A module for a page's code, in a project whose app is called shop."""
+    module = types.ModuleType("a_page_of_the_docs")
+    shop = {"shop": testproject.shop, "shop.models": testproject.shop.models}
+    sys.modules.update({module.__name__: module, **shop})
+    yield module
+    for name in (module.__name__, *shop):
+        del sys.modules[name]
+    testproject.shop.models.Invoice.objects.all().delete()
+    testproject.shop.models.Order.objects.all().delete()
+
+
+@pytest.mark.usefixtures("pulse_db")
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_every_example_of_a_how_to_page_runs(page: Path, page_module: types.ModuleType) -> None:
+    from pulse_django.registry import registry
+
+    known = dict(registry._tasks)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert blocks
+    try:
+        for block in blocks:
+            exec(compile(block, str(page), "exec"), vars(page_module))
+    finally:
+        registry._tasks = known
+
+
+def test_the_reference_is_made_from_the_code() -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/reference/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, text in generate.pages().items():
+        written = (ROOT / "docs/reference" / name).read_text()
+        assert written == text, f"{name} is out of date: python docs/reference/generate.py"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    for folder in ("tutorial", "how-to", "reference", "explanation"):
+        for page in (ROOT / "docs" / folder).glob("*.md"):
+            assert f"({folder}/{page.name})" in index, page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -84,3 +85,8 @@ def later(context: Context, what: str) -> None:
 @task(takes_context=True)
 def start_children(context: Context, count: int) -> list[str]:
     return [str(add.enqueue(n, n).id) for n in range(count)]
+
+
+@task
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from pulse_django.answers import Beat, Report, Settled
 from pulse_django.decisions import Complete, DeadLetter, Retry
@@ -19,6 +18,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Failed, OutcomeName, Succeeded, WorkerLost
 from pulse_django.states import Status
+from tests.crash.processes import run_script
 from tests.factories import lease_of, make_job
 from tests.rival import Rival, backend_pid
 from tests.storage.steps import claim_one, expire, next_run_is_due, sql, success
@@ -47,18 +47,14 @@ def reclaimed_by(other: Identity, job: Job) -> tuple[Claim, Claim]:
 
 def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() -> None:
     job = make_job(lease_ttl=timedelta(milliseconds=300))
-    script = (
-        "import os, signal, django; django.setup()\n"
-        "from django.conf import settings\n"
+    doomed = run_script(
+        "import os, signal\n"
         "from pulse_django.models import Job\n"
         "from pulse_django.identity import Identity\n"
         "assert Job.objects.claim(Identity('doomed'))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    doomed = subprocess.run(
-        [sys.executable, "-c", script], env=environment_of_a_worker(), capture_output=True, text=True
-    )
-    assert doomed.returncode == -9, doomed.stderr
+    assert doomed.returncode == -signal.SIGKILL, doomed.stderr
     job.refresh_from_db()
     assert (job.status, job.attempts) == (Status.RUNNING, 1)
 
@@ -69,18 +65,6 @@ def test_a_worker_killed_between_claim_and_start_leaves_a_lease_that_runs_out() 
     job.refresh_from_db()
     assert (job.status, job.attempts, job.losses) == (Status.RETRYING, 1, 1)
     assert job.last_error == "worker lease expired"
-
-
-def environment_of_a_worker() -> dict[str, str]:
-    import os
-    from urllib.parse import quote
-
-    settings = connection.settings_dict
-    where = f"?host={quote(settings['HOST'], safe='')}" if settings["HOST"].startswith("/") else ""
-    host = "" if where else f"{settings['HOST']}:{settings['PORT'] or 5432}"
-    secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
-    url = f"postgres://{settings['USER']}{secret}@{host}/{settings['NAME']}{where}"
-    return os.environ | {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "testproject.settings"}
 
 
 def test_a_claim_inside_a_transaction_of_the_callers_is_refused(worker: Identity) -> None:

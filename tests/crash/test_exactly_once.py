@@ -1,0 +1,103 @@
+"""A handler whose effect and completion are one transaction, killed at every point of its run: one row each time."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from pulse_django.models import Job
+from pulse_django.states import Status
+from pulse_django.testing import drain, expire_lease, jump_to_next_run
+from testproject.shop import tasks
+from testproject.shop.models import Invoice, Line
+from tests.crash.processes import run_script
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+# Each point is a call that happens once in the run; the process dies before it, or after it.
+POINTS = {
+    "after the claim": ("before", "pulse_django.performing.call"),
+    "before the effect": ("before", "testproject.shop.models.Invoice.objects.create"),
+    "after the effect": ("after", "testproject.shop.models.Invoice.objects.create"),
+    "before the completion": ("before", "pulse_django.models.Job.objects.settle"),
+    "after the completion, before the commit": ("after", "pulse_django.models.Job.objects.settle"),
+    "after the commit": ("after", "pulse_django.performing.call"),
+}
+
+SCRIPT = """
+import os, signal
+from django.utils.module_loading import import_string
+from pulse_django.identity import Identity
+from pulse_django.models import Job
+from pulse_django import performing
+from pulse_django.runs import Run
+import testproject.shop.models, pulse_django.models
+
+when, path = os.environ["POINT"].split(" ")
+owner_path, name = path.rsplit(".", 1)
+parts = owner_path.split(".")
+owner = None
+for length in range(len(parts), 0, -1):
+    try:
+        owner = __import__(".".join(parts[:length]), fromlist=["x"])
+    except ImportError:
+        continue
+    for part in parts[length:]:
+        owner = getattr(owner, part)
+    break
+original = getattr(owner, name)
+
+def deadly(*args, **kwargs):
+    if when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = original(*args, **kwargs)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+[claim] = Job.objects.claim(Identity("doomed"))
+setattr(owner, name, deadly)
+performed = performing.perform(Run(claim))
+Job.objects.settle([performed.report] if performed.report else [])
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_shop(pulse_db: None) -> Any:
+    yield
+    Line.objects.all().delete()
+    Invoice.objects.all().delete()
+
+
+def killed_at(point: str) -> None:
+    done = run_script(SCRIPT, POINT=" ".join(POINTS[point]))
+    assert done.returncode == -signal.SIGKILL, f"it was not killed: {done.stdout}{done.stderr}"
+
+
+def recovered() -> None:
+    """The lease runs out, a watchdog reaps, another worker runs what is left to run."""
+    job = Job.objects.get()
+    if job.status == Status.RUNNING:
+        expire_lease(job)
+        Job.objects.reap()
+        jump_to_next_run(job)
+        drain()
+    job.refresh_from_db()
+    assert job.status == Status.COMPLETED
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("task", [tasks.make_invoice, tasks.make_invoice_by_hand], ids=lambda task: task.name)
+def test_one_row_wherever_the_process_is_killed(task: Any, point: str) -> None:
+    task.enqueue(7)
+    killed_at(point)
+    recovered()
+    assert Invoice.objects.count() == 1
+
+
+def test_without_the_transaction_there_are_two_rows_so_that_this_can_fail() -> None:
+    tasks.make_invoice_carelessly.enqueue(7)
+    killed_at("after the effect")
+    recovered()
+    assert Invoice.objects.count() == 2

@@ -1,0 +1,111 @@
+"""The tutorial, done as it says: a fresh project in a folder of its own, real processes, a real ``kill -9``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.db import connection
+
+PAGE = (Path(__file__).parent.parent / "docs/tutorial/first-task.md").read_text()
+DATABASE = "test_pulse_tutorial"
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def environment(pulse_db: None) -> Iterator[dict[str, str]]:
+    """What a reader has: a server, and a database of his own on it."""
+    settings = connection.settings_dict
+    for statement in (f"DROP DATABASE IF EXISTS {DATABASE}", f"CREATE DATABASE {DATABASE}"):
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+    yield {
+        **{name: value for name, value in os.environ.items() if name not in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL")},
+        "PGDATABASE": DATABASE,
+        "PGHOST": settings["HOST"],
+        "PGPORT": str(settings["PORT"] or ""),
+        "PGUSER": settings["USER"],
+        "PGPASSWORD": settings["PASSWORD"],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
+
+
+def console(chapter: str) -> list[list[str]]:
+    """The commands of a chapter, with this test's Python for the reader's."""
+    text = PAGE.split(f"## {chapter}", 1)[1].split("\n## ", 1)[0]
+    lines = [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+    return [[{"python": sys.executable}.get(word, word) for word in shlex.split(line)] for line in lines]
+
+
+def write_files(project: Path) -> None:
+    for path, text in re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", PAGE, re.DOTALL):
+        with (project / path).open("a" if path.endswith("settings.py") else "w") as file:
+            file.write(text)
+
+
+def job(environment: dict[str, str]) -> tuple[str, dict[str, int] | None]:
+    names = {"PGDATABASE": "dbname", "PGHOST": "host", "PGPORT": "port", "PGUSER": "user", "PGPASSWORD": "password"}
+    where = {name: environment[variable] for variable, name in names.items() if environment[variable]}
+    with psycopg.connect(**where) as database:  # type: ignore[arg-type]
+        row = database.execute("SELECT status, progress FROM pulse_django_job").fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
+    def run(command: list[str], folder: Path) -> str:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    install, start_project, change_folder, start_app, check, migrate = console("1. A project")
+    assert install[1:4] == ["-m", "pip", "install"]  # this test has installed it already
+    assert change_folder == ["cd", "mysite"]
+    run([sys.executable, "-m", "django", *start_project[1:]], tmp_path)
+    project = tmp_path / "mysite"
+    run(start_app, project)
+    write_files(project)
+    run(check, project)
+    run(migrate, project)
+
+    [enqueue] = console("3. A job")
+    assert "job 1" in run(enqueue, project)
+
+    worker, kill = console("4. A worker, and its end")
+    assert kill[:2] == ["pkill", "-9"]  # by name: other tests may have workers too
+    doomed = subprocess.Popen(worker, cwd=project, env=environment, stdout=subprocess.DEVNULL)
+    wait_until(lambda: (job(environment)[1] or {}).get("done", 0) >= 2)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.wait(PATIENCE)
+    assert job(environment)[0] == "RUNNING"
+
+    another, look = console("5. Another worker")
+
+    def completed() -> bool:
+        run(another, project)
+        return job(environment)[0] == "COMPLETED"
+
+    wait_until(completed)
+    said = run(look, project)
+    assert "COMPLETED 2 counted from" in said
+    assert "counted from 0 to 10" not in said  # it resumed
+    assert "1 WORKER_LOST worker lease expired" in said
+    assert "2 SUCCEEDED" in said
+
+
+def wait_until(happened: object) -> None:
+    assert callable(happened)
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
