@@ -18,6 +18,7 @@ class Report:
     lease: Lease
     outcome: Outcome
     decision: Decision
+    progress: str | None = None  # JSON that no heartbeat has carried yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

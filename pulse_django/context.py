@@ -105,7 +105,7 @@ class Context(TaskContext):
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
-                report = Report(lease, outcome, Complete(outcome.result))
+                report = Report(lease, outcome, Complete(outcome.result), self.run.take_progress())
                 if lease not in Job.objects.settle([report]).accepted:
                     self.run.lost = True
                     raise LeaseLost("the job was given to another run; everything in this block was rolled back")

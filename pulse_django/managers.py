@@ -40,6 +40,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
@@ -191,7 +192,7 @@ _SETTLE = """
 WITH report AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%s::json) AS report (
         id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
-        error text, cancel_reason text, result text, error_class text, message text, traceback text
+        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
     )
 ),
 locked AS MATERIALIZED (
@@ -225,7 +226,8 @@ settled AS (
         finished_at = CASE WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
         last_error = COALESCE(locked.error, job.last_error),
         cancel_reason = COALESCE(locked.cancel_reason, job.cancel_reason),
-        result = locked.result::jsonb
+        result = locked.result::jsonb,
+        progress = COALESCE(locked.progress::jsonb, job.progress)
     FROM locked
     WHERE job.id = locked.id AND job.locked_by = locked.holder AND job.attempts = locked.attempt
     RETURNING locked.*
@@ -579,9 +581,11 @@ class JobManager(JobReader):
                 raise  # the caller's transaction is broken; what becomes of it is the caller's to say
             if len(reports) > 1:
                 return [row for report in reports for row in self._settle([report], wait)]
+            logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
+            if reports[0].progress is not None:
+                return self._settle([replace(reports[0], progress=None)], wait)
             if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
                 raise
-            logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
             failed = Failed(ErrorReport.of(error))
             reason = f"its report could not be stored: {failed.error.summary}"
             return self._settle([Report(reports[0].lease, failed, DeadLetter(reason))], wait)
@@ -716,6 +720,7 @@ def _row_of(report: Report) -> dict[str, Any]:
     row = _keys_of(report.lease) | {
         "outcome": outcome.name,
         "loss": int(outcome.name is OutcomeName.WORKER_LOST),
+        "progress": report.progress,
         "refund": 0,
         "delay": 0,
         "error_class": "",

@@ -43,7 +43,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
         return Performed(run, task, None, error)
     policy = getattr(task, "retry", None) or ANY_EXCEPTION
     decision = decide(outcome, run.claim.budget, policy=policy, fleet=conf.current().backoff)
-    return Performed(run, task, Report(run.claim.lease, outcome, decision), error)
+    return Performed(run, task, Report(run.claim.lease, outcome, decision, run.take_progress()), error)
 
 
 def call(run: Run, task: Task, result: TaskResult) -> tuple[Outcome | None, BaseException | None]:

@@ -174,6 +174,11 @@ class TestSettle:
         bad.refresh_from_db()
         assert "its report could not be stored" in bad.last_error
 
+    def test_progress_that_cannot_be_stored_does_not_spoil_the_report(self) -> None:
+        job = make_job(Status.RUNNING)
+        report = Report(lease_of(job), Succeeded("1"), Complete("1"), progress="nope")
+        assert Job.objects.settle([report]).accepted == {lease_of(job): Status.COMPLETED}
+
     @pytest.mark.parametrize("delay", [timedelta.max, timedelta.min, CENTURIES])
     def test_a_handler_may_ask_for_any_delay(self, delay: timedelta) -> None:
         good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)

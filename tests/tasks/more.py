@@ -60,3 +60,11 @@ def replace_invoice_and_count(order_number: int) -> None:
     Invoice.objects.filter(order_number=order_number).delete()
     invoice = Invoice.objects.create(order_number=order_number)
     Line.objects.create(invoice=invoice, text=f"run {next(_runs)}")
+
+
+@task(takes_context=True)
+def gets_halfway(context: Context) -> None:
+    if context.checkpoint is None:
+        context.progress(1, 2)
+        raise RuntimeError("and no further")
+    assert context.checkpoint == {"done": 1, "total": 2}

@@ -13,6 +13,7 @@ from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, StaleToken
 from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
+from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName
 from pulse_django.results import result_of
 from pulse_django.runs import Run
@@ -153,6 +154,21 @@ class TestContext:
         job = make_job()
         context_of(claimed_run(job)).progress(1, flush=True)
         assert api.progress(job.pk) == {"done": 1}
+
+    def test_progress_that_no_heartbeat_carried_goes_with_the_report(self) -> None:
+        result = Job.objects.enqueue(NewJob(task="tests.tasks.more.gets_halfway"))
+        assert run_job(result).status == Status.RETRYING
+        assert api.progress(result.pk) == {"done": 1, "total": 2}
+        jump_to_next_run(result)
+        assert run_job(result).status == Status.COMPLETED  # it found the checkpoint
+
+    def test_progress_goes_with_a_transactional_completion_too(self) -> None:
+        job = make_job()
+        context = context_of(claimed_run(job))
+        context.progress(2, 2)
+        with context.atomic():
+            pass
+        assert api.progress(job.pk) == {"done": 2, "total": 2}
 
     def test_progress_of_a_lost_lease_is_refused(self) -> None:
         job = make_job()
