@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Collection
 
-from django.db import Error, close_old_connections, connection
+from django.db import Error, connection, connections
 
 from . import conf
 from .answers import Report, Settled
@@ -37,7 +38,7 @@ class Worker:
                 worked = self.run_once()
             except Error:
                 logger.exception("The database did not answer; trying again")
-                close_old_connections()
+                forget_connections()
                 worked = False
             if not worked and burst:
                 return
@@ -55,15 +56,16 @@ class Worker:
         return bool(claims)
 
     def _run(self, claim: Claim, granted_at: float) -> None:
-        run = Run(claim, granted_at=granted_at)
+        run, pid = Run(claim, granted_at=granted_at), os.getpid()
         with Heartbeat(run):
             performed = perform(run)
+            if os.getpid() != pid:
+                os._exit(0)  # a child that the handler forked and let return: it is no worker
+            forget_connections()
             settled = self._settle(performed.report)
-        close_old_connections()
         announce(performed, settled)
-        logger.info(
-            "job %d %s attempt %d: %s", claim.job_id, claim.task, claim.attempt, _said(performed.report, settled)
-        )
+        said = _said(performed.report, settled)
+        logger.info("job %d %r attempt %d: %s", claim.job_id, claim.task, claim.attempt, said)
 
     def _settle(self, report: Report | None) -> Settled:
         while True:
@@ -77,6 +79,19 @@ class Worker:
         for reaped in Job.objects.reap():
             logger.warning("job %d: %s by %s", reaped.lease.job_id, reaped.outcome, reaped.lease.holder)
         self._reaped_at = time.monotonic()
+
+
+def forget_connections() -> None:
+    """Start the next statement on new connections: a handler may have left anything behind on these.
+
+    An open or broken transaction, a changed search_path or role, autocommit off, a closed socket: none can be told from
+    outside for sure, and all of them end with the connection.
+    """
+    for alias in list(connections):
+        wrapper = connections[alias]
+        if wrapper.connection is not None:
+            wrapper.connection.close()
+        del connections[alias]
 
 
 class Heartbeat:

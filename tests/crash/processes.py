@@ -30,6 +30,13 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
+def start_script(script: str, **extra: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", f"import django\ndjango.setup()\n{script}"]
+    return subprocess.Popen(
+        command, env=environment(**extra), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
 def run_script(script: str, **extra: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", f"import django\ndjango.setup()\n{script}"]
     return subprocess.run(command, env=environment(**extra), cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -12,7 +13,7 @@ from pulse_django.states import Status
 from pulse_django.testing import drain, expire_lease, jump_to_next_run
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line
-from tests.crash.processes import run_script
+from tests.crash.processes import run_script, start_script
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -50,10 +51,12 @@ for length in range(len(parts), 0, -1):
 original = getattr(owner, name)
 
 def deadly(*args, **kwargs):
+    setattr(owner, name, original)  # once
     if when == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     result = original(*args, **kwargs)
-    os.kill(os.getpid(), signal.SIGKILL)
+    if when == "after":
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     return result
 
 [claim] = Job.objects.claim(Identity("doomed"))
@@ -71,7 +74,7 @@ def empty_shop(pulse_db: None) -> Any:
 
 
 def killed_at(point: str) -> None:
-    done = run_script(SCRIPT, POINT=" ".join(POINTS[point]))
+    done = run_script(SCRIPT, POINT=" ".join(POINTS[point]), SIGNAL=str(int(signal.SIGKILL)))
     assert done.returncode == -signal.SIGKILL, f"it was not killed: {done.stdout}{done.stderr}"
 
 
@@ -93,6 +96,27 @@ def test_one_row_wherever_the_process_is_killed(task: Any, point: str) -> None:
     task.enqueue(7)
     killed_at(point)
     recovered()
+    assert Invoice.objects.count() == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("task", [tasks.make_invoice, tasks.make_invoice_by_hand], ids=lambda task: task.name)
+def test_one_row_wherever_the_process_is_frozen_past_its_lease_and_resumed(task: Any, point: str) -> None:
+    result = task.enqueue(7)
+    frozen = start_script(SCRIPT, POINT=" ".join(POINTS[point]), SIGNAL=str(int(signal.SIGSTOP)))
+    try:
+        _, how = os.waitpid(frozen.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(how), "it was not frozen"
+        if point == "after the completion, before the commit":
+            assert Job.objects.reap() == []  # its row is locked: whoever is that far is waited for
+        else:
+            recovered()
+        frozen.send_signal(signal.SIGCONT)
+        assert frozen.wait(20) == 0, frozen.stderr.read() if frozen.stderr else ""
+    finally:
+        frozen.kill()
+        frozen.communicate()
+    assert Job.objects.get(pk=result.id).status == Status.COMPLETED
     assert Invoice.objects.count() == 1
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -14,12 +15,13 @@ from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.states import Status
 from testproject.shop import tasks
+from testproject.shop.models import Invoice, Line
 from tests.crash.processes import ROOT, environment
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 # Short, so that nobody waits long for a dead worker's lease.
-QUICK = '{"LEASE_TTL": 1.5, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.3, "POLL_INTERVAL": 0.1}'
+QUICK = {"LEASE_TTL": 1.5, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.3, "POLL_INTERVAL": 0.1}
 PATIENCE = 30.0
 
 
@@ -27,9 +29,10 @@ PATIENCE = 30.0
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, modules: Sequence[str] = ()) -> subprocess.Popen[str]:
         command = [sys.executable, "manage.py", "pulse_worker", *arguments]
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(PULSE=QUICK), stdout=subprocess.PIPE, text=True)
+        settings = environment(PULSE=json.dumps(QUICK | {"TASK_MODULES": list(modules)}))
+        process = subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.DEVNULL, text=True)
         started.append(process)
         return process
 
@@ -89,3 +92,39 @@ def test_sigterm_lets_the_job_at_hand_finish(start: Callable[..., subprocess.Pop
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0
     assert status(result.id) == Status.COMPLETED
+
+
+def test_a_worker_whose_tasks_cannot_be_imported_does_not_start_and_claims_nothing() -> None:
+    result = tasks.add.enqueue(1, 2)
+    command = [sys.executable, "manage.py", "pulse_worker", "--burst"]
+    broken = environment(PULSE='{"TASK_MODULES": ["there.is.no.such.module"]}')
+    done = subprocess.run(command, cwd=ROOT, env=broken, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode != 0
+    assert "there" in done.stderr
+    assert Job.objects.values_list("status", "attempts").get(pk=result.id) == (Status.PENDING, 0)
+
+
+@pytest.mark.parametrize(
+    "vandal",
+    [
+        "leaves_a_transaction_open",
+        "leaves_a_broken_transaction",
+        "changes_the_search_path",
+        "turns_autocommit_off",
+        "closes_the_connection",
+        "closes_the_socket",
+        "forks_and_returns",
+        "forks_a_child_that_uses_the_database",
+    ],
+)
+def test_the_job_after_a_vandal_finds_everything_clean(
+    start: Callable[..., subprocess.Popen[str]], vandal: str
+) -> None:
+    bad = Job.objects.enqueue(NewJob(task=f"tests.tasks.vandals.{vandal}", priority=1))
+    good = tasks.make_invoice.enqueue(7)
+    worker = start("--burst", modules=["tests.tasks.vandals"])
+    assert worker.wait(PATIENCE) == 0
+    assert (status(bad.pk), status(good.id)) == (Status.COMPLETED, Status.COMPLETED)
+    assert Attempt.objects.filter(late_outcome="").count() == Attempt.objects.count() == 2
+    Line.objects.all().delete()
+    Invoice.objects.all().delete()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from typing import Any
 
@@ -68,3 +69,22 @@ def gets_halfway(context: Context) -> None:
         context.progress(1, 2)
         raise RuntimeError("and no further")
     assert context.checkpoint == {"done": 1, "total": 2}
+
+
+@task
+def raises(kind: str) -> None:
+    raise getattr(builtins, kind)("no")
+
+
+@task
+def cannot_be_told(trouble: str) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise getattr(builtins, trouble)
+
+    raise Unspeakable
+
+
+@task
+def recurses() -> None:
+    recurses.call()

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.test import override_settings
 
 from pulse_django import api, never
-from pulse_django.exceptions import PayloadError
+from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.models import Attempt, Job
 from pulse_django.policies import NO_RETRIES
 from pulse_django.registry import Registry, key_of, registry
@@ -29,6 +29,11 @@ from pulse_django.tasks import PulseTask, task
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
 from testproject.shop import tasks
 from tests.factories import make_job
+
+try:
+    from django.tasks import task as django_task
+except ImportError:  # before Django 6.0
+    from django_tasks import task as django_task
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -261,6 +266,20 @@ class TestDeclaration:
         found = registry.get("shop.echo")
         assert found is not None
         assert found.priority == 0
+
+    def test_djangos_own_decorator_takes_the_options_where_it_passes_them_on(self) -> None:
+        declared = django_task(name="test.by.django", max_attempts=3, timeout=timedelta(minutes=1))(plain)
+        assert isinstance(declared, PulseTask)
+        assert (declared.key, declared.max_attempts) == ("test.by.django", 3)
+        assert registry.get("test.by.django") is declared
+
+    def test_djangos_own_decorator_alone_makes_a_task_of_ours(self) -> None:
+        assert Job.objects.get(pk=django_task(twin).enqueue().id).task == "tests.tasks.test_backend.twin"
+
+    def test_naive_instants_are_refused_also_where_django_allows_them(self) -> None:
+        naive = datetime(2031, 1, 1)  # noqa: DTZ001
+        with override_settings(USE_TZ=False), pytest.raises(InvalidJob, match="is naive"):
+            tasks.add.using(run_after=naive).enqueue(1, 2)
 
     def test_policies_are_kept(self) -> None:
         assert tasks.fail.retry == never(ValueError)

@@ -15,6 +15,8 @@ from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName
+from pulse_django.performing import perform
+from pulse_django.registry import Registry
 from pulse_django.results import result_of
 from pulse_django.runs import Run
 from pulse_django.states import Status
@@ -48,11 +50,60 @@ def claimed_run(job: Any) -> Run:
 
 
 class TestOutcomes:
-    @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit"])
+    @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "GeneratorExit", "BaseException", "MemoryError"])
     def test_whatever_is_raised_is_a_failure(self, kind: str) -> None:
-        result = tasks.fail.enqueue("no", kind)
-        assert run_job(result).outcome == OutcomeName.FAILED
+        job = make_job(task="tests.tasks.more.raises", args=[kind])
+        assert run_job(job).outcome == OutcomeName.FAILED
         assert Job.objects.get().last_error == f"{kind}: no"
+
+    @pytest.mark.parametrize("trouble", ["RecursionError", "MemoryError", "SystemExit", "BufferError"])
+    def test_trouble_while_reporting_still_ends_the_run(self, trouble: str) -> None:
+        job = make_job(task="tests.tasks.more.cannot_be_told", args=[trouble])
+        assert run_job(job).outcome == OutcomeName.FAILED
+        assert trouble in Attempt.objects.get().message
+
+    def test_endless_recursion_is_a_failure(self) -> None:
+        job = make_job(task="tests.tasks.more.recurses")
+        assert run_job(job).outcome == OutcomeName.FAILED
+        assert "RecursionError" in Job.objects.get().last_error
+
+    def test_a_dead_letter_knows_why_when_after_which_attempt_and_who_had_it_last(self) -> None:
+        result = tasks.fail.enqueue("no luck")
+        for _ in range(3):
+            jump_to_next_run(result)
+            run_job(result)
+        job = Job.objects.get()
+        last = job.ledger.latest("number")
+        assert (job.status, job.last_error, job.attempts) == (Status.DEAD_LETTERED, "RuntimeError: no luck", 3)
+        assert job.finished_at
+        assert (last.number, last.message) == (3, "no luck")
+        assert last.worker.startswith("pulse-test:")
+
+    def test_a_payload_of_an_older_signature_fails_and_can_be_retried_after_the_mend(self) -> None:
+        older = make_job(task="testproject.shop.tasks.add", kwargs={"a": 1, "b": 2, "removed": True}, max_attempts=1)
+        newer = make_job(task="testproject.shop.tasks.fail", args=["kind has a default by now"])
+        assert run_job(older).status == Status.DEAD_LETTERED
+        older.refresh_from_db()
+        assert "unexpected keyword argument 'removed'" in older.last_error
+        run_job(newer)
+        newer.refresh_from_db()
+        assert newer.last_error == "RuntimeError: kind has a default by now"  # its own; the signature fits
+        Job.objects.filter(pk=older.pk).update(kwargs={"a": 1, "b": 2})
+        api.retry(older.pk)
+        assert run_job(older).status == Status.COMPLETED
+
+    def test_old_and_new_workers_share_a_queue_during_a_deploy(self) -> None:
+        job = make_job(task="shop.echo", args=["new"], max_attempts=1)
+        run = claimed_run(job)
+        old_release = Registry()
+        old_release._discovered = True
+        performed = perform(run, old_release)
+        assert performed.report is not None
+        Job.objects.settle([performed.report])
+        jump_to_next_run(job)
+        assert run_job(job).status == Status.COMPLETED
+        job.refresh_from_db()
+        assert (job.attempts, job.refunds) == (2, 1)
 
     def test_an_exception_that_is_never_retried_is_a_dead_letter_at_once(self) -> None:
         result = tasks.fail.enqueue("bad order", "ValueError")
@@ -87,8 +138,6 @@ class TestOutcomes:
         job = make_job(task="tests.tasks.more.swallows_everything")
         run = claimed_run(job)
         cancel(job.pk, reason="enough")
-        from pulse_django.performing import perform
-
         performed = perform(run)
         assert performed.report is not None
         assert performed.report.outcome.name == OutcomeName.CANCELLED
@@ -214,8 +263,6 @@ class TestExactlyOnceInTheSameDatabase:
         zombie = Zombie(result)
         zombie.freeze()
         run_job(result)
-        from pulse_django.performing import perform
-
         performed = perform(zombie.run)  # the frozen worker wakes up and runs its handler
         assert performed.report is None
         assert zombie.run.lost
@@ -225,8 +272,6 @@ class TestExactlyOnceInTheSameDatabase:
         result = tasks.make_invoice.enqueue(7)
         zombie = Zombie(result)
         zombie.freeze()
-        from pulse_django.performing import perform
-
         perform(zombie.run)
         assert Invoice.objects.count() == 0
         run_job(result)
@@ -237,8 +282,6 @@ class TestExactlyOnceInTheSameDatabase:
         zombie = Zombie(result)
         zombie.freeze()
         run_job(result)
-        from pulse_django.performing import perform
-
         perform(zombie.run)
         assert Invoice.objects.count() == 2
 
