@@ -21,6 +21,9 @@ from .runs import Run
 
 logger = logging.getLogger(__name__)
 
+# Seconds. Shorter asks in vain more often; longer keeps a finished job waiting for no reason.
+PAUSE_BEFORE_LOCKED_ROW = 0.05
+
 
 class Worker:
     def __init__(self, identity: Identity, *, queues: Collection[str] | None = None) -> None:
@@ -62,16 +65,18 @@ class Worker:
             if os.getpid() != pid:
                 os._exit(0)  # a child that the handler forked and let return: it is no worker
             forget_connections()
-            settled = self._settle(performed.report)
+            settled = self._settle(run, performed.report)
         announce(performed, settled)
         said = _said(performed.report, settled)
         logger.info("job %d %r attempt %d: %s", claim.job_id, claim.task, claim.attempt, said)
 
-    def _settle(self, report: Report | None) -> Settled:
+    def _settle(self, run: Run, report: Report | None) -> Settled:
+        """Report, and report again while somebody has the row locked: also when told to stop, or the work is lost."""
         while True:
             settled = Job.objects.settle([report] if report else [], wait=False)
-            if not settled.skipped or self.stopping.wait(0.1):
+            if not settled.skipped or run.lost or run.lease_remaining() <= 0:
                 return settled
+            time.sleep(PAUSE_BEFORE_LOCKED_ROW)
 
     def _reap_now_and_then(self) -> None:
         if time.monotonic() - self._reaped_at < conf.current().watchdog_interval.total_seconds():

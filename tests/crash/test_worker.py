@@ -11,12 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
+from pulse_django.runs import Run
 from pulse_django.states import Status
+from pulse_django.worker import Worker
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line
 from tests.crash.processes import ROOT, environment
+from tests.rival import Rival
+from tests.storage.steps import success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -128,3 +133,19 @@ def test_the_job_after_a_vandal_finds_everything_clean(
     assert Attempt.objects.filter(late_outcome="").count() == Attempt.objects.count() == 2
     Line.objects.all().delete()
     Invoice.objects.all().delete()
+
+
+def test_a_worker_that_is_told_to_stop_reports_all_the_same_when_its_row_is_locked(rival: Rival) -> None:
+    job = Job.objects.enqueue(NewJob(task="testproject.shop.tasks.add", args=[1, 2]))
+    stopping = Worker(Identity("stopping"))
+    stopping.stopping.set()
+    [claim] = Job.objects.claim(stopping.identity)
+    rival.lock_row(job.pk)  # as its own heartbeat does at times
+    reporting = Rival()
+    try:
+        answer = reporting.start(stopping._settle, Run(claim), success(claim))
+        assert Job.objects.settle([success(claim)], wait=False).skipped  # nobody can report now
+        rival.rollback()
+        assert answer.result(PATIENCE).accepted == {claim.lease: Status.COMPLETED}
+    finally:
+        reporting.close()
