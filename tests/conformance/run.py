@@ -43,7 +43,8 @@ def main() -> int:
         done = run(tests)
     failures = re.findall(r"^(?:FAILED|ERROR|SUBFAILED).*suite\.py::(\w+)::(\w+)", done.stdout, re.MULTILINE)
     failed = {".".join(names) for names in failures}
-    print(done.stdout[-3_000:] + done.stderr[-3_000:])
+    if failed != EXPECTED.keys():
+        print(done.stdout[-10_000:] + done.stderr[-3_000:])
     for name in sorted(failed - EXPECTED.keys()):
         print(f"UNEXPECTED FAILURE  {name}")
     for name in sorted(EXPECTED.keys() - failed):
