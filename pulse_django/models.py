@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from django.db import models
-from django.db.models import F, Q, Value
-from django.db.models.functions import Coalesce
-from django.db.models.lookups import Exact, LessThanOrEqual
+from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
+from .constraints import JOB_CONSTRAINTS
 from .errors import MAX_CLASS
-from .functions import ClockTimestamp, JsonType, StoredSize
+from .functions import ClockTimestamp
 from .managers import JobManager
 from .newjob import (
     DEFAULT_QUEUE,
-    FIRST_YEAR,
-    HIGHEST_PRIORITY,
-    LAST_YEAR,
-    LOWEST_PRIORITY,
-    MAX_DELAY,
     MAX_IDEMPOTENCY_KEY,
     MAX_QUEUE_NAME,
     MAX_TASK_NAME,
@@ -30,21 +22,9 @@ from .states import CLAIMABLE, TERMINAL, Status
 
 MAX_STATUS = 16
 MAX_HOLDER = 160
-# jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
-MAX_STORED_PAYLOAD = 32 * 1024 * 1024
 
 _STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
 _OUTCOMES = [(name.value, name.value.replace("_", " ").capitalize()) for name in OutcomeName]
-
-
-def _stored_payload() -> models.expressions.Combinable:
-    own = StoredSize("args") + StoredSize("kwargs")
-    return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
-
-
-def _sensible(duration: str) -> Q:
-    """A claim adds it to now: one that overflows would fail the claim, and its whole batch with it."""
-    return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
 
 
 class Job(models.Model):
@@ -108,94 +88,7 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
-        constraints = [
-            models.UniqueConstraint(
-                name="pulse_job_one_per_key",
-                fields=["task", "idempotency_key"],
-                condition=Q(idempotency_key__isnull=False),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_status_is_known",
-                condition=Q(status__in=[status.value for status in Status]),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_running_iff_leased",
-                condition=Q(
-                    status=Status.RUNNING.value,
-                    locked_by__isnull=False,
-                    lease_until__isnull=False,
-                    token__isnull=False,
-                    started_at__isnull=False,
-                    attempts__gt=F("refunds"),
-                )
-                | ~Q(status=Status.RUNNING.value)
-                & Q(
-                    locked_by__isnull=True,
-                    lease_until__isnull=True,
-                    token__isnull=True,
-                    deadline__isnull=True,
-                ),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_finished_iff_terminal",
-                condition=Q(status__in=[status.value for status in TERMINAL], finished_at__isnull=False)
-                | ~Q(status__in=[status.value for status in TERMINAL]) & Q(finished_at__isnull=True),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_dead_letter_has_reason",
-                condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error=""),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_refunds_within_attempts",
-                condition=Q(refunds__gte=0, attempts__gte=F("refunds")),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_attempts_within_budget",
-                condition=Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds")),
-            ),
-            # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
-            models.CheckConstraint(
-                name="pulse_job_waiting_has_budget",
-                condition=~Q(status__in=[status.value for status in CLAIMABLE])
-                | Q(max_attempts__gt=F("attempts") - F("refunds")),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_waiting_is_wanted",
-                condition=~Q(status__in=[status.value for status in CLAIMABLE]) | Q(cancel_requested_at__isnull=True),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_losses_within_attempts",
-                condition=Q(losses__gte=0, attempts__gte=F("losses")),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_result_only_if_completed",
-                condition=Q(result__isnull=True) | Q(status=Status.COMPLETED.value),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_priority_in_range",
-                condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_durations_are_sensible",
-                condition=_sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after"),
-            ),
-            # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
-            models.CheckConstraint(
-                name="pulse_job_instant_can_be_read",
-                condition=Q(
-                    next_run_at__gte=datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC),
-                    next_run_at__lt=datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC),
-                ),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_arguments_have_their_shape",
-                condition=Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
-            ),
-            models.CheckConstraint(
-                name="pulse_job_payload_is_bounded",
-                condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
-            ),
-        ]
+        constraints = JOB_CONSTRAINTS
         # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
         # every index (docs/adr/0004).
         indexes = [
@@ -233,7 +126,7 @@ class Attempt(models.Model):
         Job,
         on_delete=models.CASCADE,
         # The row is inserted by the statement that updates its job, and pruned by the one that deletes it. A real
-        # foreign key would lock the job's row a second time for every settle.
+        # foreign key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
         db_constraint=False,
         db_index=False,
         related_name="ledger",

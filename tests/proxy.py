@@ -28,7 +28,7 @@ class SwallowingProxy:
         self._swallow.set()
 
     def close(self) -> None:
-        self._listener.close()
+        _hang_up(self._listener)  # wakes the thread that waits in accept()
 
     def _accept(self) -> None:
         while True:

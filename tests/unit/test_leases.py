@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def test_a_hostile_host_name_is_made_safe_and_short() -> None:
     assert len(holder) <= 160
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child does nothing but mint and leave
 def test_a_fork_does_not_mint_its_parents_holders() -> None:
     identity = Identity("w")
     reader, writer = os.pipe()
