@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn
 
+from asgiref.sync import sync_to_async
 from django.db import router
 
 from . import conf
@@ -88,6 +89,14 @@ class Context(TaskContext):
         self.run.note_progress(saved, limit=conf.current().max_payload_bytes)
         if flush:
             self._flush()
+
+    async def acheck(self) -> None:
+        """``check()`` for async handlers."""
+        await sync_to_async(self.check)()
+
+    async def aprogress(self, done: float, total: float | None = None, *, flush: bool = False, **payload: Any) -> None:
+        """``progress()`` for async handlers; only ``flush=True`` needs it."""
+        await sync_to_async(self.progress)(done, total, flush=flush, **payload)
 
     @contextmanager
     def atomic(self) -> Iterator[Completion]:

@@ -610,7 +610,7 @@ class JobManager(JobReader):
             return []
 
     def _still_held(self, leases: Collection[Lease]) -> frozenset[Lease]:
-        rows = run_alone(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
+        rows = run_joined(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
         return frozenset(Lease(*row) for row in rows)
 
     def _keep_late_verdicts(self, refused: Sequence[Report]) -> frozenset[Lease]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class Run:
 
     def check(self) -> None:
         """Raise where the handler should stop."""
-        if self._beat is not None:
+        if self._beat is not None and not _on_an_event_loop():
             self._beat(self)
         if self.lost or self.lease_remaining() <= 0:
             raise LeaseLost("another run may have this job by now")
@@ -73,6 +74,15 @@ class Run:
     def extended(self, sent_at: float) -> None:
         """Note a heartbeat that succeeded, by the instant before it was sent."""
         self._extended_at = max(self._extended_at, sent_at)
+
+
+def _on_an_event_loop() -> bool:
+    """There the database cannot be asked without waiting, and what is known must do."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 _current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)

@@ -240,6 +240,13 @@ class TestSettle:
         rival.commit()
         assert Job.objects.settle(reports, wait=False).accepted == {lease_of(locked): Status.COMPLETED}
 
+    def test_not_waiting_works_inside_a_callers_transaction_too(self, rival: Rival) -> None:
+        job = make_job(Status.RUNNING)
+        rival.lock_row(job.pk)
+        with transaction.atomic():
+            answer = Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())], wait=False)
+        assert answer.skipped == {lease_of(job)}
+
     def test_who_does_not_wait_is_still_told_of_a_lost_lease(self) -> None:
         job = make_job(Status.RUNNING, expired=True)
         lease = lease_of(job)

@@ -88,3 +88,13 @@ def cannot_be_told(trouble: str) -> None:
 @task
 def recurses() -> None:
     recurses.call()
+
+
+@task(takes_context=True)
+async def counts_on_the_loop(context: Context, total: int) -> Any:
+    for done in range(1, total + 1):
+        context.check()
+        await context.acheck()
+        context.progress(done, total)
+        await context.aprogress(done, total, flush=True)
+    return context.checkpoint

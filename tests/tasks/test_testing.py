@@ -35,6 +35,13 @@ class Stories:
         assert [one.status for one in ran] == [Status.COMPLETED] * 3
         assert [one.task.rpartition(".")[2] for one in ran] == ["start_children", "add", "add"]
 
+    def test_async_handlers_have_their_context_too(self) -> None:
+        result = more.counts_on_the_loop.enqueue(3)
+        zombie = Zombie(result)
+        zombie.freeze()
+        assert [one.status for one in drain()] == [Status.COMPLETED]
+        assert Job.objects.get().progress == {"done": 3, "total": 3}
+
     def test_drain_may_be_kept_to_some_queues(self) -> None:
         tasks.later.enqueue("x")
         tasks.add.enqueue(1, 2)
