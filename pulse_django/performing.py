@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,9 @@ from .registry import Registry, registry
 from .results import result_of
 from .runs import Run, running
 from .states import Status
-from .taskapi import Task, TaskResult, task_finished, task_started
+from .taskapi import Task, task_finished, task_started
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     task = tasks.get(run.claim.task)
     if task is None:
         return Performed(run, None, put_back_unknown(run.claim))
-    result = result_of(Job.objects.get(pk=run.claim.job_id), task)
-    task_started.send_robust(sender=type(task.get_backend()), task_result=result)
-    outcome, error = call(run, task, result)
+    outcome, error = call(run, task)
     if outcome is None:
         return Performed(run, task, None, error)
     policy = getattr(task, "retry", None) or ANY_EXCEPTION
@@ -46,9 +47,15 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     return Performed(run, task, Report(run.claim.lease, outcome, decision, run.take_progress()), error)
 
 
-def call(run: Run, task: Task, result: TaskResult) -> tuple[Outcome | None, BaseException | None]:
+def call(run: Run, task: Task) -> tuple[Outcome | None, BaseException | None]:
     """Run the handler to its end. No outcome: it completed the job itself, or lost its lease."""
-    context = Context(task_result=result, run=run)
+    try:
+        context = _context_of(run, task)
+    except Job.DoesNotExist:
+        return None, None  # deleted by hand: there is no job to report on
+    except Exception as error:  # arguments that cannot be read, say: its own job's trouble
+        return Failed(ErrorReport.of(error)), error
+    task_started.send_robust(sender=type(task.get_backend()), task_result=context.task_result)
     try:
         with running(run):
             value = _invoke(task, context)
@@ -71,7 +78,11 @@ def announce(performed: Performed, settled: Settled) -> None:
     """Tell Django's ``task_finished`` of a job that has come to its end."""
     if performed.task is None or not _is_over(performed, settled):
         return
-    result = result_of(Job.objects.get(pk=performed.run.claim.job_id), performed.task)
+    try:
+        result = _context_of(performed.run, performed.task).task_result
+    except Exception:  # the job is settled; whether somebody hears of it changes nothing
+        logger.exception("The end of job %d could not be announced", performed.run.claim.job_id)
+        return
     sender = type(performed.task.get_backend())
     if performed.error is None:
         task_finished.send_robust(sender=sender, task_result=result)
@@ -91,6 +102,10 @@ def put_back_unknown(claim: Claim) -> Report:
     if waited is not None and waited >= settings.unknown_task_age:
         return Report(claim.lease, outcome, DeadLetter(f"{reason}, for {waited}"))
     return Report(claim.lease, outcome, decide(outcome, claim.budget))
+
+
+def _context_of(run: Run, task: Task) -> Context:
+    return Context(task_result=result_of(Job.objects.get(pk=run.claim.job_id), task), run=run)
 
 
 def _invoke(task: Task, context: Context) -> Any:

@@ -26,6 +26,7 @@ from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line, Order
 from tests.factories import make_job
 from tests.rival import Rival
+from tests.storage.steps import sql
 from tests.tasks import more  # noqa: F401 - registers its tasks
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -61,6 +62,20 @@ class TestOutcomes:
         job = make_job(task="tests.tasks.more.cannot_be_told", args=[trouble])
         assert run_job(job).outcome == OutcomeName.FAILED
         assert trouble in Attempt.objects.get().message
+
+    def test_arguments_that_cannot_be_read_are_a_failure_of_their_own_job(self) -> None:
+        job = make_job(task="shop.echo")
+        sql("UPDATE pulse_django_job SET args = '[1e5000]' WHERE id = %s", job.pk)
+        other = tasks.add.enqueue(1, 2)
+        assert [one.status for one in drain()] == [Status.RETRYING, Status.COMPLETED]
+        assert "4300" in Job.objects.values_list("last_error", flat=True).get(pk=job.pk)
+        assert api.get(other.id).status == Status.COMPLETED
+
+    def test_a_job_that_is_deleted_before_it_starts_is_nobodys_trouble(self) -> None:
+        run = claimed_run(job := make_job(task="shop.echo", args=[1]))
+        Job.objects.filter(pk=job.pk).delete()
+        performed = perform(run)
+        assert performed.report is None
 
     def test_endless_recursion_is_a_failure(self) -> None:
         job = make_job(task="tests.tasks.more.recurses")
