@@ -74,6 +74,10 @@ def enqueue_many(
     All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
     """
+    if getattr(task, "idempotency_key", None) is not None:
+        raise InvalidJob(
+            "idempotency_key: one key cannot stand for many jobs; enqueue them one by one, each with its own"
+        )
     ids: list[int] = Job.objects.enqueue_many((_new_job(task, item) for item in arguments), progress=progress)
     return ids
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.core.checks import CheckMessage, Error
+from django.db import router
 
 from .models import Job
 from .newjob import NewJob
@@ -16,6 +17,7 @@ from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, 
 from .tasks import PulseTask
 
 MAX_ID = 2**63 - 1
+MAX_DIGITS = 19
 
 
 class PulseBackend(BaseTaskBackend):
@@ -40,7 +42,7 @@ class PulseBackend(BaseTaskBackend):
 
     def get_result(self, result_id: str) -> TaskResult:
         """Find a job by its id."""
-        job = Job.objects.filter(pk=_pk_of(result_id)).first()
+        job = Job.objects.using(router.db_for_write(Job)).filter(pk=_pk_of(result_id)).first()
         if job is None:
             raise TaskResultDoesNotExist(result_id)
         task = registry.get(job.task)
@@ -79,6 +81,6 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
 
 def _pk_of(result_id: object) -> int:
     text = str(result_id)
-    if not text.isascii() or not text.isdigit() or int(text) > MAX_ID:
+    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) > MAX_ID:
         raise TaskResultDoesNotExist(result_id)
     return int(text)

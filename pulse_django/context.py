@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
-from django.db import router
+from django.db import router, transaction
 
 from . import conf
 from .answers import Report
@@ -17,7 +18,7 @@ from .decisions import Complete
 from .exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from .models import Job
 from .outcomes import Failed, returned
-from .runs import Run
+from .runs import PAUSE_BEFORE_LOCKED_ROW, Run
 from .taskapi import TaskContext
 from .transactions import durable
 
@@ -69,8 +70,11 @@ class Context(TaskContext):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The token and a deduplication key, as HTTP headers for the systems that this handler calls."""
-        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}-{self.attempt}"}
+        """The token and a deduplication key, as HTTP headers for the systems that this handler calls.
+
+        The key is the job's: every attempt sends the same, so that what one attempt did is not done again by the next.
+        """
+        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}"}
 
     def check(self) -> None:
         """Raise ``JobCancelled`` or ``LeaseLost`` if this run should stop. Call it between steps of long work."""
@@ -106,10 +110,14 @@ class Context(TaskContext):
         so the job's row is not locked meanwhile and heartbeats go on. When the lease was lost, everything is rolled
         back and ``LeaseLost`` is raised. Nothing that follows the block belongs to the job any more.
         """
-        lease, completion = self.run.claim.lease, Completion()
+        if self.run.completed:
+            raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
+        lease, completion, alias = self.run.claim.lease, Completion(), router.db_for_write(Job)
         report: Report | None = None
         try:
-            with durable(router.db_for_write(Job)):
+            with durable(alias):
+                # First of all that happens after the commit, so that a callback of the handler's that raises finds it.
+                transaction.on_commit(self._note_completion, using=alias)
                 yield completion
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes)
                 if isinstance(outcome, Failed):
@@ -122,6 +130,13 @@ class Context(TaskContext):
             if report is not None:
                 Job.objects.settle([report])  # once more, for the evidence: the first went with the transaction
             raise
+        except BaseException:
+            if report is not None and not self.run.completed:
+                self.run.give_back(report.progress)
+            raise
+        self._note_completion()  # inside a TestCase no commit happens
+
+    def _note_completion(self) -> None:
         self.run.completed = True
 
     def snooze(self, delay: timedelta) -> NoReturn:
@@ -133,9 +148,12 @@ class Context(TaskContext):
         raise Discard(reason)
 
     def _flush(self) -> None:
-        lease = self.run.claim.lease
-        progress = self.run.take_progress()
-        beat = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
-        if lease in beat.lost:
-            self.run.lost = True
-            raise LeaseLost("the job was given to another run; its progress was not saved")
+        lease, progress = self.run.claim.lease, self.run.take_progress()
+        while True:
+            beat = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
+            if lease in beat.alive:
+                return
+            if lease in beat.lost or self.run.lease_remaining() <= 0:
+                self.run.lost = lease in beat.lost
+                raise LeaseLost("the job was given to another run, or its row is locked; its progress was not saved")
+            time.sleep(PAUSE_BEFORE_LOCKED_ROW)

@@ -64,6 +64,8 @@ class Snooze(StopRun):
     """Run me again later; this attempt does not count."""
 
     def __init__(self, delay: timedelta) -> None:
+        if not isinstance(delay, timedelta) or delay < timedelta():
+            raise TypeError(f"a job is snoozed for a timedelta that is not negative, not for {delay!r}")
         super().__init__(delay)
         self.delay = delay
 
@@ -73,4 +75,4 @@ class Discard(StopRun):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = reason if isinstance(reason, str) else repr(reason)

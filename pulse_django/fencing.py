@@ -19,6 +19,9 @@ RETURNING token
 """
 
 
+MAX_RESOURCE = 200
+
+
 class HasToken(Protocol):
     """A handler's context, or anything else with a token."""
 
@@ -35,17 +38,26 @@ class FencedModel(models.Model):
         abstract = True
 
 
-def fenced_update(queryset: QuerySet[Any], context: HasToken, **values: Any) -> int:
+def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) -> int:
     """Update the rows of a ``FencedModel`` unless a newer token wrote one of them: then none, and ``StaleToken``."""
-    rows = queryset.order_by()
-    pks = list(rows.values_list("pk", flat=True))
-    fenced = queryset.model._base_manager.using(rows.db).filter(pk__in=pks)
-    with transaction.atomic(using=router.db_for_write(queryset.model)):
-        seen = fenced.order_by("pk").select_for_update(no_key=True).values_list("pk", "fencing_token")
-        if newer := [pk for pk, token in seen if token > context.token]:
-            label = f"{queryset.model._meta.label} {newer[0]}"
+    model = queryset.model
+    alias = getattr(queryset, "_db", None) or router.db_for_write(model)
+    wanted = queryset.using(alias).order_by()
+    rows = model._base_manager.using(alias)
+    with transaction.atomic(using=alias):
+        locked = list(
+            rows.filter(pk__in=list(wanted.values_list("pk", flat=True)))
+            .order_by("pk")
+            .select_for_update(no_key=True)
+            .values_list("pk", flat=True)
+        )
+        # Asked again under the locks: what a row was before somebody else wrote it is no reason to write it now.
+        still = wanted.filter(pk__in=locked).values_list("pk", "fencing_token")
+        tokens = dict(still)
+        if newer := [pk for pk, token in tokens.items() if token > context.token]:
+            label = f"{model._meta.label} {newer[0]}"
             raise StaleToken(f"{label} has seen a newer token than {context.token}; nothing was changed")
-        return int(fenced.update(fencing_token=context.token, **values))
+        return int(rows.filter(pk__in=list(tokens)).update(fencing_token=context.token, **values))
 
 
 def fence(resource: str, context: HasToken) -> None:
@@ -53,5 +65,7 @@ def fence(resource: str, context: HasToken) -> None:
 
     Call it in the transaction that does the guarded writes, before them.
     """
+    if not isinstance(resource, str) or not 0 < len(resource) <= MAX_RESOURCE or not resource.isprintable():
+        raise ValueError(f"resource: {resource!r} is not a printable name of {MAX_RESOURCE} characters at most")
     if not run_joined(router.db_for_write(Fence), _RAISE_MARK, [resource, context.token]):
         raise StaleToken(f"{resource!r} has seen a newer token than {context.token}")

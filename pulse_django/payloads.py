@@ -35,7 +35,7 @@ def encode_result(value: Any, *, limit: int) -> str | None:
         return None
     try:
         return _within(_dumps_mended(value), limit, "result")
-    except PayloadError as error:
+    except Exception as error:  # a value of a class of its own may raise anything
         raise UnstorableResult(str(error)) from error
 
 

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import Error, router
+
 from . import conf
 from .answers import Report, Settled
 from .context import Context
@@ -53,25 +55,32 @@ def call(run: Run, task: Task) -> tuple[Outcome | None, BaseException | None]:
         context = _context_of(run, task)
     except Job.DoesNotExist:
         return None, None  # deleted by hand: there is no job to report on
+    except Error as error:  # the handler has not been called, so its task's policy has nothing to judge
+        return Released(reason=f"the run could not be prepared: {ErrorReport.of(error).summary}"), None
     except Exception as error:  # arguments that cannot be read, say: its own job's trouble
         return Failed(ErrorReport.of(error)), error
     task_started.send_robust(sender=type(task.get_backend()), task_result=context.task_result)
     try:
         with running(run):
             value = _invoke(task, context)
-    except Snooze as snooze:
-        return Snoozed(snooze.delay), None
-    except Discard as discard:
-        return Discarded(discard.reason), None
-    except JobCancelled:
-        return Cancelled(), None
-    except LeaseLost:
-        return None, None
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
-        return (None if run.completed else Failed(ErrorReport.of(error))), error
+        return (None if run.completed else _outcome_of(error)), error
     if run.completed:
         return None, None
     return returned(value, limit=conf.current().max_payload_bytes), None
+
+
+def _outcome_of(error: BaseException) -> Outcome | None:
+    match error:
+        case Snooze():
+            return Snoozed(error.delay)
+        case Discard():
+            return Discarded(error.reason)
+        case JobCancelled():
+            return Cancelled()
+        case LeaseLost():
+            return None
+    return Failed(ErrorReport.of(error))
 
 
 def announce(performed: Performed, settled: Settled) -> None:
@@ -105,7 +114,9 @@ def put_back_unknown(claim: Claim) -> Report:
 
 
 def _context_of(run: Run, task: Task) -> Context:
-    return Context(task_result=result_of(Job.objects.get(pk=run.claim.job_id), task), run=run)
+    return Context(
+        task_result=result_of(Job.objects.using(router.db_for_write(Job)).get(pk=run.claim.job_id), task), run=run
+    )
 
 
 def _invoke(task: Task, context: Context) -> Any:

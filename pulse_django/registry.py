@@ -24,16 +24,18 @@ class Registry:
         self._tasks: dict[str, Task] = {}
         self._lock = RLock()
         self._discovered = False
+        self._discovering = False  # a module that is being imported may ask
 
     def add(self, task: Task) -> None:
         """Register a task as it was declared. What ``using()`` derives from it is the same task."""
         with self._lock:
+            known = {key: self._tasks[key] for key in keys_of(task) if key in self._tasks}
+            for key, other in known.items():
+                if other.module_path != task.module_path:
+                    raise InvalidTask(f"Two tasks are called {key!r}: {other.module_path} and {task.module_path}.")
             for key in keys_of(task):
-                known = self._tasks.get(key)
-                if known is None or (known.module_path == task.module_path and known.func is not task.func):
+                if key not in known or known[key].func is not task.func:
                     self._tasks[key] = task  # new, or its module was loaded again
-                elif known.module_path != task.module_path:
-                    raise InvalidTask(f"Two tasks are called {key!r}: {known.module_path} and {task.module_path}.")
 
     def get(self, key: str) -> Task | None:
         """Look a task up by the key that stands on its jobs."""
@@ -43,13 +45,17 @@ class Registry:
 
     def discover(self) -> None:
         """Import the ``tasks`` module of every app, and what PULSE["TASK_MODULES"] names, once."""
-        with self._lock:
-            if self._discovered or not apps.ready:
+        with self._lock:  # through the imports: who asks meanwhile must not be told that nothing is known
+            if self._discovered or self._discovering or not apps.ready:
                 return
-            self._discovered = True
-        autodiscover_modules(MODULE)
-        for module in conf.current().task_modules:
-            import_module(module)
+            self._discovering = True
+            try:
+                autodiscover_modules(MODULE)
+                for module in conf.current().task_modules:
+                    import_module(module)
+                self._discovered = True  # only now: what failed is tried, and told, again
+            finally:
+                self._discovering = False
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._tasks))

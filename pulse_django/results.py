@@ -34,7 +34,7 @@ _STAND_INS = {
 
 def result_of(job: Job, task: Task) -> TaskResult:
     """Build the result of a job and its ended runs."""
-    ledger = list(job.ledger.order_by("number")) if job.attempts else []
+    ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
     if job.locked_by:
         workers.append(job.locked_by)

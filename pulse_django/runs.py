@@ -16,6 +16,9 @@ from .payloads import encode_progress
 
 Clock = Callable[[], float]
 
+# Seconds. Shorter asks in vain more often; longer keeps a finished job waiting for no reason.
+PAUSE_BEFORE_LOCKED_ROW = 0.05
+
 
 class Run:
     """Shared between the thread that runs the handler and the one that keeps its lease."""
@@ -70,6 +73,12 @@ class Run:
         with self._lock:
             progress, self._progress = self._progress, None
         return progress
+
+    def give_back(self, progress: str | None) -> None:
+        """Keep what could not be delivered, unless there is newer."""
+        with self._lock:
+            if self._progress is None:
+                self._progress = progress
 
     def extended(self, sent_at: float) -> None:
         """Note a heartbeat that succeeded, by the instant before it was sent."""

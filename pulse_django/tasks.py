@@ -41,7 +41,9 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     timeout: timedelta | None = None  # the longest a single run may take
     lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    isolation: str = Isolation.THREAD  # "thread", or "process": a process for each run, which can be killed
+    isolation: str = (
+        Isolation.THREAD
+    )  # "thread"; "process" is kept for a worker that has processes, which this one has not yet
     atomic: bool = False  # the handler and its completion are one transaction
     delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
@@ -159,8 +161,9 @@ def task(
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
-    if "run_after" in options:
-        raise TypeError("run_after cannot be fixed in the decorator: say .using(run_after=...) when enqueueing.")
+    for option in ("run_after", "idempotency_key", "delay", "key"):
+        if option in options:
+            raise TypeError(f"{option} cannot be fixed in the decorator: say .using(...) when enqueueing.")
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
         made: PulseTask[Any, Any] = PulseTask(func=func, **options)

@@ -25,16 +25,18 @@ _COMMIT = "; COMMIT"
 _RESULTS_BEFORE_OURS = 2  # of BEGIN and of SET
 
 
-def refuse_callers_transaction(alias: str) -> None:
-    """Raise where a verb that must commit by itself would become part of a transaction of the caller's.
-
-    A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we.
-    """
+def is_in_callers_transaction(alias: str) -> bool:
+    """A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we."""
     connection = connections[alias]
     if not _is_in_transaction(connection):
-        return
+        return False
     blocks = connection.atomic_blocks
-    if not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks):
+    return not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks)
+
+
+def refuse_callers_transaction(alias: str) -> None:
+    """Raise where a verb that must commit by itself would become part of a transaction of the caller's."""
+    if is_in_callers_transaction(alias):
         raise NotInsideTransaction(
             "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
             "call them outside of atomic()."

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from django.db import Error, connection, connections
+from django.db import Error, connections
 
 from . import conf
 from .answers import Report, Settled
@@ -17,12 +17,9 @@ from .leases import Claim
 from .models import Job
 from .performing import announce, perform
 from .registry import registry
-from .runs import Run
+from .runs import PAUSE_BEFORE_LOCKED_ROW, Run
 
 logger = logging.getLogger(__name__)
-
-# Seconds. Shorter asks in vain more often; longer keeps a finished job waiting for no reason.
-PAUSE_BEFORE_LOCKED_ROW = 0.05
 
 
 class Worker:
@@ -73,9 +70,16 @@ class Worker:
     def _settle(self, run: Run, report: Report | None) -> Settled:
         """Report, and report again while somebody has the row locked: also when told to stop, or the work is lost."""
         while True:
-            settled = Job.objects.settle([report] if report else [], wait=False)
-            if not settled.skipped or run.lost or run.lease_remaining() <= 0:
-                return settled
+            try:
+                settled = Job.objects.settle([report] if report else [], wait=False)
+            except Error:
+                if run.lost or run.lease_remaining() <= 0:
+                    raise
+                logger.exception("The report of job %d did not arrive; sending it again", run.claim.job_id)
+                forget_connections()
+            else:
+                if not settled.skipped or run.lost or run.lease_remaining() <= 0:
+                    return settled
             time.sleep(PAUSE_BEFORE_LOCKED_ROW)
 
     def _reap_now_and_then(self) -> None:
@@ -121,20 +125,23 @@ class Heartbeat:
             while not self._over.wait(interval) and not self._run.lost:
                 self._beat_once()
         finally:
-            connection.close()
+            forget_connections()
 
     def _beat_once(self) -> None:
         lease, progress, sent_at = self._run.claim.lease, self._run.take_progress(), time.monotonic()
         try:
             beat = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
-        except Error:
+        except Exception:  # whatever it is, the next beat may succeed, and this thread must live to send it
             logger.exception("A heartbeat of job %d failed", lease.job_id)
-            connection.close()
+            self._run.give_back(progress)
+            forget_connections()
             return
         self._run.lost = lease in beat.lost
         self._run.cancelled = lease in beat.cancelled
         if lease in beat.alive:
             self._run.extended(sent_at)
+        else:
+            self._run.give_back(progress)
 
 
 def _said(report: Report | None, settled: Settled) -> str:

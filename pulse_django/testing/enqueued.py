@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 
 
-def assert_enqueued(task: Task, *args: Any, **kwargs: Any) -> Job:
+def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     """Return the waiting job of this task with these arguments, or fail with a list of what waits."""
     wanted = new_job(task, args, kwargs)
     waiting = Job.objects.filter(status__in=CLAIMABLE).order_by("id")

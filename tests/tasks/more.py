@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import datetime
 import itertools
 from typing import Any
+
+from django.db import transaction
 
 from pulse_django import Context, task
 from testproject.shop.models import Invoice, Line
@@ -98,3 +101,82 @@ async def counts_on_the_loop(context: Context, total: int) -> Any:
         context.progress(done, total)
         await context.aprogress(done, total, flush=True)
     return context.checkpoint
+
+
+@task(takes_context=True)
+def snoozes_badly(context: Context) -> None:
+    context.snooze(30)  # type: ignore[arg-type]
+
+
+@task(takes_context=True)
+def discards_an_exception(context: Context) -> None:
+    context.discard(ValueError("x"))  # type: ignore[arg-type]
+
+
+class Shifty(dict):  # type: ignore[type-arg]
+    def items(self) -> Any:
+        raise RuntimeError("changed meanwhile")
+
+
+@task
+def returns_something_shifty() -> Any:
+    return Shifty(a=1)
+
+
+@task(takes_context=True)
+def snoozes_after_completion(context: Context) -> None:
+    with context.atomic():
+        pass
+    context.snooze(datetime.timedelta(1))
+
+
+@task(takes_context=True)
+def completes_twice(context: Context) -> None:
+    for number in (1, 2):
+        with context.atomic():
+            Invoice.objects.create(order_number=number)
+
+
+def _raise() -> None:
+    raise RuntimeError("a rude callback")
+
+
+@task(takes_context=True)
+def has_a_rude_callback(context: Context) -> None:
+    with context.atomic():
+        transaction.on_commit(_raise)
+
+
+@task(takes_context=True)
+def checks_in_transactions(context: Context) -> None:
+    with transaction.atomic():
+        context.check()
+    with context.atomic():
+        context.check()
+
+
+@task(atomic=True, takes_context=True)
+def checks_while_atomic(context: Context) -> None:
+    context.check()
+
+
+@task
+def fans_out() -> None:
+    get_or_create_invoice.enqueue(1)
+
+
+@task
+def fans_out_with_a_key() -> None:
+    get_or_create_invoice.using(idempotency_key="once").enqueue(1)
+
+
+@task
+def refuses_to_run_twice(order_number: int) -> None:
+    if Invoice.objects.filter(order_number=order_number).exists():
+        raise ValueError("already billed")
+    Invoice.objects.create(order_number=order_number)
+
+
+@task(max_attempts=1)
+def has_one_attempt() -> int:
+    return 1

@@ -166,7 +166,7 @@ class TestContext:
         assert (context.job_id, context.attempt, context.token) == (job.pk, 1, run.claim.token)
         assert context.headers == {
             "Pulse-Fencing-Token": str(run.claim.token),
-            "Idempotency-Key": f"pulse-{job.pk}-1",
+            "Idempotency-Key": f"pulse-{job.pk}",
         }
         assert context.is_last_attempt is False
         assert timedelta(seconds=29) < context.lease_remaining() <= timedelta(seconds=30)
@@ -531,9 +531,9 @@ class TestEnqueueMany:
         with pytest.raises(InvalidJob, match="write"):
             enqueue_many(tasks.echo, ["abc"])
 
-    def test_keys_are_honoured(self) -> None:
-        ids = enqueue_many(tasks.echo.using(idempotency_key="k"), [("a",), ("b",)])
-        assert len(set(ids)) == 1
+    def test_one_key_for_many_jobs_is_a_mistake(self) -> None:
+        with pytest.raises(InvalidJob, match="one key cannot stand for many"):
+            enqueue_many(tasks.echo.using(idempotency_key="k"), [("a",), ("b",)])
 
 
 class TestApi:
