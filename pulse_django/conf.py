@@ -48,6 +48,32 @@ class PulseSettings:
     unknown_task_delay: timedelta = timedelta(seconds=30)
     # How long such a job may be put back until it is dead-lettered. Longer than a deploy takes.
     unknown_task_age: timedelta = timedelta(hours=1)
+    # How many processes run handlers (`--processes`).
+    processes: int = 1
+    # How many handlers of a kind a process runs at a time (`--concurrency`): that many threads for sync handlers, and
+    # that many async ones on its event loop.
+    concurrency: int = 8
+    # The queues that workers serve (`--queues`). None named: all.
+    queues: tuple[str, ...] = ()
+    # How long handlers may go on after SIGTERM before the worker ends them and hands their jobs back (`--grace`).
+    # Keep it below the time that systemd or Kubernetes wait before they kill.
+    grace: timedelta = timedelta(seconds=25)
+    # After how many runs a process is replaced by a fresh one (`--max-jobs`). 0: never.
+    max_jobs: int = 0
+    # At how many MiB of resident memory a process is replaced (`--max-rss`). 0: never.
+    max_rss: int = 0
+    # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler
+    # holds the interpreter in one go: a regular expression can do that for a minute.
+    child_silence: timedelta = timedelta(seconds=120)
+    # Whether enqueueing wakes idle workers with NOTIFY after the commit. Without it they find jobs by polling.
+    notify: bool = True
+    # Where to LISTEN, as a libpq connection string, if the usual connection leads through a transaction pooler. Empty:
+    # the usual one.
+    listen_dsn: str = ""
+    # Context managers that stand around every handler, as dotted paths; the first is the outermost.
+    middleware: tuple[str, ...] = ()
+    # Whether the log lines of failed runs show the arguments.
+    log_arguments: bool = False
     # The share by which a pause is made longer or shorter at random, so that failures do not come back in step.
     retry_jitter: float = 0.1
 
@@ -83,6 +109,12 @@ _RANGES = {
     "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and end"),
     "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "it would be put back in a tight loop"),
     "unknown_task_age": _Range(timedelta(), timedelta(days=365), "its dead letter must come some day"),
+    "processes": _Range(1, 256, "somebody has to run the jobs"),
+    "concurrency": _Range(1, 1_000, "each takes a thread, and perhaps a connection"),
+    "grace": _Range(timedelta(), timedelta(days=1), "a worker must stop some day"),
+    "max_jobs": _Range(0, 2**31, "it cannot be negative"),
+    "max_rss": _Range(0, 2**31, "it cannot be negative"),
+    "child_silence": _Range(timedelta(milliseconds=500), timedelta(days=1), "a healthy process is silent for a while"),
     "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
 }
 
@@ -214,9 +246,23 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("True or False")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text")
+    return value
+
+
 _PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "timedelta": _duration,
     "int": _count,
+    "bool": _flag,
+    "str": _text,
     "float": _share,
     "tuple[str, ...]": _names,
 }

@@ -61,6 +61,7 @@ class Context(TaskContext):
     @property
     def cancelled(self) -> bool:
         """The job was asked to stop. Looking does not ask the database; ``check()`` may."""
+        self.run.look()
         return self.run.cancelled
 
     @property
@@ -112,7 +113,8 @@ class Context(TaskContext):
         """
         if self.run.completed:
             raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
-        lease, completion, alias = self.run.claim.lease, Completion(), router.db_for_write(Job)
+        lease, completion, alias = self.run.claim.lease, Completion(), self.run.alias or router.db_for_write(Job)
+        jobs = Job.objects.db_manager(alias)
         report: Report | None = None
         try:
             with durable(alias):
@@ -122,19 +124,20 @@ class Context(TaskContext):
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
-                report = Report(lease, outcome, Complete(outcome.result), self.run.take_progress())
-                if lease not in Job.objects.settle([report]).accepted:
+                report = Report(lease, outcome, Complete(outcome.result), self.run.last_progress())
+                if lease not in jobs.settle([report]).accepted:
                     self.run.lost = True
                     raise LeaseLost("the job was given to another run; everything in this block was rolled back")
         except LeaseLost:
             if report is not None:
-                Job.objects.settle([report])  # once more, for the evidence: the first went with the transaction
+                jobs.settle([report])  # once more, for the evidence: the first went with the transaction
             raise
         except BaseException:
             if report is not None and not self.run.completed:
                 self.run.give_back(report.progress)
             raise
         self._note_completion()  # inside a TestCase no commit happens
+        self.run.verdict = outcome
 
     def _note_completion(self) -> None:
         self.run.completed = True
@@ -149,8 +152,9 @@ class Context(TaskContext):
 
     def _flush(self) -> None:
         lease, progress = self.run.claim.lease, self.run.take_progress()
+        jobs = Job.objects.db_manager(self.run.alias)
         while True:
-            beat = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
+            beat = jobs.heartbeat([lease], {lease: progress} if progress else None)
             if lease in beat.alive:
                 return
             if lease in beat.lost or self.run.lease_remaining() <= 0:

@@ -60,6 +60,10 @@ class JobCancelled(StopRun):
     """The job was asked to stop."""
 
 
+class DeadlinePassed(StopRun):
+    """The run took longer than its task allows; it has been ended without its handler."""
+
+
 class Snooze(StopRun):
     """Run me again later; this attempt does not count."""
 

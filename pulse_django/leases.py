@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from .budgets import Budget
@@ -39,6 +39,10 @@ class Claim:
     losses: int
     ttl: timedelta  # the lease runs out this long after the last heartbeat
     parent_id: int | None
+    created_at: datetime
+    started_at: datetime  # by the server's clock, as the claim granted it
+    timeout: timedelta | None  # the longest this run may take
+    stall_after: timedelta | None  # the longest it may go without progress
 
     @property
     def job_id(self) -> int:

@@ -41,7 +41,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
@@ -127,11 +127,12 @@ claimed AS (
     WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, refunds, max_attempts, losses,
-        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, progress, parent_id, next_run_at
+        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, progress, parent_id, next_run_at,
+        created_at, started_at, timeout, stall_after
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id
+    ttl, parent_id, created_at, started_at, timeout, stall_after
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -672,6 +673,10 @@ class _Granted(NamedTuple):
     losses: int
     ttl: float
     parent_id: int | None
+    created_at: datetime
+    started_at: datetime
+    timeout: timedelta | None
+    stall_after: timedelta | None
 
 
 def _claim_of(row: _Granted, holder: str) -> Claim:
@@ -689,6 +694,10 @@ def _claim_of(row: _Granted, holder: str) -> Claim:
         losses=row.losses,
         ttl=timedelta(seconds=row.ttl),
         parent_id=row.parent_id,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        timeout=row.timeout,
+        stall_after=row.stall_after,
     )
 
 

@@ -19,6 +19,7 @@ from .newjob import (
 from .outcomes import OutcomeName
 from .queues import QueueManager
 from .states import CLAIMABLE, TERMINAL, Status
+from .workers import WorkerManager
 
 MAX_STATUS = 16
 MAX_HOLDER = 160
@@ -178,9 +179,12 @@ class Worker(models.Model):
     queues = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
     slots = models.IntegerField()
     in_flight = models.IntegerField(default=0, db_default=0)
+    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by handlers that nobody waits for any more
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
     stopped_at = models.DateTimeField(null=True, blank=True)
+
+    objects = WorkerManager()
 
     class Meta:
         verbose_name = _("worker")

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
 
 from .lanes import Lane
 from .querysets import JobQuerySet
 from .transactions import Row, run_joined
+
+if TYPE_CHECKING:
+    from .models import Job
+
+
+class Waiting(NamedTuple):
+    """A lane with claimable jobs."""
+
+    lane: Lane
+    due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
+
 
 # A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
 # queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
@@ -48,6 +59,26 @@ WITH RECURSIVE lane AS (
 SELECT queue, priority FROM lane
 """
 
+# An idle worker asks this one question and no other: where work waits, and for how long it will have to. One more probe
+# of the claim index per lane.
+_WAITING = f"""{LANES.rstrip().removesuffix("SELECT queue, priority FROM lane")}
+SELECT lane.queue, lane.priority, EXTRACT(epoch FROM earliest.next_run_at - statement_timestamp())::float8
+FROM lane
+CROSS JOIN LATERAL (
+    SELECT next_run_at
+    FROM pulse_django_job
+    WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+    ORDER BY next_run_at, id
+    LIMIT 1
+) AS earliest
+WHERE lane.queue <> ALL (ARRAY(
+    SELECT name FROM pulse_django_queue
+    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+))
+"""  # noqa: S608 - made of constants
+
+_SERVER_UP_FOR = "SELECT EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
+
 _FAMILY = """
 WITH RECURSIVE family (id) AS (
     SELECT unnest(%s::bigint[])
@@ -71,6 +102,19 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
         lanes = [Lane(queue, priority) for queue, priority in self._rows(LANES, [])]
         return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
+
+    def waiting(self, queues: Collection[str] | None = None) -> list[Waiting]:
+        """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due."""
+        waiting = [Waiting(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
+        return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
+
+    def held_by(self, holder_prefix: str) -> list[Job]:
+        """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
+        return list(self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id"))
+
+    def server_up_for(self) -> float:
+        """Return for how many seconds the server has been running."""
+        return float(self._rows(_SERVER_UP_FOR, [])[0][0])
 
     def family(self, job_ids: Collection[int]) -> list[int]:
         """Return these jobs and all that their handlers enqueued, and those theirs."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TypeVar
 
+from django.db import router
+
 from .exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
+from .leases import Claim
 from .models import Attempt, Job
-from .outcomes import OutcomeName
+from .outcomes import Failed, Outcome, OutcomeName, Succeeded
 from .policies import dotted_path
 from .states import Status
 from .taskapi import Task, TaskError, TaskResult, TaskResultStatus
@@ -54,6 +59,53 @@ def result_of(job: Job, task: Task) -> TaskResult:
     )
     object.__setattr__(result, "_return_value", job.result)  # as Django's own backends do: the class is frozen
     return result
+
+
+def result_of_run(claim: Claim, task: Task, alias: str | None = None) -> TaskResult:
+    """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
+    ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
+    return TaskResult(
+        task=task,
+        id=str(claim.job_id),
+        status=TaskResultStatus.RUNNING,
+        enqueued_at=claim.created_at,
+        started_at=ledger[0].started_at if ledger else claim.started_at,
+        finished_at=None,
+        last_attempted_at=claim.started_at,
+        args=claim.args,
+        kwargs=claim.kwargs,
+        backend=task.backend,
+        errors=list(_errors(ledger)),
+        worker_ids=[*(entry.worker for entry in ledger), claim.lease.holder],
+    )
+
+
+def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: float | None) -> TaskResult:
+    """Return the result of a run that has come to its end, without asking the database again.
+
+    The instant is the server's of the claim plus what this host measured since the handler began.
+    """
+    took = timedelta() if begun_at is None else timedelta(seconds=time.monotonic() - begun_at)
+    assert result.last_attempted_at is not None  # noqa: S101 - for the type checker: it is running
+    errors = list(result.errors)
+    if isinstance(outcome, Failed):
+        errors.append(TaskError(exception_class_path=outcome.error.error_class, traceback=outcome.error.traceback))
+    elif stand_in := _STAND_INS.get(outcome.name):
+        errors.append(TaskError(exception_class_path=dotted_path(stand_in), traceback=getattr(outcome, "reason", "")))
+    value = json.loads(outcome.result) if isinstance(outcome, Succeeded) and outcome.result is not None else None
+    news = {
+        "status": _STATUS[status],
+        "finished_at": result.last_attempted_at + took,
+        "errors": errors,
+        "_return_value": value,
+    }
+    for name, new in news.items():
+        object.__setattr__(result, name, new)  # as Django's own backends do: the class is frozen
+    return result
+
+
+def _ledger_of(claim: Claim, alias: str | None) -> list[Attempt]:
+    return list(Attempt.objects.using(alias or router.db_for_write(Job)).filter(job=claim.job_id).order_by("number"))
 
 
 def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
-from .exceptions import JobCancelled, LeaseLost
+from .exceptions import DeadlinePassed, JobCancelled, LeaseLost
 from .leases import Claim
+from .outcomes import Outcome
 from .payloads import encode_progress
 
 Clock = Callable[[], float]
@@ -20,8 +22,37 @@ Clock = Callable[[], float]
 PAUSE_BEFORE_LOCKED_ROW = 0.05
 
 
+class Tether(Protocol):
+    """Where a keeper leaves its answers: it may know more than this process has had time to hear."""
+
+    def extended_at(self) -> float: ...
+    def is_lost(self) -> bool: ...
+    def is_cancelled(self) -> bool: ...
+
+
 class Run:
-    """Shared between the thread that runs the handler and the one that keeps its lease."""
+    """Shared between the thread that runs the handler and those that keep its lease."""
+
+    __slots__ = (
+        "_beat",
+        "_clock",
+        "_extended_at",
+        "_lock",
+        "_progress",
+        "_saved",
+        "_ttl",
+        "alias",
+        "begun_at",
+        "cancelled",
+        "claim",
+        "completed",
+        "granted_at",
+        "lost",
+        "noted_at",
+        "reported",
+        "tether",
+        "verdict",
+    )
 
     def __init__(
         self,
@@ -30,19 +61,30 @@ class Run:
         granted_at: float | None = None,
         clock: Clock = time.monotonic,
         beat: Callable[[Run], None] | None = None,
+        alias: str | None = None,
+        tether: Tether | None = None,
     ) -> None:
         """``granted_at`` is this host's monotonic clock *before* the claim was sent: the lease cannot be older.
 
         ``beat`` extends the lease at once, for those who have nobody that does it in the background.
         """
         self.claim = claim
+        self.alias = alias  # of the database that the job lives in; None: where the router says
+        self.tether = tether
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False
+        self.reported = False  # somebody has spoken for this run; what comes later is evidence
+        self.verdict: Outcome | None = None  # of whoever made the handler stop
+        self.begun_at: float | None = None
         self._clock = clock
         self._beat = beat
-        self._extended_at = clock() if granted_at is None else granted_at
-        self._progress: str | None = None
+        self.granted_at = clock() if granted_at is None else granted_at
+        self._extended_at = self.granted_at
+        self._ttl = claim.ttl.total_seconds()
+        self._progress: str | None = None  # not yet on its way
+        self._saved: str | None = None  # the latest of all
+        self.noted_at: float | None = None
         self._lock = Lock()
 
     # The handler's side
@@ -51,25 +93,46 @@ class Run:
         """Raise where the handler should stop."""
         if self._beat is not None and not _on_an_event_loop():
             self._beat(self)
+        self.look()
         if self.lost or self.lease_remaining() <= 0:
             raise LeaseLost("another run may have this job by now")
         if self.cancelled:
             raise JobCancelled("the job was asked to stop")
+        if self.verdict is not None and not self.completed:
+            raise DeadlinePassed(getattr(self.verdict, "reason", "the run was ended"))
 
     def lease_remaining(self) -> float:
         """Seconds for which the lease surely holds, by this host's own monotonic clock."""
-        return self._extended_at + self.claim.ttl.total_seconds() - self._clock()
+        extended_at = self._extended_at
+        if self.tether is not None:
+            extended_at = max(extended_at, self.tether.extended_at())
+        return extended_at + self._ttl - self._clock()
 
     def note_progress(self, payload: Mapping[str, Any], *, limit: int) -> None:
         """Keep progress for the next heartbeat; only the latest is worth sending."""
         encoded = encode_progress(dict(payload), limit=limit)
+        self.noted_at = self._clock()
         with self._lock:
-            self._progress = encoded
+            self._progress = self._saved = encoded
+
+    def take_over_progress(self, encoded: str) -> None:
+        """Keep progress that a handler in another process noted."""
+        self.noted_at = self._clock()
+        with self._lock:
+            self._progress = self._saved = encoded
 
     # The worker's side
 
+    def look(self) -> None:
+        """Take over what the keeper has learned."""
+        if self.tether is not None:
+            self.lost = self.lost or self.tether.is_lost()
+            self.cancelled = self.cancelled or self.tether.is_cancelled()
+
     def take_progress(self) -> str | None:
         """Return what a heartbeat should carry, once."""
+        if self._progress is None:
+            return None
         with self._lock:
             progress, self._progress = self._progress, None
         return progress
@@ -80,9 +143,30 @@ class Run:
             if self._progress is None:
                 self._progress = progress
 
+    def last_progress(self) -> str | None:
+        """Return what the final report should carry: a heartbeat that was to bring it may never have been sent."""
+        self._progress = None
+        return self._saved
+
     def extended(self, sent_at: float) -> None:
         """Note a heartbeat that succeeded, by the instant before it was sent."""
         self._extended_at = max(self._extended_at, sent_at)
+
+    def is_first_report(self) -> bool:
+        """Say, once, that nobody has reported on this run yet."""
+        with self._lock:
+            first, self.reported = not self.reported, True
+        return first
+
+    def overdue(self, now: float) -> bool:
+        """Past the deadline that the claim set."""
+        timeout = self.claim.timeout
+        return timeout is not None and now - self.granted_at > timeout.total_seconds()
+
+    def stalled(self, now: float) -> bool:
+        """Without progress for longer than its task allows."""
+        stall_after: timedelta | None = self.claim.stall_after
+        return stall_after is not None and now - (self.noted_at or self.granted_at) > stall_after.total_seconds()
 
 
 def _on_an_event_loop() -> bool:

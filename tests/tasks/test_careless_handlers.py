@@ -128,7 +128,7 @@ def test_a_run_that_could_not_be_prepared_is_handed_back_and_not_judged(monkeypa
     def unreachable(*_: Any) -> None:
         raise OperationalError("the network")
 
-    monkeypatch.setattr(pulse_django.performing, "_context_of", unreachable)
+    monkeypatch.setattr(pulse_django.performing, "result_of_run", unreachable)
     performed = perform(run)
     assert performed.report is not None
     assert performed.report.outcome.name == OutcomeName.RELEASED

@@ -2,30 +2,72 @@
 
 from __future__ import annotations
 
-import signal
+import os
+import socket
+import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
-from pulse_django.identity import Identity
-from pulse_django.worker import Worker
+from pulse_django import conf
+from pulse_django.middleware import configured
+from pulse_django.registry import registry
+from pulse_django.runtime import logs
+from pulse_django.runtime.keeper import Exit, Keeper
+from pulse_django.runtime.orders import Orders
+from pulse_django.runtime.reloading import Changes
 
 
 class Command(BaseCommand):
-    help = "Run jobs, one at a time. SIGTERM and Ctrl-C let the job at hand finish."
+    help = (
+        "Run jobs. SIGTERM and Ctrl-C let what runs finish within --grace, and hand the rest back; a second one "
+        "leaves at once. Exit codes: 0 stopped, 1 did not start, 3 start me again, 130 left at once."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--processes", type=int, help="processes that run handlers")
+        parser.add_argument("--concurrency", type=int, help="handlers of a kind at a time, in each process")
         parser.add_argument("--queues", help="only these, separated by commas; without it all")
         parser.add_argument("--name", help="what locked_by begins with; without it host and pid")
         parser.add_argument("--burst", action="store_true", help="stop when nothing is due")
+        parser.add_argument("--max-jobs", type=int, help="replace a process after so many runs")
+        parser.add_argument("--max-rss", type=int, help="replace a process that uses so many MiB")
+        parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
+        parser.add_argument("--no-watchdog", action="store_true", help="leave expired leases to others")
+        parser.add_argument("--reload", action="store_true", help="start again when the code changes; with DEBUG only")
+        parser.add_argument("--database", help="alias of the database whose jobs to run")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        queues = options["queues"].split(",") if options["queues"] else None
-        identity = Identity(options["name"]) if options["name"] else Identity.of_this_process()
-        worker = Worker(identity, queues=queues)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: worker.stopping.set())
-        self.stdout.write(f"{identity.name} is waiting for jobs")
-        self.stdout.flush()
-        worker.run(burst=options["burst"])
-        self.stdout.write(f"{identity.name} has stopped")
+        logs.configure()
+        if options["reload"] and not settings.DEBUG:
+            raise CommandError("--reload is for development: it needs DEBUG = True.")
+        try:
+            orders = self._orders(options)
+            self.check(databases=[orders.alias])
+            registry.discover()
+            configured()
+        except (ValueError, ImproperlyConfigured) as error:
+            raise CommandError(str(error)) from error
+        connections.close_all()  # a process that is forked would share them
+        changes = Changes() if options["reload"] else None
+        code = Keeper(orders, changed=changes.are_there if changes else lambda: False).run()
+        if changes is not None and changes.found and code is Exit.STOPPED:
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves once more
+        if code is not Exit.STOPPED:
+            sys.exit(code)
+
+    def _orders(self, options: dict[str, Any]) -> Orders:
+        queues = options["queues"]
+        flags = options | {
+            "queues": tuple(name.strip() for name in queues.split(",") if name.strip()) if queues else None,
+            "alias": options["database"],
+            "watchdog": False if options["no_watchdog"] else None,
+            "burst": options["burst"] or None,
+        }
+        name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
+        if options["database"] and options["database"] not in connections:
+            raise CommandError(f"--database: there is no {options['database']!r} in DATABASES.")
+        return Orders.of(conf.current(), name, {**flags, "name": None})

@@ -1,0 +1,106 @@
+"""Messages between the processes of one worker: a line of JSON each, over a socket, never waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections import deque
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+Message = dict[str, Any]
+
+CHUNK = 65_536
+MOST_FDS = 4
+# Bytes that may wait for a reader that does not read. More means that it is frozen, and no message will help it.
+MOST_WAITING = 8_000_000
+
+
+class Hung(Exception):
+    """The other end is gone, or does not read."""
+
+
+class Channel:
+    """One end. ``send`` may be called by any thread, ``receive`` by one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.socket = end
+        self._out: deque[tuple[bytes, list[int]]] = deque()
+        self._waiting = 0
+        self._lock = Lock()
+        self._in = b""
+        self._fds: list[int] = []
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, socket.socket]:
+        """Return our end, and the socket for another process's."""
+        ours, theirs = socket.socketpair()
+        return cls(ours), theirs
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def send(self, message: Message, fds: list[int] | None = None) -> None:
+        """Put a message on its way, with files for the other process; what does not fit now goes with ``flush``."""
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            self._out.append((data, [os.dup(fd) for fd in fds or []]))
+            self._waiting += len(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is waiting, as far as the other end takes it."""
+        with self._lock, suppress(BlockingIOError, BrokenPipeError, ConnectionError, OSError):
+            while self._out:
+                data, fds = self._out.popleft()
+                try:
+                    sent = socket.send_fds(self.socket, [data], fds) if fds else self.socket.send(data)
+                except OSError:
+                    self._out.appendleft((data, fds))
+                    raise
+                for fd in fds:
+                    os.close(fd)
+                self._waiting -= sent
+                if sent < len(data):
+                    self._out.appendleft((data[sent:], []))
+                    break
+
+    @property
+    def has_more(self) -> bool:
+        """Something is still waiting to be sent."""
+        return bool(self._out)
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._waiting > MOST_WAITING
+
+    def receive(self) -> list[Message]:
+        """Return what has arrived. Raise ``Hung`` when the other end is gone and everything was received."""
+        closed = False
+        while True:
+            try:
+                data, fds, _flags, _address = socket.recv_fds(self.socket, CHUNK, MOST_FDS)
+            except BlockingIOError:
+                break
+            except OSError:
+                closed = True
+                break
+            self._fds += fds
+            if not data:
+                closed = True
+                break
+            self._in += data
+        *lines, self._in = self._in.split(b"\n")
+        if closed and not lines:
+            raise Hung
+        return [json.loads(line) for line in lines]
+
+    def take_fd(self) -> int:
+        """Return the next file that came with a message."""
+        return self._fds.pop(0)
+
+    def close(self) -> None:
+        self.socket.close()

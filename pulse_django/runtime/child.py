@@ -1,0 +1,293 @@
+"""A child: claims jobs, runs their handlers, reports how they ended. It tells its keeper what it holds.
+
+Four kinds of threads: this one looks after the others and never asks the database; one claims; one reports; the
+executors' run handlers.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from inspect import iscoroutinefunction
+
+from .. import conf
+from ..answers import Report
+from ..decisions import Postpone
+from ..identity import Identity
+from ..outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
+from ..performing import Performed, judged
+from ..registry import registry
+from ..runs import Run
+from ..taskapi import Task
+from ..tasks import Isolation
+from .channel import Channel, Hung, Message
+from .claimer import Claimer
+from .executors import Executor
+from .executors.event_loop import EventLoop
+from .executors.processes import Processes
+from .executors.threads import Threads
+from .hand import HORIZON, Hand
+from .holdings import Holdings
+from .lines import Line, keep_calling
+from .logs import log_lost
+from .memory import resident_mib
+from .nursery import ignore_stops
+from .orders import Orders
+from .reporter import Reporter
+
+logger = logging.getLogger("pulse_django.worker")
+
+# Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
+TICK, IDLE_TICK = 0.1, 1.0
+BETWEEN_PROGRESS = 0.5
+# For a handler that was told to stop, and could: after that it is given up as a thread's is.
+PATIENCE_WITH_STOPPED = 1.0
+# What was claimed and has not begun by then goes back: another worker may have a free slot.
+LONGEST_WAIT_FOR_SLOT = 2.0
+LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
+# How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
+# waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
+SWITCH_INTERVAL = 0.001
+
+
+class Child:
+    def __init__(self, orders: Orders, number: int, boot_id: str, keeper: Channel, nursery: Channel, held: Holdings):
+        self._orders, self._keeper, self._held = orders, keeper, held
+        self._hand = hand = Hand(held, orders.alias, orders.concurrency, orders.max_jobs)
+        identity = Identity(orders.name, boot_id)
+        held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
+        self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed)
+        self._claimer = Claimer(
+            orders, Line(orders.alias, f"claims {number}"), identity, hand, self._start, self._found_work
+        )
+        self._threads = Threads(orders.concurrency, hand.begin, self._done)
+        self._loop = EventLoop(orders.concurrency, hand.begin, self._done)
+        self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery)
+        self._stopping = threading.Event()  # no more claims
+        self._finished = threading.Event()  # no more reports
+        self._why = ""
+        self._stopped_at: dict[int, float] = {}  # by run: when its handler was told to end
+        self._routes: dict[str, Executor] = {}
+        self._progress_at = 0.0
+        self._said_stuck = 0
+
+    def run(self) -> int:
+        """Work until told to stop, or used up, and everything in hand has been reported."""
+        claiming = self._thread("claims", self._claimer.line, self._stopping, self._claimer.run_once)
+        reporting = self._thread("reports", self._reporter.line, self._finished, self._reporter.run_once)
+        self._keeper.send({"ready": True})
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._keeper, selectors.EVENT_READ)
+            while not (self._why and not claiming.is_alive() and self._is_done()):
+                if selector.select(timeout=IDLE_TICK if self._hand.is_idle else TICK):
+                    self._hear()
+                self._tick(claiming)
+        self._finished.set()
+        self._reporter.interrupt()
+        reporting.join(PATIENCE_WITH_STOPPED)
+        self._keeper.send({"ended": self._why})
+        self._keeper.flush()
+        return 0
+
+    # Threads of others call these
+
+    def _start(self, runs: Sequence[Run]) -> None:
+        """Hand runs to the executors that fit them."""
+        first = self._route(runs[0])
+        if all(self._route(run) is first for run in runs):
+            first.submit(runs)
+            return
+        for run in runs:
+            self._route(run).submit([run])
+
+    def _done(self, run: Run, performed: Performed | None) -> None:
+        """Take over a run whose handler is over, or was never called."""
+        self._hand.ended(run)
+        if performed is None:
+            log_lost(run, "it was not begun")
+            self._hand.settled([run])
+        elif run.is_first_report() or performed.report is not None:
+            self._reporter.report(performed)
+        self._stopped_at.pop(id(run), None)
+        self._claimer.slot_freed()
+
+    def _slot_freed(self) -> None:
+        self._claimer.slot_freed()
+
+    def _found_work(self) -> None:
+        self._keeper.send({"found": True})
+
+    # The main thread's own
+
+    def _hear(self) -> None:
+        try:
+            messages = self._keeper.receive()
+        except Hung:
+            self._orphaned()
+            return
+        for message in messages:
+            if "wake" in message:
+                self._claimer.wake(message["wake"])
+            elif "drain" in message:
+                self._drain("stopped")
+
+    def _orphaned(self) -> None:
+        """Nobody extends our leases any more. What runs may go on for as long as they last."""
+        if self._why != "orphaned":
+            logger.error("The keeper is gone: finishing what runs, claiming nothing")
+            self._drain("orphaned")
+            self._why = "orphaned"
+
+    def _drain(self, why: str) -> None:
+        if not self._why:
+            self._why = why
+            self._stopping.set()
+            self._claimer.interrupt()
+
+    def _tick(self, claiming: threading.Thread) -> None:
+        now = time.monotonic()
+        self._held.live()
+        for line in (self._claimer.line, self._reporter.line):
+            line.enforce(now)
+        self._keeper.flush()
+        runs = self._hand.active
+        self._look_after(runs, now)
+        self._pass_progress(runs, now)
+        if self._why and not claiming.is_alive():
+            self._give_back()
+        elif not self._why:
+            self._end_if_due()
+        self._say_how_it_is()
+
+    def _end_if_due(self) -> None:
+        if self._orders.burst and self._claimer.drained and self._hand.is_idle:
+            self._drain("nothing is due")
+        elif self._hand.is_used_up:
+            self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
+        elif self._orders.max_rss and resident_mib() > self._orders.max_rss:
+            self._drain(f"it uses {resident_mib()} MiB")
+
+    def _is_done(self) -> bool:
+        return self._hand.is_idle and self._reporter.is_idle
+
+    def _look_after(self, runs: Sequence[Run], now: float) -> None:
+        slow = waits_too_long = False
+        for run in runs:
+            run.look()
+            if run.begun_at is None:
+                waits_too_long = waits_too_long or now - run.granted_at > LONGEST_WAIT_FOR_SLOT
+                continue
+            slow = slow or now - run.begun_at > HORIZON
+            self._judge(run, now)
+        if slow:
+            self._hand.slow_down()
+        if waits_too_long and not self._why:
+            self._give_back(now - LONGEST_WAIT_FOR_SLOT)
+
+    def _judge(self, run: Run, now: float) -> None:
+        """End a run that may not go on, or that nobody can stop."""
+        told_at = self._stopped_at.get(id(run))
+        if told_at is not None:
+            if now - told_at > PATIENCE_WITH_STOPPED and self._route(run) is not self._processes:
+                self._give_up(run)
+            return
+        if run.lost or run.lease_remaining() <= 0:
+            run.lost = True
+            log_lost(run, "its handler is told to stop")
+        elif run.overdue(now):
+            run.verdict = TimedOut()
+        elif run.stalled(now):
+            run.verdict = Stalled()
+        elif not (run.cancelled and self._route(run) is not self._threads):
+            return
+        else:
+            run.verdict = Cancelled()
+        self._stopped_at[id(run)] = now
+        if not self._route(run).stop(run):
+            self._give_up(run)
+
+    def _give_up(self, run: Run) -> None:
+        """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
+        verdict: Outcome | None = None if run.lost else run.verdict
+        if not run.is_first_report():
+            return
+        self._hand.given_up(run)
+        self._stopped_at.pop(id(run), None)
+        logger.warning(
+            "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",
+            run.claim.job_id,
+            run.claim.task,
+            len(self._hand.stuck),
+            self._hand.slots,
+        )
+        if verdict is None:
+            self._hand.settled([run])
+        else:
+            self._reporter.report(judged(run, registry.get(run.claim.task), verdict))
+
+    def _give_back(self, granted_before: float = float("inf")) -> None:
+        """Return what has not begun. The attempts are refunded."""
+        for executor in (self._threads, self._loop, self._processes):
+            keep: list[Run] = []
+            for run in executor.take_back():
+                if run.granted_at > granted_before and not self._why:
+                    keep.append(run)
+                    continue
+                self._hand.ended(run)
+                released = Report(run.claim.lease, Released(), Postpone(Released().delay))
+                self._reporter.report(Performed(run, None, released))
+            if keep:
+                executor.submit(keep)
+
+    def _pass_progress(self, runs: Sequence[Run], now: float) -> None:
+        if now - self._progress_at < BETWEEN_PROGRESS:
+            return
+        self._progress_at = now
+        for run in runs:
+            if (progress := run.take_progress()) is not None:
+                lease = run.claim.lease
+                self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
+
+    def _say_how_it_is(self) -> None:
+        stuck = len(self._hand.stuck)
+        if stuck != self._said_stuck:
+            self._said_stuck = stuck
+            self._keeper.send({"stuck": stuck})
+
+    def _route(self, run: Run) -> Executor:
+        if run.claim.losses >= LOSSES_UNTIL_ALONE:
+            return self._processes
+        key = run.claim.task
+        if key not in self._routes:
+            self._routes[key] = self._executor_for(registry.get(key))
+        return self._routes[key]
+
+    def _executor_for(self, task: Task | None) -> Executor:
+        if task is None:
+            return self._threads
+        if iscoroutinefunction(task.func):
+            return self._loop
+        if getattr(task, "isolation", None) == Isolation.PROCESS:
+            return self._processes
+        return self._threads
+
+    def _thread(self, name: str, line: Line, stopping: threading.Event, step: Callable[[], float]) -> threading.Thread:
+        thread = threading.Thread(target=keep_calling, args=(line, stopping, step), name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+def child_main(orders: Orders, held: Holdings, order: Message, keeper: Channel, nursery: Channel) -> int:
+    """What a process does that a nursery made for a keeper."""
+    ignore_stops()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.enable()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    conf.current()
+    return Child(orders, order["number"], order["boot_id"], keeper, nursery, held).run()

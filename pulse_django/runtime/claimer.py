@@ -1,0 +1,110 @@
+"""Claims jobs: never more than can begin soon, in few statements when there are many."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+
+from .. import conf
+from ..identity import Identity
+from ..lanes import Lane
+from ..reads import Waiting
+from ..runs import Run
+from ..wakeups import SILENCE
+from .hand import Hand
+from .lines import Line
+from .orders import Orders
+
+# Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
+# shorter looks for them in vain.
+LANES_KEPT = 1.0
+JITTER = 0.2
+
+
+class Claimer:
+    def __init__(
+        self,
+        orders: Orders,
+        line: Line,
+        identity: Identity,
+        hand: Hand,
+        start: Callable[[Sequence[Run]], None],
+        found_work: Callable[[], None],
+    ) -> None:
+        self.line = line
+        self.drained = False  # nothing was due, and nothing in hand, at the last look
+        self._orders, self._identity, self._hand = orders, identity, hand
+        self._start, self._found_work = start, found_work
+        self._news = Event()
+        self._hungry = False
+        self._woken: str | None = None
+        self._look_again_at = float("inf")
+        self._lanes: list[Lane] = []
+        self._lanes_at = float("-inf")
+        self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
+
+    def wake(self, queue: str) -> None:
+        """Look at once: there may be work in that queue. Called by another thread."""
+        self._woken = queue
+        self._news.set()
+
+    def slot_freed(self) -> None:
+        """There may be room again. Called by other threads, often."""
+        if self._hungry:
+            self._news.set()
+
+    def interrupt(self) -> None:
+        self._news.set()
+
+    def run_once(self) -> float:
+        """Claim what there is room for, or wait for news."""
+        self._hungry = True
+        self._news.clear()
+        limit = self._hand.room()
+        if not limit:
+            self._news.wait(self._until_poll())
+            return 0.0
+        self._hungry = False
+        woken, self._woken = self._woken, None
+        if woken is not None:
+            self._look_again_at = time.monotonic() + SILENCE
+        pause = self._look(limit, woken is not None)
+        if pause > 0 and not self._news.is_set():
+            self._hungry = True
+            self._news.wait(pause)
+        return 0.0
+
+    def _look(self, limit: int, woken: bool) -> float:
+        """Claim. Return for how long nothing more is to be expected."""
+        now = time.monotonic()
+        if now - self._lanes_at > LANES_KEPT:
+            waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
+            self._lanes = [one.lane for one in waiting if one.due_in <= 0]
+            self._lanes_at = now
+            if not self._lanes:
+                return self._nothing_due([one.due_in for one in waiting])
+        self._turn += 1
+        granted_at = time.monotonic()
+        claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=self._lanes, turn=self._turn)
+        self.drained = False
+        if len(claims) < limit:
+            self._lanes_at = float("-inf")  # these are empty now
+        if claims:
+            self._start(self._hand.take(claims, granted_at))
+            if woken:
+                self._found_work()
+        return 0.0 if claims else self._nothing_due([])
+
+    def _nothing_due(self, due_in: Sequence[float]) -> float:
+        self._lanes_at = float("-inf")
+        self.drained = self._hand.is_idle
+        now = time.monotonic()
+        if now >= self._look_again_at:
+            self._look_again_at = float("inf")
+        return min(self._until_poll(), max(0.0, self._look_again_at - now), *(max(0.001, one) for one in due_in))
+
+    def _until_poll(self) -> float:
+        interval = conf.current().poll_interval.total_seconds()
+        return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

@@ -1,0 +1,22 @@
+"""Where handlers run: threads, an event loop, or a process each. They differ in what can be stopped, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...runs import Run
+
+
+class Executor(Protocol):
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Run these as slots become free."""
+
+    def take_back(self) -> list[Run]:
+        """Return what was submitted and has not begun; it will not begin any more."""
+
+    def stop(self, run: Run) -> bool:
+        """Make a handler end. Return whether that can be done to one; if not, its run is to be given up."""
+
+    def close(self) -> None:
+        """Let idle threads go."""

@@ -1,0 +1,132 @@
+"""Async handlers, all on one event loop. They are cancelled where they await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db.backends.signals import connection_created
+
+from ...errors import ErrorReport
+from ...outcomes import Failed
+from ...performing import Performed, judged, perform_async
+from ...registry import registry
+from ...runs import Run
+from .tidiness import tidy_connections
+
+
+class EventLoop:
+    def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
+        self._slots, self._begin, self._done = slots, begin, done
+        self._waiting: deque[Run] = deque()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._database_was_used = False
+        self._filling = False
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        loop = self._loop or self._start()
+        self._waiting.extend(runs)
+        loop.call_soon_threadsafe(self._fill)
+
+    def take_back(self) -> list[Run]:
+        taken: list[Run] = []
+        while self._waiting:
+            try:
+                taken.append(self._waiting.popleft())
+            except IndexError:
+                break  # the loop was quicker
+        return taken
+
+    def stop(self, run: Run) -> bool:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, run)
+        return True
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        self._loop = asyncio.new_event_loop()
+        if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12
+            self._loop.set_task_factory(eager)
+        # Handlers reach the ORM through asgiref's thread, whose connections need looking after as any handler's.
+        connection_created.connect(self._note_use)
+        threading.Thread(target=self._serve, name="event-loop", daemon=True).start()
+        return self._loop
+
+    def _serve(self) -> None:
+        assert self._loop is not None  # noqa: S101 - for the type checker
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _fill(self) -> None:
+        if self._filling:
+            return  # an eager task has come to its end inside of the loop below
+        self._filling = True
+        try:
+            self._begin_some()
+        finally:
+            self._filling = False
+
+    def _begin_some(self) -> None:
+        assert self._loop is not None  # noqa: S101 - for the type checker
+        while self._waiting and len(self._tasks) < self._slots:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                return  # taken back in this moment
+            if not self._begin(run):
+                self._done(run, None)
+                continue
+            task = self._loop.create_task(self._perform(run))
+            if not task.done():
+                self._tasks[id(run)] = task
+
+    def _cancel(self, run: Run) -> None:
+        task = self._tasks.get(id(run))
+        if task is not None:
+            task.cancel()
+
+    async def _perform(self, run: Run) -> None:
+        task = registry.get(run.claim.task)
+        try:
+            if task is None:  # it was known when the run was submitted
+                raise LookupError(run.claim.task)
+            performed = await perform_async(run, task)
+        except BaseException as error:  # nothing may end the loop
+            performed = judged(run, task, Failed(ErrorReport.of(error)), error)
+        performed.ended_at = time.monotonic()
+        if self._database_was_used:
+            await self._tidy()
+        self._tasks.pop(id(run), None)
+        self._done(run, performed)
+        if self._waiting:
+            self._fill()
+
+    async def _tidy(self) -> None:
+        self._database_was_used = False
+        tidying = asyncio.ensure_future(sync_to_async(_tidy_and_look)())
+        while not tidying.done():
+            try:
+                self._database_was_used |= await asyncio.shield(tidying)
+            except asyncio.CancelledError:
+                continue  # a late order to stop: the handler is over anyway
+            except Exception:
+                return
+
+    def _note_use(self, **_: Any) -> None:
+        self._database_was_used = True
+
+
+def _tidy_and_look() -> bool:
+    from django.db import connections
+
+    tidy_connections()
+    return any(wrapper.connection is not None for wrapper in connections.all(initialized_only=True))

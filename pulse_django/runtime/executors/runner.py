@@ -1,0 +1,103 @@
+"""Inside of a disposable process: run one handler, say how it ended, and be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import selectors
+import signal
+import threading
+from inspect import iscoroutinefunction
+from typing import Any
+
+from ...performing import Performed, perform, perform_async
+from ...registry import registry
+from ...runs import Run
+from ..channel import Channel, Hung, Message
+from ..nursery import ignore_stops
+from .wire import claim_from_wire, outcome_to_wire
+
+# Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
+BETWEEN_PROGRESS = 0.2
+
+
+class Relayed:
+    """What the child that asked for this process passes on of its keeper's answers."""
+
+    def __init__(self) -> None:
+        self.at, self.cancelled = 0.0, False
+
+    def extended_at(self) -> float:
+        return self.at
+
+    def is_lost(self) -> bool:
+        return False  # this process is killed then
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled
+
+
+def runner_main(_order: Message, channel: Channel) -> int:
+    """Take the one run that comes, and run it."""
+    ignore_stops()
+    faulthandler.enable()
+    first = _wait_for(channel)
+    tether = Relayed()
+    run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
+    threading.Thread(target=_listen, args=(channel, run, tether), name="to-child", daemon=True).start()
+    performed = _perform(run)
+    outcome = performed.report.outcome if performed.report is not None else None
+    _pass_progress(channel, run, run.last_progress())
+    channel.send({"done": outcome_to_wire(outcome) if outcome else None, "completed": run.completed})
+    _deliver(channel)
+    return 0
+
+
+def _perform(run: Run) -> Performed:
+    task = registry.get(run.claim.task)
+    if task is not None and iscoroutinefunction(task.func):
+        return asyncio.run(perform_async(run, task))
+    return perform(run)
+
+
+def _wait_for(channel: Channel) -> Message:
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        while True:
+            selector.select()
+            try:
+                if messages := channel.receive():
+                    return messages[0]
+            except Hung:
+                os._exit(0)
+
+
+def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
+    pid = os.getpid()
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        while True:
+            ready = selector.select(timeout=BETWEEN_PROGRESS)
+            _pass_progress(channel, run, run.take_progress())
+            try:
+                messages: list[Any] = channel.receive() if ready else []
+            except Hung:  # the child is gone, and its leases with it
+                os.killpg(pid, signal.SIGKILL)
+            for message in messages:
+                tether.at = message.get("extended_at", tether.at)
+                tether.cancelled = message.get("cancelled", tether.cancelled)
+
+
+def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:
+    if progress is not None:
+        channel.send({"progress": progress})
+
+
+def _deliver(channel: Channel) -> None:
+    """Wait until everything that was said is on its way: a result may be larger than a socket's buffer."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_WRITE)
+        while channel.has_more:
+            selector.select()
+            channel.flush()

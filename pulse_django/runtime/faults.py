@@ -1,0 +1,92 @@
+"""What a database error means for a loop that must go on: a table of SQLSTATEs, and how long to wait.
+
+Nothing in it ends a loop. An error that is not in the table is a mistake of ours or of the schema's: it is logged with
+its traceback, and tried again more slowly.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db import Error, InterfaceError, OperationalError
+
+
+class Fault(StrEnum):
+    """The kinds of trouble, by what helps."""
+
+    CUT_OFF = "cut off"  # the connection is of no use any more: open another
+    BUSY = "busy"  # somebody was in the way: the same again, soon
+    FULL = "full"  # the server has no room for us now: the same again, later
+    CHANGING = "changing"  # the schema is being migrated under our feet: the same again, later
+    MISTAKE = "mistake"  # nothing that waiting would heal, but neither would giving up
+
+
+# By SQLSTATE, or by its class: the first two characters.
+_MEANING = {
+    "08": Fault.CUT_OFF,  # connection exceptions
+    "57P01": Fault.CUT_OFF,  # admin_shutdown, pg_terminate_backend
+    "57P02": Fault.CUT_OFF,  # crash_shutdown
+    "57P03": Fault.CUT_OFF,  # cannot_connect_now: starting up
+    "57P04": Fault.CUT_OFF,  # database_dropped
+    "57P05": Fault.CUT_OFF,  # idle_session_timeout
+    "25006": Fault.CUT_OFF,  # read_only_sql_transaction: this is a standby; another address may not be
+    "25P03": Fault.CUT_OFF,  # idle_in_transaction_session_timeout
+    "28": Fault.CUT_OFF,  # a role or password that is being changed
+    "3D000": Fault.CUT_OFF,  # the database is not there, yet or any more
+    "XX000": Fault.CUT_OFF,  # internal error, also PgBouncer's way of saying that the server is gone
+    "40001": Fault.BUSY,  # serialization_failure
+    "40P01": Fault.BUSY,  # deadlock_detected
+    "55P03": Fault.BUSY,  # lock_not_available
+    "57014": Fault.BUSY,  # query_canceled, statement_timeout
+    "53": Fault.FULL,  # disk full, out of memory, too many connections
+    "54": Fault.FULL,  # program limits
+    "58": Fault.FULL,  # system errors of the server's host
+    "42P01": Fault.CHANGING,  # undefined_table
+    "42703": Fault.CHANGING,  # undefined_column
+    "42501": Fault.CHANGING,  # insufficient_privilege
+    "0A000": Fault.CHANGING,  # cached plan must not change result type
+}
+
+# Seconds before the first repetition, and the longest. Shorter floods a server that is coming back; longer leaves work
+# lying once it is there.
+_PAUSES = {
+    Fault.CUT_OFF: (0.05, 2.0),
+    Fault.BUSY: (0.02, 0.5),
+    Fault.FULL: (0.5, 5.0),
+    Fault.CHANGING: (0.5, 5.0),
+    Fault.MISTAKE: (1.0, 10.0),
+}
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Say what kind of trouble an exception is."""
+    state = sqlstate_of(error)
+    if state:
+        return _MEANING.get(state) or _MEANING.get(state[:2]) or Fault.MISTAKE
+    # libpq's own troubles have no SQLSTATE: refused, reset, timed out, closed.
+    return Fault.CUT_OFF if isinstance(error, OperationalError | InterfaceError) else Fault.MISTAKE
+
+
+def sqlstate_of(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error, Error) else error
+    return getattr(cause, "sqlstate", None) or ""
+
+
+@dataclass(slots=True)
+class Patience:
+    """Waits longer from failure to failure, and never in step with the others."""
+
+    failures: int = 0
+
+    def pause(self, fault: Fault) -> float:
+        """Return for how long to wait after one more failure."""
+        first, longest = _PAUSES[fault]
+        self.failures += 1
+        return min(longest, first * 2.0 ** min(self.failures - 1, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def succeeded(self) -> bool:
+        """Note a success. Say whether it ends a time of failures."""
+        recovered, self.failures = self.failures > 0, 0
+        return recovered

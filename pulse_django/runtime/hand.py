@@ -1,0 +1,120 @@
+"""What a child has in hand, and how much more it may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from ..leases import Claim
+from ..runs import Run
+from .holdings import Holdings
+
+# One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
+MOST_AT_ONCE = 200
+MOST_PREFETCHED = 400
+# Seconds in which what was prefetched should have begun. Longer keeps work from idle workers; shorter makes small
+# batches of short jobs.
+HORIZON = 0.25
+FIRST_PREFETCH = 8
+# Reports that may wait for a database that is away, beyond which nothing more is claimed.
+MOST_UNREPORTED = 1_000
+
+
+class Hand:
+    """All runs of a child, from their claim to the answer to their report. Several threads use it."""
+
+    def __init__(self, holdings: Holdings, alias: str, slots: int, max_jobs: int = 0) -> None:
+        self.slots = slots
+        self.taken = 0
+        self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
+        self._active: dict[int, Run] = {}  # waiting for a slot, or running
+        self._unreported: dict[int, Run] = {}
+        self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
+        self._prefetch = 0
+        self._mean = 0.0
+
+    def __len__(self) -> int:
+        """How many leases this child has."""
+        return len(self._active) + len(self._unreported)
+
+    def __contains__(self, run: Run) -> bool:
+        return id(run) in self._active or id(run) in self._unreported
+
+    @property
+    def active(self) -> list[Run]:
+        return list(self._active.values())
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._active and not self._unreported
+
+    @property
+    def backlog(self) -> int:
+        """How many are about to come to their end, if nothing holds them up."""
+        return len(self._active) if self._prefetch else 0
+
+    def room(self) -> int:
+        """Return how many jobs to claim now: none, or enough to be worth a statement."""
+        limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
+        if self._max_jobs:
+            limit = min(limit, self._max_jobs - self.taken)
+        limit = min(limit, MOST_AT_ONCE, self._holdings.room, MOST_UNREPORTED - len(self._unreported))
+        worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
+        return limit if limit >= max(1, worthwhile) else 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """It has had all the runs that it may have, or all its slots are stuck."""
+        return bool(self._max_jobs and self.taken >= self._max_jobs) or len(self.stuck) >= self.slots
+
+    def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
+        """Take over what was claimed; the keeper sees it from now on."""
+        runs = []
+        for claim in claims:
+            entry = self._holdings.hold(claim, claim.ttl.total_seconds())
+            run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
+            self._active[id(run)] = run
+            runs.append(run)
+        self.taken += len(claims)
+        return runs
+
+    def begin(self, run: Run) -> bool:
+        """Say whether the handler may be called, and note that it will be. A job whose lease is gone is never begun."""
+        run.look()
+        if run.reported or run.lost or run.lease_remaining() <= 0:
+            return False
+        run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
+        run.begun_at = time.monotonic()
+        return True
+
+    def ended(self, run: Run) -> None:
+        """Note that the handler is over; its slot is free."""
+        self.stuck.pop(id(run), None)
+        if self._active.pop(id(run), None) is not None:
+            self._unreported[id(run)] = run
+
+    def given_up(self, run: Run) -> None:
+        """Note that nobody waits for this handler any more, though it goes on and keeps its slot."""
+        self.stuck[id(run)] = run
+        if self._active.pop(id(run), None) is not None:
+            self._unreported[id(run)] = run
+
+    def settled(self, runs: Iterable[Run]) -> None:
+        """Let go of leases that are over."""
+        for run in runs:
+            active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
+            if active is not None or unreported is not None:
+                run.tether.drop()  # type: ignore[union-attr]
+
+    def learn(self, took: Sequence[float]) -> None:
+        """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""
+        self._mean += (sum(took) / len(took) - self._mean) * 0.3
+        if max(took) > HORIZON:
+            self._prefetch = 0
+            return
+        fitting = int(HORIZON * self.slots / max(self._mean, 1e-6))
+        self._prefetch = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self._prefetch))
+
+    def slow_down(self) -> None:
+        """A handler is taking long: claim no more than can begin at once."""
+        self._prefetch = 0

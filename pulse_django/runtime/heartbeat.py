@@ -1,0 +1,120 @@
+"""Extends the leases of all children of a worker: one statement for a beat, however many there are."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from .. import conf
+from ..leases import Lease
+from ..models import Worker
+from ..workers import Presence
+from .holdings import Held, Holdings
+from .lines import Line
+
+logger = logging.getLogger("pulse_django.heartbeat")
+
+BEATS_PER_LEASE = 3
+# Beats come up to this share early, so that the hosts of a fleet do not beat in step. Never late.
+JITTER = 0.2
+# Seconds between two looks at what is held: a lease shorter than those before it must not wait for their beat.
+TICK = 0.1
+# After a beat that had to leave out a locked row, until that row is looked at again.
+PAUSE_BEFORE_SKIPPED = 0.1
+
+
+@dataclass(slots=True)
+class Charge:
+    """What a keeper extends the leases of: one child."""
+
+    holdings: Holdings
+    progress: dict[Lease, str] = field(default_factory=dict)  # for the next beat to carry; only the latest counts
+
+
+Beaten = list[tuple[Charge, Held]]
+
+
+class Heartbeat:
+    def __init__(
+        self, line: Line, charges: Callable[[], Sequence[Charge]], presence: Callable[[], Presence] | None = None
+    ) -> None:
+        self.line = line
+        self.beats = 0
+        self.failures = 0
+        self._charges, self._presence = charges, presence
+        self._due_at = 0.0
+        self._idle = True
+        self._present_at = float("-inf")
+        self._skipped: Beaten = []
+
+    def run_once(self) -> float:
+        """Beat if it is time. Return for how long to wait until the next look."""
+        now = time.monotonic()
+        charges = self._charges()
+        shortest = min((charge.holdings.shortest_ttl() for charge in charges), default=float("inf"))
+        interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
+        if shortest == float("inf"):
+            self._idle = True
+        elif self._idle or self._due_at > now + interval:
+            self._due_at = now + _early(interval)  # what is held was granted since the last look
+            self._idle = False
+        if not self._idle and now >= self._due_at:
+            self._beat([(charge, held) for charge in charges for held in charge.holdings.held()])
+            self._due_at = now + _early(interval)
+        elif self._skipped:
+            self._beat(self._skipped)
+        self._tell_presence(now)
+        return PAUSE_BEFORE_SKIPPED if self._skipped else min(TICK, interval / 2)
+
+    def farewell(self) -> None:
+        """Say that this worker stops."""
+        if self._presence is not None:
+            said = self._presence()
+            self.line.call(Worker.objects.db_manager(self.line.alias).farewell, said.name, said.boot_id)
+
+    def _beat(self, beaten: Beaten) -> None:
+        leases = [held.lease for _, held in beaten]
+        if not leases:
+            self._skipped = []
+            return
+        progress = self._take_progress(beaten)
+        sent_at = time.monotonic()
+        try:
+            beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
+        except Exception:
+            self.failures += 1
+            self._give_back(beaten, progress)
+            raise
+        self.beats += 1
+        self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
+        self._give_back(self._skipped, progress)
+        for charge in {id(charge): charge for charge, _ in beaten}.values():
+            mine = [held for other, held in beaten if other is charge]
+            charge.holdings.extended([held for held in mine if held.lease in beat.alive], sent_at)
+            charge.holdings.lost([held for held in mine if held.lease in beat.lost])
+            charge.holdings.cancelled([held for held in mine if held.lease in beat.cancelled])
+
+    def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
+        taken = {}
+        for charge, held in beaten:
+            if (saved := charge.progress.pop(held.lease, None)) is not None:
+                taken[held.lease] = saved
+        return taken
+
+    def _give_back(self, beaten: Beaten, progress: dict[Lease, str]) -> None:
+        for charge, held in beaten:
+            if held.lease in progress:
+                charge.progress.setdefault(held.lease, progress[held.lease])
+
+    def _tell_presence(self, now: float) -> None:
+        if self._presence is None or now - self._present_at < conf.current().heartbeat_interval.total_seconds():
+            return
+        self._present_at = now
+        self.line.call(Worker.objects.db_manager(self.line.alias).note, self._presence())
+
+
+def _early(interval: float) -> float:
+    return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

@@ -1,0 +1,196 @@
+"""What a child holds, in memory that it shares with its keeper.
+
+The child writes an entry for each lease that it was granted; the keeper reads them, extends those leases, and writes
+its answer into the other half of the same entry. No message has to be sent, received or waited for: a child that does
+not get to run for a minute still finds its leases extended when it does, and a child that was killed leaves a list of
+what it held, and of what it had begun.
+
+An entry has one writer for each half. Each half carries the lease that it speaks of, and who reads it compares: an
+answer to a lease that is gone is never taken for one to its successor in the same entry.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ..leases import Claim, Lease
+
+CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
+
+_WORDS = 10  # of eight bytes, for one entry
+_HEADER = 8  # words
+_ALIVE_AT, _USED = 0, 1
+# The child's half, and the keeper's.
+_STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
+_ANSWERED_JOB, _ANSWERED_SERIAL, _ANSWERED_ATTEMPT, _NEWS, _EXTENDED_AT = range(5, 10)
+_LOST, _CANCELLED = 1, 2
+
+
+class State(IntEnum):
+    FREE = 0
+    WAITING = 1  # no handler has been called
+    BEGUN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One entry, as the keeper reads it."""
+
+    index: int
+    lease: Lease
+    begun: bool
+    ttl: float
+
+
+class Holdings:
+    """Made by the keeper before it has children, so that they inherit it."""
+
+    def __init__(self, holder_prefix: str = "") -> None:
+        self.holder_prefix = holder_prefix
+        self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
+        self._whole = memoryview(self._memory).cast("q")
+        self._real = memoryview(self._memory).cast("d")
+        self._free: list[int] = []
+        self.clear(holder_prefix)
+
+    def clear(self, holder_prefix: str) -> None:
+        """Forget the child that was, for the one that comes. Its holders begin with this."""
+        self.holder_prefix = holder_prefix
+        for position in range(len(self._whole)):
+            self._whole[position] = 0
+        self._free = list(range(CAPACITY - 1, -1, -1))
+        self.live()
+
+    # The child's side
+
+    @property
+    def room(self) -> int:
+        return len(self._free)
+
+    def hold(self, claim: Claim, ttl: float) -> Entry:
+        """Note a lease that was granted: from here on the keeper extends it."""
+        index = self._free.pop()
+        at, words, lease = _HEADER + index * _WORDS, self._whole, claim.lease
+        serial = int(lease.holder[len(self.holder_prefix) :])
+        words[at + _JOB] = lease.job_id
+        words[at + _SERIAL] = serial
+        words[at + _ATTEMPT] = lease.attempt
+        self._real[at + _TTL] = ttl
+        words[at + _STATE] = State.WAITING  # last: only now it counts
+        if index >= words[_USED]:
+            words[_USED] = index + 1
+        return Entry(self, at, lease.job_id, serial, lease.attempt)
+
+    def live(self) -> None:
+        """Show a sign of life."""
+        self._real[_ALIVE_AT] = time.monotonic()
+
+    # The keeper's side
+
+    def silence(self) -> float:
+        """Seconds since the child's last sign of life."""
+        return time.monotonic() - self._real[_ALIVE_AT]
+
+    def held(self) -> Iterator[Held]:
+        """Yield what the child holds now."""
+        words, prefix = self._whole, self.holder_prefix
+        for index in range(words[_USED]):
+            at = _HEADER + index * _WORDS
+            state = words[at + _STATE]
+            if state != State.FREE:
+                lease = Lease(words[at + _JOB], f"{prefix}{words[at + _SERIAL]}", words[at + _ATTEMPT])
+                yield Held(index, lease, state == State.BEGUN, self._real[at + _TTL])
+
+    def shortest_ttl(self) -> float:
+        """Return the shortest TTL among what is held; infinite if nothing is."""
+        words, ttls, shortest = self._whole, self._real, float("inf")
+        for index in range(words[_USED]):
+            at = _HEADER + index * _WORDS
+            if words[at + _STATE] and ttls[at + _TTL] < shortest:
+                shortest = ttls[at + _TTL]
+        return shortest
+
+    def extended(self, held: Sequence[Held], sent_at: float) -> None:
+        """Answer that these leases were extended by a beat sent at that instant of the monotonic clock."""
+        for one in held:
+            at = self._address(one)
+            self._name(at, one.lease)
+            self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
+
+    def lost(self, held: Sequence[Held]) -> None:
+        """Answer that these leases are somebody else's by now."""
+        self._tell(held, _LOST)
+
+    def cancelled(self, held: Sequence[Held]) -> None:
+        """Answer that these jobs were asked to stop."""
+        self._tell(held, _CANCELLED)
+
+    def _tell(self, held: Sequence[Held], news: int) -> None:
+        for one in held:
+            at = self._address(one)
+            self._name(at, one.lease)
+            self._whole[at + _NEWS] |= news
+
+    def _name(self, at: int, lease: Lease) -> None:
+        """Write down which lease this half speaks of, and forget what it said of another."""
+        words, serial = self._whole, int(lease.holder[len(self.holder_prefix) :])
+        said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
+        if said != (lease.job_id, serial, lease.attempt):
+            self._real[at + _EXTENDED_AT] = 0.0
+            words[at + _NEWS] = 0
+            words[at + _ANSWERED_JOB] = lease.job_id
+            words[at + _ANSWERED_SERIAL] = serial
+            words[at + _ANSWERED_ATTEMPT] = lease.attempt
+
+    @staticmethod
+    def _address(held: Held) -> int:
+        return _HEADER + held.index * _WORDS
+
+
+class Entry:
+    """One lease in its holder's hands: the tether of its run."""
+
+    __slots__ = ("_at", "_attempt", "_holdings", "_job", "_serial")
+
+    def __init__(self, holdings: Holdings, at: int, job_id: int, serial: int, attempt: int) -> None:
+        self._holdings, self._at = holdings, at
+        self._job, self._serial, self._attempt = job_id, serial, attempt
+
+    def begin(self) -> None:
+        """Note that a handler is about to be called: if this process dies now, that was an attempt."""
+        self._holdings._whole[self._at + _STATE] = State.BEGUN
+
+    def drop(self) -> None:
+        """Hold the lease no longer."""
+        if self._at >= 0:
+            self._holdings._whole[self._at + _STATE] = State.FREE
+            self._holdings._free.append((self._at - _HEADER) // _WORDS)
+            self._at = -1
+
+    def extended_at(self) -> float:
+        """The instant of the last beat that extended the lease; 0 before the first."""
+        if self._at < 0:
+            return 0.0
+        extended_at = self._holdings._real[self._at + _EXTENDED_AT]  # before the name: it is written after it
+        return extended_at if self._is_answered() else 0.0
+
+    def is_lost(self) -> bool:
+        return self._news(_LOST)
+
+    def is_cancelled(self) -> bool:
+        return self._news(_CANCELLED)
+
+    def _news(self, kind: int) -> bool:
+        return self._at >= 0 and bool(self._holdings._whole[self._at + _NEWS] & kind) and self._is_answered()
+
+    def _is_answered(self) -> bool:
+        words, at = self._holdings._whole, self._at
+        return (
+            words[at + _ANSWERED_JOB] == self._job
+            and words[at + _ANSWERED_SERIAL] == self._serial
+            and words[at + _ANSWERED_ATTEMPT] == self._attempt
+        )

@@ -1,0 +1,363 @@
+"""The keeper: the parent of a worker. It holds the leases of its children and runs none of the project's handlers.
+
+Its main thread looks after processes and signals and never asks the database. Each of the others has a line of its own:
+heartbeats, recovery of dead children, the watchdog, and wake-ups.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+
+import django
+import psycopg
+
+from .. import __version__, conf
+from ..identity import Identity
+from ..leases import Lease
+from ..workers import Presence
+from .channel import Channel, Hung, Message
+from .child import child_main
+from .executors.runner import runner_main
+from .heartbeat import Heartbeat
+from .holdings import Holdings
+from .lines import Line, keep_calling
+from .listener import Listener
+from .nest import Nest
+from .nursery import Births, start_nursery, told
+from .orders import Orders
+from .recovery import Death, Recovery
+from .systemd import Systemd
+from .watchdog import Watchdog
+
+logger = logging.getLogger("pulse_django.worker")
+
+TICK = 0.2
+# Seconds for a process whose channel is closed to be reported dead, before it is made so.
+PATIENCE_WITH_HUNG = 0.5
+# Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
+PATIENCE_AT_END = 0.9
+
+
+class Exit(IntEnum):
+    """How ``pulse_worker`` ends."""
+
+    STOPPED = 0  # as it was asked to, or nothing was left to do
+    REFUSED = 1  # it did not start: checks, flags or imports
+    ABANDONED = 3  # it lost the process that makes its children; whoever supervises it should start it again
+    NOW = 130  # it was told twice: leases that it held run out as after a crash
+
+
+class Keeper:
+    def __init__(self, orders: Orders, *, changed: Callable[[], bool] = lambda: False) -> None:
+        self._orders = orders
+        self._identity = Identity(orders.name)
+        self._nests = [Nest(index, Holdings()) for index in range(orders.processes)]
+        self._changed = changed
+        self._systemd = Systemd()
+        self._numbers = 0
+        self._signals = 0
+        self._stop_by: float | None = None
+        self._why = ""
+        self._ready_told = False
+        self._ping_at = 0.0
+        self._heartbeat = Heartbeat(Line(orders.alias, "heartbeat"), self._charges, self._presence)
+        self._recovery = Recovery(Line(orders.alias, "recovery"))
+        self._watchdog = Watchdog(Line(orders.alias, "watchdog")) if orders.watchdog else None
+        self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
+        self._over = threading.Event()
+        self._selector = selectors.DefaultSelector()
+        self._nursery_pid, self._nursery = 0, None
+
+    @property
+    def name(self) -> str:
+        return self._identity.name
+
+    def run(self) -> Exit:
+        """Run until told to stop. To be called in the main thread of a process that has no other."""
+        holdings = [nest.holdings for nest in self._nests]
+
+        def child(order: Message, keeper: Channel, nursery: Channel) -> int:
+            return child_main(self._orders, holdings[order["index"]], order, keeper, nursery)
+
+        self._nursery_pid, nursery = start_nursery(Births(child, runner_main))
+        woken = self._install_signals()
+        self._selector.register(nursery, selectors.EVENT_READ)
+        self._selector.register(woken, selectors.EVENT_READ)
+        logger.info("%s: %s", self.name, self._described())
+        threads = self._start_threads()
+        code: Exit | None = None
+        while code is None:
+            code = self._turn(nursery, woken)
+        self._finish(threads, code)
+        return code
+
+    # One turn of the loop
+
+    def _turn(self, nursery: Channel, woken: socket.socket) -> Exit | None:
+        for key, _ in self._selector.select(timeout=TICK):
+            if key.fileobj is woken:
+                with suppress(BlockingIOError):
+                    woken.recv(4_096)
+            elif key.fileobj is nursery:
+                if not self._hear_nursery(nursery):
+                    return self._abandoned()
+            else:
+                self._hear_child(key.data)
+        now = time.monotonic()
+        nursery.flush()
+        self._enforce(now)
+        if self._signals > 1:
+            return self._leave_now()
+        if self._why == "" and (self._signals or self._changed()):
+            self._stop("told to" if self._signals else "the code has changed", now)
+        self._look_after(now)
+        if self._stop_by is None:
+            self._populate(nursery, now)
+        self._ping(now)
+        return self._end(now)
+
+    def _populate(self, nursery: Channel, now: float) -> None:
+        for nest in self._nests:
+            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended):
+                continue
+            self._numbers += 1
+            boot_id = f"{self._identity.boot_id}.{self._numbers}"
+            channel, theirs = Channel.pair()
+            nest.settle_in(self._numbers, self.name, boot_id, channel)
+            self._selector.register(channel, selectors.EVENT_READ, nest)
+            nursery.send({"number": nest.number, "boot_id": boot_id, "index": nest.index}, [theirs.fileno()])
+            theirs.close()
+
+    def _hear_nursery(self, nursery: Channel) -> bool:
+        try:
+            messages = nursery.receive()
+        except Hung:
+            return False
+        for message in messages:
+            number = message.get("born") or message.get("died") or message.get("stillborn")
+            nest = next((nest for nest in self._nests if nest.number == number), None)
+            if nest is None:
+                continue
+            if "born" in message:
+                nest.pid = message["pid"]
+            elif "died" in message:
+                self._died(nest, message["status"])
+            else:
+                logger.error("A process could not be made: %s", message["why"])
+                self._buried(nest, clean=False)
+        return True
+
+    def _hear_child(self, nest: Nest) -> None:
+        channel = nest.channel
+        if channel is None:
+            return
+        try:
+            messages = channel.receive()
+        except Hung:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(channel)
+            nest.hung_at = time.monotonic()
+            return
+        for message in messages:
+            if "progress" in message:
+                nest.charge.progress[Lease(*message["lease"])] = message["progress"]
+            elif "found" in message and self._listener is not None:
+                self._listener.found_work()
+            elif "stuck" in message:
+                nest.stuck = message["stuck"]
+            elif "ready" in message:
+                nest.ready = True
+                self._tell_ready()
+            elif "ended" in message:
+                nest.ended = message["ended"]
+
+    def _died(self, nest: Nest, status: int) -> None:
+        """See to what a dead child left."""
+        with suppress(Hung):
+            self._hear_child(nest)  # its last words
+        clean = bool(nest.ended) and status == 0
+        how = nest.killed_for or told(status)
+        held = tuple(nest.holdings.held())
+        if not clean or held:
+            self._recovery.mourn(
+                Death(
+                    holder_prefix=nest.holdings.holder_prefix,
+                    held=held,
+                    progress=dict(nest.charge.progress),
+                    reason=how,
+                    asked_for=self._stop_by is not None and nest.killed_for == "stopped",
+                    at=time.monotonic(),
+                )
+            )
+        if clean:
+            log = logger.debug if self._stop_by is not None else logger.info
+            log("Process %d (pid %s) ended: %s", nest.number, nest.pid, nest.ended)
+        elif nest.killed_for != "stopped":
+            logger.error("Process %d (pid %s) died: %s, with %d jobs", nest.number, nest.pid, how, len(held))
+        self._buried(nest, clean)
+
+    def _buried(self, nest: Nest, clean: bool) -> None:
+        if nest.channel is not None:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(nest.channel)
+        nest.empty(clean)
+
+    def _look_after(self, now: float) -> None:
+        silence = conf.current().child_silence.total_seconds()
+        for nest in self._nests:
+            if nest.is_empty:
+                continue
+            if nest.channel is not None:
+                nest.channel.flush()
+            if nest.holdings.silence() > silence:
+                nest.kill(f"killed after {silence:g} s of silence")
+            elif now > nest.hung_at + PATIENCE_WITH_HUNG:
+                nest.kill("killed after it closed its channel")
+            elif self._stop_by is not None and now > self._stop_by:
+                nest.kill("stopped")
+
+    # Stopping
+
+    def _stop(self, why: str, now: float) -> None:
+        held = sum(1 for nest in self._nests for _ in nest.holdings.held())
+        self._why = why
+        self._stop_by = now + self._orders.grace
+        logger.info("%s is stopping (%s): %d jobs in hand, at most %g s", self.name, why, held, self._orders.grace)
+        self._systemd.stopping(f"finishing {held} jobs")
+        for nest in self._nests:
+            if nest.channel is not None:
+                nest.channel.send({"drain": True})
+
+    def _end(self, now: float) -> Exit | None:
+        if not all(nest.is_empty for nest in self._nests):
+            return None
+        if self._stop_by is not None:
+            return Exit.STOPPED if self._recovery.is_idle or now > self._stop_by + PATIENCE_AT_END else None
+        if self._orders.burst and all(nest.ended for nest in self._nests) and self._recovery.is_idle:
+            return Exit.STOPPED
+        return None
+
+    def _leave_now(self) -> Exit:
+        logger.warning("%s was told twice: leaving now", self.name)
+        for nest in self._nests:
+            nest.kill("left behind")
+        return Exit.NOW
+
+    def _abandoned(self) -> Exit:
+        logger.error("%s lost the process that makes its children, and cannot go on", self.name)
+        for nest in self._nests:
+            nest.kill("left behind")
+        return Exit.ABANDONED
+
+    def _finish(self, threads: list[threading.Thread], code: Exit) -> None:
+        self._over.set()
+        if code is not Exit.NOW:
+            for thread in threads:
+                thread.join(PATIENCE_AT_END / 2)
+        logger.info("%s has stopped", self.name)
+
+    # Threads, and what they ask
+
+    def _start_threads(self) -> list[threading.Thread]:
+        steps = [
+            ("heartbeat", self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell),
+            ("recovery", self._recovery.line, self._recovery.run_once, None),
+        ]
+        if self._watchdog is not None:
+            steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
+        targets = [
+            threading.Thread(target=_keep, args=(line, self._over, step, last), name=name, daemon=True)
+            for name, line, step, last in steps
+        ]
+        if self._listener is not None:
+            targets.append(threading.Thread(target=self._listener.run, args=(self._over,), name="wake-up", daemon=True))
+        for thread in targets:
+            thread.start()
+        return targets
+
+    def _charges(self) -> list:  # type: ignore[type-arg]
+        return [nest.charge for nest in self._nests if not nest.is_empty]
+
+    def _wake(self, queue: str) -> None:
+        for nest in self._nests:
+            if nest.channel is not None:
+                nest.channel.send({"wake": queue})
+
+    def _presence(self) -> Presence:
+        return Presence(
+            name=self.name,
+            boot_id=self._identity.boot_id,
+            host=socket.gethostname()[:255],
+            pid=os.getpid(),
+            versions={
+                "pulse_django": __version__,
+                "django": django.get_version(),
+                "psycopg": psycopg.__version__,
+                "python": platform.python_version(),
+            },
+            queues=self._orders.queues,
+            slots=self._orders.processes * self._orders.concurrency,
+            in_flight=sum(held.begun for nest in self._nests for held in nest.holdings.held()),
+            stuck_slots=sum(nest.stuck for nest in self._nests),
+        )
+
+    def _enforce(self, now: float) -> None:
+        for part in (self._heartbeat, self._recovery, self._watchdog, self._listener):
+            if part is not None:
+                part.line.enforce(now)
+
+    # The outside
+
+    def _install_signals(self) -> socket.socket:
+        woken, wakes = socket.socketpair()
+        woken.setblocking(False)
+        wakes.setblocking(False)
+        self._wakes = wakes  # kept open
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGCHLD, self._reap_orphans)
+        return woken
+
+    def _signalled(self, *_: object) -> None:
+        self._signals += 1
+
+    def _reap_orphans(self, *_: object) -> None:
+        """As PID 1 of a container we inherit what others left."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _tell_ready(self) -> None:
+        if not self._ready_told and all(nest.ready for nest in self._nests):
+            self._ready_told = True
+            logger.info("%s is ready", self.name)
+            self._systemd.ready(self._described())
+
+    def _ping(self, now: float) -> None:
+        if now >= self._ping_at:
+            self._ping_at = now + self._systemd.ping_every
+            if self._systemd.ping_every != float("inf"):
+                self._systemd.ping()
+
+    def _described(self) -> str:
+        queues = ", ".join(self._orders.queues) or "all queues"
+        return f"{self._orders.processes} processes of {self._orders.concurrency} slots, {queues}"
+
+
+def _keep(line: Line, over: threading.Event, step: Callable[[], float], last: Callable[[], None] | None) -> None:
+    keep_calling(line, over, step)
+    if last is not None:
+        with suppress(Exception):
+            last()
+        line.hang_up()

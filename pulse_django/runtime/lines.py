@@ -1,0 +1,143 @@
+"""A line to the database: a connection of one thread of the runtime's, with deadlines that this side enforces.
+
+PostgreSQL's ``statement_timeout`` and TCP's keepalives do not help against a peer that acknowledges and says nothing:
+a statement then waits for a quarter of an hour. What helps is to shut the socket down from another thread; so each line
+knows since when it has been waiting, and the main thread of its process looks at all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event
+from typing import Any, TypeVar
+
+from django.db import Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from .. import conf
+from ..models import Job
+from .faults import Fault, Patience, fault_of, sqlstate_of
+
+T = TypeVar("T")
+logger = logging.getLogger("pulse_django.database")
+
+# Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
+LONGEST_WAIT = 10.0
+SHORTEST_WAIT = 0.5
+CONNECT_WAIT = 3
+
+# libpq's, for connections over TCP; over Unix sockets they are ignored.
+_OPTIONS = {
+    "connect_timeout": CONNECT_WAIT,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+# What a project may have set for its own connections and is none of ours: a pool would hand out strangers' sessions,
+# and server-side binding takes a round trip for each statement of a message.
+_NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
+
+
+class Line:
+    """One for each thread. Verbs go through ``call``; the main thread calls ``enforce`` now and then."""
+
+    def __init__(self, alias: str, purpose: str) -> None:
+        self.alias = alias
+        self.purpose = purpose
+        self.patience = Patience()
+        self._wrapper: BaseDatabaseWrapper | None = None
+        self._until = float("inf")
+
+    @property
+    def jobs(self) -> Any:
+        return Job.objects.db_manager(self.alias)
+
+    def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
+        wrapper = self._prepared()
+        self._until = time.monotonic() + longest_wait()
+        try:
+            answer = verb(*args, **kwargs)
+        except Error as error:
+            if fault_of(error) is Fault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
+                self.hang_up()
+            raise
+        finally:
+            self._until = float("inf")
+        if self.patience.failures and self.patience.succeeded():
+            logger.info("%s: the database answers again", self.purpose)
+        return answer
+
+    def enforce(self, now: float) -> None:
+        """Cut a line that has been waiting for too long. Called by another thread."""
+        wrapper = self._wrapper
+        if now < self._until or wrapper is None or wrapper.connection is None:
+            return
+        self._until = float("inf")
+        logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+        with suppress(OSError, Exception):  # it may be closing in this very moment
+            copy = socket.socket(fileno=os.dup(wrapper.connection.fileno()))
+            copy.shutdown(socket.SHUT_RDWR)
+            copy.close()
+
+    def hang_up(self) -> None:
+        """Close the connection of this thread, whatever state it is in."""
+        if self._wrapper is not None:
+            with suppress(Exception):
+                self._wrapper.close()
+            self._wrapper.connection = None
+        self._wrapper = None
+        with suppress(AttributeError):
+            del connections[self.alias]
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
+        fault = fault_of(error)
+        pause = self.patience.pause(fault)
+        said = " ".join(str(error).split())
+        if fault is Fault.MISTAKE:
+            logger.error("%s: %s", self.purpose, said, exc_info=error)
+        elif self.patience.failures == 1:
+            state = sqlstate_of(error)
+            logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
+        return pause
+
+    def _prepared(self) -> BaseDatabaseWrapper:
+        wrapper = connections[self.alias]
+        if wrapper is not self._wrapper:
+            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose)
+            self._wrapper = wrapper
+        return wrapper
+
+
+def longest_wait() -> float:
+    """A third of a lease: time enough to notice, to reconnect and to extend it all the same."""
+    third = conf.current().lease_ttl.total_seconds() / 3
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, third))
+
+
+def keep_calling(line: Line, stopping: Event, step: Callable[[], float]) -> None:
+    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand. Nothing else ends it."""
+    try:
+        while not stopping.is_set():
+            try:
+                pause = step()
+            except Exception as error:
+                pause = line.failed(error)
+            if pause > 0:
+                stopping.wait(pause)
+    finally:
+        line.hang_up()
+
+
+def _for_us(settings: dict[str, Any], purpose: str) -> dict[str, Any]:
+    theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
+    options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
+    return settings | {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}

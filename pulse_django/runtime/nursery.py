@@ -1,0 +1,182 @@
+"""The process that makes processes: it has no threads and no connections, so what it forks starts clean.
+
+A keeper has threads, and a child even more; whatever lock one of them holds while another forks stays locked in the new
+process for ever. So the keeper forks this one before it has any, and asks it for children. Children ask it for the
+disposable processes of ``isolation="process"``. All of them share the memory of the project's code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .channel import Channel, Hung, Message
+
+ChildMain = Callable[[Message, Channel, Channel], int]
+RunnerMain = Callable[[Message, Channel], int]
+
+PATIENCE_AT_EXIT = 2.0  # seconds for what a project registered with atexit
+
+
+@dataclass(frozen=True, slots=True)
+class Births:
+    """What the processes do that a nursery makes."""
+
+    child: ChildMain
+    runner: RunnerMain
+
+
+def start_nursery(births: Births) -> tuple[int, Channel]:
+    """Fork the nursery. To be called while this process has one thread and no connection."""
+    ours, theirs = Channel.pair()
+    # What exists now is kept for good: no collection need look at it again and so copy its pages.
+    gc.collect()
+    gc.freeze()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, ours
+    ours.close()
+    return _leave(_Nursery(Channel(theirs), births).run)
+
+
+class _Nursery:
+    def __init__(self, keeper: Channel, births: Births) -> None:
+        self._births = births
+        self._asking: dict[Channel, str] = {keeper: "child"}
+        self._born: dict[int, tuple[Channel, int]] = {}  # pid: who asked, and by what number
+        self._selector = selectors.DefaultSelector()
+        self._keeper = keeper
+
+    def run(self) -> int:
+        """Serve until the keeper is gone."""
+        woken, wakes = socket.socketpair()
+        for end in (woken, wakes):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, ignore)
+        ignore_stops()
+        self._selector.register(self._keeper, selectors.EVENT_READ)
+        self._selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select(timeout=1.0):
+                if key.fileobj is woken:
+                    with suppress(BlockingIOError):
+                        woken.recv(4_096)
+                elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
+                    return 0
+            self._bury()
+            for channel in self._asking:
+                channel.flush()
+
+    def _serve(self, channel: Channel) -> bool:
+        try:
+            orders = channel.receive()
+        except Hung:
+            self._selector.unregister(channel)
+            del self._asking[channel]
+            channel.close()
+            return channel is not self._keeper
+        for order in orders:
+            self._bear(channel, order)
+        return True
+
+    def _bear(self, channel: Channel, order: Message) -> None:
+        theirs = socket.socket(fileno=channel.take_fd())
+        is_child = self._asking[channel] == "child"
+        nursing, nursed = Channel.pair() if is_child else (None, None)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            theirs.close()
+            channel.send({"stillborn": order["number"], "why": str(error)})
+            return
+        if pid == 0:
+            self._forget()
+            if nursing is not None and nursed is not None:
+                nursing.close()
+                links = Channel(theirs), Channel(nursed)
+                _leave(lambda: self._births.child(order, *links))
+            os.setsid()  # so that whatever a handler starts can be killed with it
+            _leave(lambda: self._births.runner(order, Channel(theirs)))
+        theirs.close()
+        self._born[pid] = (channel, order["number"])
+        channel.send({"born": order["number"], "pid": pid})
+        if nursing is not None and nursed is not None:
+            nursed.close()
+            self._asking[nursing] = "runner"
+            self._selector.register(nursing, selectors.EVENT_READ)
+
+    def _bury(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self._born:
+                channel, number = self._born.pop(pid)
+                if channel in self._asking:
+                    channel.send({"died": number, "pid": pid, "status": status})
+
+    def _forget(self) -> None:
+        """Close in a new process what is none of its business."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]  # all of them are sockets
+        self._selector.close()
+
+
+def _leave(main: Callable[[], int]) -> NoReturn:
+    """Run a process to its end, with what a project registered for it, but never back into the code that forked."""
+    code = 70  # EX_SOFTWARE
+    try:
+        code = main()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(BaseException):
+            last_words = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+            last_words.start()
+            last_words.join(PATIENCE_AT_EXIT)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def ignore(*_: object) -> None:
+    """Receive a signal and do nothing: unlike SIG_IGN, what a handler starts does not inherit it."""
+
+
+def ignore_stops() -> None:
+    """Ctrl-C and systemd tell every process of a worker to stop; only the keeper decides."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, ignore)
+
+
+def told(status: int) -> str:
+    """Say how a process ended."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return f"exited with status {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,111 @@
+"""Reports how runs ended: a lone one at once, a flood in hundreds, and again until somebody has heard it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from ..answers import Settled
+from ..performing import Performed, announce
+from ..runs import PAUSE_BEFORE_LOCKED_ROW
+from .hand import Hand
+from .lines import Line
+from .logs import log_lost, log_run
+
+logger = logging.getLogger("pulse_django.worker")
+
+MOST_AT_ONCE = 400
+# With more than this about to end, waiting for a moment makes a larger batch and delays nobody who would notice.
+FLOOD = 32
+LINGER = 0.003
+TICK = 0.5
+NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
+
+
+class Reporter:
+    def __init__(self, line: Line, hand: Hand, slot_freed: Callable[[], None]) -> None:
+        self.line = line
+        self._hand, self._slot_freed = hand, slot_freed
+        self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
+        self._unsent: list[Performed] = []
+
+    def report(self, performed: Performed) -> None:
+        """Take over a run whose handler is over, or given up. Called by any thread."""
+        self._inbox.put(performed)
+
+    def interrupt(self) -> None:
+        """End the wait for a report."""
+        self._inbox.put(None)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._inbox.empty() and not self._unsent
+
+    def run_once(self) -> float:
+        """Report what there is. Return for how long to pause."""
+        batch = self._unsent + self._next()
+        if not batch:
+            return 0.0
+        self._unsent = batch  # until somebody has heard it
+        sendable = [performed for performed in batch if self._counts(performed)]
+        reports = [performed.report for performed in sendable if performed.report is not None]
+        settled = self.line.call(self.line.jobs.settle, reports, wait=False) if reports else NOTHING
+        self._unsent = []
+        over = []
+        for performed in sendable:
+            if performed.report is not None and performed.report.lease in settled.skipped:
+                self._unsent.append(performed)
+            else:
+                over.append(performed)
+        self._conclude(over, settled)
+        return PAUSE_BEFORE_LOCKED_ROW if self._unsent else 0.0
+
+    def _next(self) -> list[Performed]:
+        first = self._get(None if not self._unsent else 0.0)
+        if first is None:
+            return []
+        batch = [first]
+        if self._hand.backlog > FLOOD:
+            time.sleep(LINGER)
+        while len(batch) < MOST_AT_ONCE and (following := self._get(0.0)) is not None:
+            batch.append(following)
+        return batch
+
+    def _get(self, patience: float | None) -> Performed | None:
+        try:
+            if patience == 0.0:
+                return self._inbox.get_nowait()
+            return self._inbox.get(timeout=TICK)
+        except Empty:
+            return None
+
+    def _counts(self, performed: Performed) -> bool:
+        """A run whose lease is gone by our own clock reports nothing: somebody else may have it."""
+        run = performed.run
+        if performed.report is None or run.begun_at is None or run not in self._hand:
+            return True
+        run.look()
+        if run.lost or run.lease_remaining() > 0:
+            return True  # what is known to be lost is told as evidence
+        log_lost(run, "it had not been extended for so long that its report is worth nothing")
+        self._hand.settled([run])
+        return False
+
+    def _conclude(self, over: list[Performed], settled: Settled) -> None:
+        now, took = time.monotonic(), []
+        for performed in over:
+            run, report = performed.run, performed.report
+            self._hand.settled([run])
+            if run.begun_at is not None:
+                took.append((performed.ended_at or now) - run.begun_at)
+            if report is not None and report.lease in settled.lost:
+                log_lost(run, f"that it {report.outcome.name} is kept as evidence")
+            elif report is not None or run.completed:
+                status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
+                log_run(run, report, status, took[-1] if run.begun_at is not None else 0.0)
+            announce(performed, settled)
+        if took:
+            self._hand.learn(took)
+        self._slot_freed()

@@ -1,0 +1,70 @@
+"""The registry of workers: what each says of itself, for operators to read. Recovery never does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from django.db import models, router
+
+from .transactions import run_joined
+
+if TYPE_CHECKING:
+    from .models import Worker  # noqa: F401 - named in the base class below
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """What a worker says of itself with every beat."""
+
+    name: str
+    boot_id: str
+    host: str
+    pid: int
+    versions: dict[str, str]
+    queues: Sequence[str]  # empty: all
+    slots: int
+    in_flight: int
+    stuck_slots: int
+
+
+_NOTE = """
+INSERT INTO pulse_django_worker AS worker
+    (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots)
+SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots
+FROM json_to_record(%s::json) AS said (
+    name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int, stuck_slots int
+)
+ON CONFLICT (name, boot_id) DO UPDATE SET
+    slots = excluded.slots,
+    in_flight = excluded.in_flight,
+    stuck_slots = excluded.stuck_slots,
+    last_beat_at = clock_timestamp()
+RETURNING worker.id
+"""
+
+_FAREWELL = """
+UPDATE pulse_django_worker
+SET in_flight = 0, stopped_at = clock_timestamp(), last_beat_at = clock_timestamp()
+WHERE name = %s AND boot_id = %s
+RETURNING id
+"""
+
+
+class WorkerManager(models.Manager["Worker"]):
+    def note(self, presence: Presence) -> None:
+        """Write down that this worker is there, and how it is."""
+        run_joined(self._alias, _NOTE, [json.dumps(asdict(presence))])
+
+    def farewell(self, name: str, boot_id: str) -> None:
+        """Write down that this worker stopped, of its own will."""
+        run_joined(self._alias, _FAREWELL, [name, boot_id])
+
+    @property
+    def _alias(self) -> str:
+        return self._db or router.db_for_write(self.model)
