@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .decisions import Decision
 from .leases import Lease
@@ -11,8 +12,7 @@ from .outcomes import Outcome, OutcomeName
 from .states import Status
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """What a holder says of one of its runs: the lease, what happened, and what is to be done."""
 
     lease: Lease

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from django.db import router
+
 from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
 from .budgets import Budget
@@ -19,6 +21,7 @@ from .querysets import JobQuerySet
 from .registry import key_of
 from .states import Status
 from .taskapi import Task
+from .wakeups import ANY_QUEUE, wake_workers
 
 Arguments = Iterable[Any] | Mapping[str, Any]
 
@@ -49,7 +52,10 @@ def cancel(*job_ids: int | str, reason: str = "", children: bool = False) -> Can
 
 def retry(*job_ids: int | str, runs: int = 1, delay: timedelta = timedelta()) -> Retried:
     """Revive dead letters, with at least ``runs`` more attempts each."""
-    return Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay)
+    answer = Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay)
+    if answer.revived and not delay:
+        _wake_workers(ANY_QUEUE)
+    return answer
 
 
 def release(*job_ids: int | str, reason: str = "taken back from its worker") -> Settled:
@@ -63,7 +69,10 @@ def release(*job_ids: int | str, reason: str = "taken back from its worker") -> 
         budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts)
         decision = decide(outcome := WorkerLost(reason), budget)
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
-    return Job.objects.settle(reports)
+    settled = Job.objects.settle(reports)
+    if settled.accepted:
+        _wake_workers(ANY_QUEUE)
+    return settled
 
 
 def enqueue_many(
@@ -79,6 +88,8 @@ def enqueue_many(
             "idempotency_key: one key cannot stand for many jobs; enqueue them one by one, each with its own"
         )
     ids: list[int] = Job.objects.enqueue_many((_new_job(task, item) for item in arguments), progress=progress)
+    if ids and task.run_after is None:
+        _wake_workers(task.queue_name)
     return ids
 
 
@@ -88,6 +99,10 @@ def _new_job(task: Task, item: Arguments) -> NewJob:
     if isinstance(item, str | bytes):
         raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
     return new_job(task, tuple(item), {})
+
+
+def _wake_workers(queue: str) -> None:
+    wake_workers(router.db_for_write(Job), [queue])
 
 
 def _at_once(decision: Decision) -> Decision:

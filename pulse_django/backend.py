@@ -15,6 +15,7 @@ from .results import result_of
 from .runs import current_run
 from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json, task_enqueued
 from .tasks import PulseTask
+from .wakeups import wake_workers
 
 MAX_ID = 2**63 - 1
 MAX_DIGITS = 19
@@ -35,7 +36,10 @@ class PulseBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
         self.validate_task(task)
-        job = Job.objects.enqueue(new_job(task, args, kwargs))
+        new = new_job(task, args, kwargs)
+        job = Job.objects.enqueue(new)
+        if new.run_after is None:
+            wake_workers(router.db_for_write(Job), [new.queue])
         result = result_of(job, task)
         task_enqueued.send(type(self), task_result=result)
         return result

@@ -1,17 +1,20 @@
-"""What a worker holds: the right to write, and the work that came with it."""
+"""What a worker holds: the right to write, and the work that came with it.
+
+Both are tuples with names: a worker makes, hashes and compares several for every job that it runs.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from .budgets import Budget
 
+_DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
 
-@dataclass(frozen=True, slots=True, order=True)
-class Lease:
+
+class Lease(NamedTuple):
     """The right to write to one job. Worker-side verbs take a Lease, never a Job."""
 
     job_id: int
@@ -19,8 +22,7 @@ class Lease:
     attempt: int  # the job's ``attempts`` after the claim; never minted twice, never lowered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """A lease together with the work it was granted for.
 
     Payloads stay JSON until somebody asks: one that cannot be read must fail its own job and no other of the batch.
@@ -37,10 +39,10 @@ class Claim:
     refunds: int
     max_attempts: int
     losses: int
-    ttl: timedelta  # the lease runs out this long after the last heartbeat
+    ttl_seconds: float  # the lease runs out this long after the last heartbeat
     parent_id: int | None
-    created_at: datetime
-    started_at: datetime  # by the server's clock, as the claim granted it
+    created_epoch: float  # by the server's clock, in seconds since 1970
+    started_epoch: float
     timeout: timedelta | None  # the longest this run may take
     stall_after: timedelta | None  # the longest it may go without progress
 
@@ -54,16 +56,29 @@ class Claim:
 
     @property
     def args(self) -> list[Any]:
-        return list(json.loads(self.args_json))
+        return list(_DECODER.raw_decode(self.args_json)[0])
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        return dict(json.loads(self.kwargs_json))
+        return {} if self.kwargs_json == "{}" else dict(_DECODER.raw_decode(self.kwargs_json)[0])
 
     @property
     def progress(self) -> Any:
         """What an earlier attempt last saved, or None."""
         return None if self.progress_json is None else json.loads(self.progress_json)
+
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(seconds=self.ttl_seconds)
+
+    @property
+    def created_at(self) -> datetime:
+        return datetime.fromtimestamp(self.created_epoch, tz=UTC)
+
+    @property
+    def started_at(self) -> datetime:
+        """When the claim was granted, by the server's clock."""
+        return datetime.fromtimestamp(self.started_epoch, tz=UTC)
 
     @property
     def budget(self) -> Budget:

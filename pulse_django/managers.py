@@ -40,10 +40,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models.expressions import RawSQL
@@ -57,7 +56,7 @@ from .identity import Identity
 from .lanes import Lane, rotation
 from .leases import Claim, Lease
 from .newjob import MAX_DELAY, NewJob
-from .outcomes import Failed, OutcomeName, Released, Stalled, TimedOut, WorkerLost
+from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text
 from .reads import JobReader
 from .states import TERMINAL, Status
@@ -126,13 +125,14 @@ claimed AS (
         started_at = clock_timestamp()
     WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
     RETURNING
-        id, attempts, token, task, queue, priority, args, kwargs, refunds, max_attempts, losses,
-        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, progress, parent_id, next_run_at,
-        created_at, started_at, timeout, stall_after
+        id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
+        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, parent_id, next_run_at,
+        EXTRACT(epoch FROM created_at)::float8 AS created, EXTRACT(epoch FROM started_at)::float8 AS started,
+        timeout, stall_after
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created_at, started_at, timeout, stall_after
+    ttl, parent_id, created, started, timeout, stall_after
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -218,8 +218,8 @@ settled AS (
         lease_until = NULL,
         token = NULL,
         deadline = NULL,
-        refunds = job.refunds + locked.refund,
-        losses = job.losses + locked.loss,
+        refunds = job.refunds + COALESCE(locked.refund, 0),
+        losses = job.losses + COALESCE(locked.loss, 0),
         next_run_at = CASE
             WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + locked.delay * interval '1 second'
             ELSE job.next_run_at
@@ -236,7 +236,9 @@ settled AS (
 ledger AS (
     INSERT INTO pulse_django_attempt
         (job_id, number, token, worker, started_at, finished_at, outcome, error_class, message, traceback)
-    SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, error_class, message, traceback
+    SELECT
+        id, attempt, token, holder, started_at, clock_timestamp(), outcome,
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
     FROM settled
     ON CONFLICT (job_id, number) DO NOTHING
 )
@@ -556,7 +558,7 @@ class JobManager(JobReader):
         ttl = conf.current().lease_ttl
         holder = identity.mint_holder()
         rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, ttl])
-        return [_claim_of(_Granted(*row), holder) for row in rows]
+        return [_claim_of(row, holder) for row in rows]
 
     def _insert(self, encoded: Sequence[str]) -> list[Row]:
         return run_joined(self._alias, _ENQUEUE, [conf.current().max_attempts, f"[{','.join(encoded)}]"])
@@ -576,7 +578,7 @@ class JobManager(JobReader):
     def _settle(self, reports: list[Report], wait: bool) -> list[Row]:
         statement = _SETTLE.format(skip_locked="" if wait else "SKIP LOCKED")
         try:
-            return run_joined(self._alias, statement, [json.dumps([_row_of(report) for report in reports])])
+            return run_joined(self._alias, statement, [f"[{','.join([_encoded(report) for report in reports])}]"])
         except UNSTORABLE as error:
             if connections[self._alias].in_atomic_block:
                 raise  # the caller's transaction is broken; what becomes of it is the caller's to say
@@ -584,7 +586,7 @@ class JobManager(JobReader):
                 return [row for report in reports for row in self._settle([report], wait)]
             logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
             if reports[0].progress is not None:
-                return self._settle([replace(reports[0], progress=None)], wait)
+                return self._settle([reports[0]._replace(progress=None)], wait)
             if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
                 raise
             failed = Failed(ErrorReport.of(error))
@@ -656,49 +658,9 @@ def _compile(rows: Any, alias: str) -> Compiled:
     return sql, tuple(params)
 
 
-class _Granted(NamedTuple):
-    """A row of the claim's answer."""
-
-    id: int
-    attempts: int
-    token: int
-    task: str
-    queue: str
-    priority: int
-    args: str
-    kwargs: str
-    progress: str | None
-    refunds: int
-    max_attempts: int
-    losses: int
-    ttl: float
-    parent_id: int | None
-    created_at: datetime
-    started_at: datetime
-    timeout: timedelta | None
-    stall_after: timedelta | None
-
-
-def _claim_of(row: _Granted, holder: str) -> Claim:
-    return Claim(
-        lease=Lease(row.id, holder, row.attempts),
-        token=row.token,
-        task=row.task,
-        queue=row.queue,
-        priority=row.priority,
-        args_json=row.args,
-        kwargs_json=row.kwargs,
-        progress_json=row.progress,
-        refunds=row.refunds,
-        max_attempts=row.max_attempts,
-        losses=row.losses,
-        ttl=timedelta(seconds=row.ttl),
-        parent_id=row.parent_id,
-        created_at=row.created_at,
-        started_at=row.started_at,
-        timeout=row.timeout,
-        stall_after=row.stall_after,
-    )
+def _claim_of(row: Row, holder: str) -> Claim:
+    """Name the columns of the claim's answer; the first two make the lease."""
+    return Claim(Lease(row[0], holder, row[1]), *row[2:])
 
 
 def _chunks(encoded: Iterable[tuple[NewJob, str]]) -> Iterator[list[tuple[NewJob, str]]]:
@@ -719,23 +681,29 @@ def _keys_of(lease: Lease) -> dict[str, Any]:
     return {"id": lease.job_id, "holder": lease.holder, "attempt": lease.attempt}
 
 
-def _row_of(report: Report) -> dict[str, Any]:
-    """Spell a report as the settle statement reads it. A key that is absent is NULL: that column stays as it is.
+def _encoded(report: Report) -> str:
+    """Spell a report in JSON, as the settle statement reads it. A key that is absent is NULL: nothing to say."""
+    if type(report.outcome) is Succeeded and type(report.decision) is Complete and report.progress is None:
+        return _encoded_completion(report.lease, report.decision.result)
+    return json.dumps(_row_of(report))
 
-    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where.
-    """
+
+def _encoded_completion(lease: Lease, result: str | None) -> str:
+    """What nearly every report is, without a dict for each."""
+    said = f'"id":{lease.job_id:d},"holder":{json.dumps(lease.holder)},"attempt":{lease.attempt:d}'
+    stored = "" if result is None else f',"result":{json.dumps(result)}'
+    return f'{{{said},"outcome":"SUCCEEDED","status":"COMPLETED"{stored}}}'
+
+
+def _row_of(report: Report) -> dict[str, Any]:
+    """Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
     outcome = report.outcome
     reason = outcome.error.summary if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
-    row = _keys_of(report.lease) | {
-        "outcome": outcome.name,
-        "loss": int(outcome.name is OutcomeName.WORKER_LOST),
-        "progress": report.progress,
-        "refund": 0,
-        "delay": 0,
-        "error_class": "",
-        "message": clean_text(reason, MAX_SUMMARY),
-        "traceback": "",
-    }
+    row = _keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}
+    if outcome.name is OutcomeName.WORKER_LOST:
+        row["loss"] = 1
+    if report.progress is not None:
+        row["progress"] = report.progress
     if isinstance(outcome, Failed):
         row |= {
             "error_class": clean_text(outcome.error.error_class, MAX_CLASS),

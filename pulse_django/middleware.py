@@ -31,7 +31,7 @@ Middleware = Callable[..., AbstractContextManager[Any]]
 
 
 @contextmanager
-def surrounded(context: Context) -> Iterator[None]:
+def surrounded(context: Context | None) -> Iterator[None]:
     """Run the block inside of all middleware."""
     with ExitStack() as stack:
         for enter in configured():

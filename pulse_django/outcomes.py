@@ -102,8 +102,13 @@ class Discarded:
 Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Released | Cancelled | Discarded
 
 
+NOTHING_RETURNED = Succeeded()
+
+
 def returned(value: Any, *, limit: int) -> Succeeded | Failed:
     """Judge a handler's return value: a result that cannot be stored is a failure with a reason, not a stuck job."""
+    if value is None:
+        return NOTHING_RETURNED
     try:
         return Succeeded(encode_result(value, limit=limit))
     except PayloadError as error:

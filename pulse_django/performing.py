@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from asgiref.sync import sync_to_async
 from django.db import Error
 
 from . import conf
 from .answers import Report, Settled
 from .context import Context
-from .decisions import ANY_EXCEPTION, DeadLetter, decide
+from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
 from .exceptions import DeadlinePassed, Discard, JobCancelled, LeaseLost, Snooze
 from .middleware import configured, surrounded
@@ -23,9 +25,12 @@ from .results import finished, result_of_run
 from .runs import Run, running
 from .signals import job_dead_lettered, job_failed, job_finished, job_started, lease_lost, tell
 from .states import Status
-from .taskapi import Task, TaskResult, task_finished, task_started
+from .taskapi import Task, TaskResult, is_heard, task_backends, task_finished, task_started
 
 logger = logging.getLogger(__name__)
+
+_NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
+COMPLETE = Complete()
 
 
 @dataclass(slots=True)
@@ -45,12 +50,14 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     task = tasks.get(run.claim.task)
     if task is None:
         return Performed(run, None, put_back_unknown(run))
-    context = prepared(run, task)
-    if isinstance(context, Performed):
-        return context
+    try:
+        call = prepared(run, task)
+    except BaseException as error:
+        return _unprepared(run, task, error)
+    context = call.context
     try:
         with running(run):
-            value = _surrounded(task, context) if configured() else _invoke(task, context)
+            value = _surrounded(task, call) if configured() else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
         return _raised(run, task, context, error)
     return _returned(run, task, context, value)
@@ -58,29 +65,50 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 
 async def perform_async(run: Run, task: Task) -> Performed:
     """Await the handler of a claimed job on the loop that is running."""
-    context = prepared(run, task)
-    if isinstance(context, Performed):
-        return context
     try:
-        with running(run), surrounded(context):
-            value = await task.acall(*_arguments(task, context), **context.run.claim.kwargs)
+        # A repeated run reads its history, and no loop may wait for a database.
+        call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
+    except BaseException as error:
+        return _unprepared(run, task, error)
+    context = call.context
+    try:
+        with running(run), surrounded(context) if configured() else _NOTHING_AROUND:
+            value = await task.func(*call.args, **call.kwargs)
     except BaseException as error:
         return _raised(run, task, context, error)
     return _returned(run, task, context, value)
 
 
-def prepared(run: Run, task: Task) -> Context | Performed:
-    """Make the handler's context and announce its start, or say why it cannot be called."""
-    try:
-        context = Context(task_result=result_of_run(run.claim, task, run.alias), run=run)
-    except Error as error:  # the handler has not been called, so its task's policy has nothing to judge
+class Call(NamedTuple):
+    """What a handler is called with."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+    context: Context | None  # None: nobody would see it
+
+
+def prepared(run: Run, task: Task) -> Call:
+    """Read the arguments, make the context if anybody will see it, and announce the start."""
+    claim = run.claim
+    args, kwargs = claim.args, claim.kwargs
+    context = None
+    announced = is_heard(task_started)
+    if announced or task.takes_context or getattr(task, "atomic", False) or configured():
+        context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
+        if task.takes_context:
+            args = [context, *args]
+    if announced and context is not None:
+        task_started.send_robust(sender=_sender(task), task_result=context.task_result)
+    tell(job_started, Job, claim=claim, task=task)
+    return Call(args, kwargs, context)
+
+
+def _unprepared(run: Run, task: Task, error: BaseException) -> Performed:
+    """Say why a handler could not be called."""
+    if isinstance(error, Error):  # its task's policy has nothing to judge
         reason = f"the run could not be prepared: {ErrorReport.of(error).summary}"
         return judged(run, task, Released(reason=reason))
-    except Exception as error:  # arguments that cannot be read, say: its own job's trouble
-        return judged(run, task, Failed(ErrorReport.of(error)), error)
-    task_started.send_robust(sender=type(task.get_backend()), task_result=context.task_result)
-    tell(job_started, Job, claim=run.claim, task=task)
-    return context
+    return judged(run, task, Failed(ErrorReport.of(error)), error)  # arguments that cannot be read, say
 
 
 def judged(
@@ -94,8 +122,12 @@ def judged(
     if outcome is None:
         return Performed(run, task, None, error, result)
     claim = run.claim
-    policy = getattr(task, "retry", None) or ANY_EXCEPTION
-    decision = decide(outcome, claim.budget, policy=policy, fleet=conf.current().backoff)
+    decision: Decision
+    if isinstance(outcome, Succeeded):  # no policy and no budget can change that
+        decision = COMPLETE if outcome.result is None else Complete(outcome.result)
+    else:
+        policy = getattr(task, "retry", None) or ANY_EXCEPTION
+        decision = decide(outcome, claim.budget, policy=policy, fleet=conf.current().backoff)
     return Performed(run, task, Report(claim.lease, outcome, decision, run.last_progress()), error, result)
 
 
@@ -131,7 +163,7 @@ def announce(performed: Performed, settled: Settled) -> None:
     if status is Status.DEAD_LETTERED:
         reason = getattr(report.decision if report else None, "reason", "")
         tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
-    if performed.task is not None:
+    if performed.task is not None and is_heard(task_finished):
         _announce_to_django(performed, performed.task, status, outcome)
 
 
@@ -141,11 +173,13 @@ _FAILURES = frozenset({Failed.name, TimedOut.name, "STALLED", "WORKER_LOST"})
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     run = performed.run
     try:
-        result = finished(performed.result or result_of_run(run.claim, task, run.alias), status, outcome, run.begun_at)
+        claim = run.claim
+        result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
+        result = finished(result, status, outcome, run.begun_at)
     except Exception:  # the job is settled; whether somebody hears of it changes nothing
         logger.exception("The end of job %d could not be announced", run.claim.job_id)
         return
-    sender = type(task.get_backend())
+    sender = _sender(task)
     if performed.error is None:
         task_finished.send_robust(sender=sender, task_result=result)
         return
@@ -155,14 +189,28 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
         task_finished.send_robust(sender=sender, task_result=result)
 
 
-def _raised(run: Run, task: Task, context: Context, error: BaseException) -> Performed:
+_senders: tuple[object, dict[str, type]] = (None, {})
+
+
+def _sender(task: Task) -> type:
+    """The class of the task's backend. Django looks it up anew each time, which costs more than sending a signal."""
+    global _senders
+    if _senders[0] is not task_backends.settings:  # as after override_settings
+        _senders = (task_backends.settings, {})
+    known = _senders[1]
+    if task.backend not in known:
+        known[task.backend] = type(task.get_backend())
+    return known[task.backend]
+
+
+def _raised(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
     outcome = None if run.completed else _outcome_of(run, error)
-    return judged(run, task, outcome, error, context.task_result)
+    return judged(run, task, outcome, error, context.task_result if context else None)
 
 
-def _returned(run: Run, task: Task, context: Context, value: Any) -> Performed:
+def _returned(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
     outcome = None if run.completed else returned(value, limit=conf.current().max_payload_bytes)
-    return judged(run, task, outcome, None, context.task_result)
+    return judged(run, task, outcome, None, context.task_result if context else None)
 
 
 def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
@@ -182,20 +230,14 @@ def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
     return Failed(ErrorReport.of(error))
 
 
-def _surrounded(task: Task, context: Context) -> Any:
-    with surrounded(context):
-        return _invoke(task, context)
+def _surrounded(task: Task, call: Call) -> Any:
+    with surrounded(call.context):
+        return _invoke(task, call)
 
 
-def _invoke(task: Task, context: Context) -> Any:
-    args, kwargs = _arguments(task, context), context.run.claim.kwargs
-    if not getattr(task, "atomic", False):
-        return task.call(*args, **kwargs)
-    with context.atomic() as completion:
-        completion.result = task.call(*args, **kwargs)
+def _invoke(task: Task, call: Call) -> Any:
+    if not getattr(task, "atomic", False) or call.context is None:
+        return task.call(*call.args, **call.kwargs)
+    with call.context.atomic() as completion:
+        completion.result = task.call(*call.args, **call.kwargs)
     return completion.result
-
-
-def _arguments(task: Task, context: Context) -> list[Any]:
-    args = context.run.claim.args
-    return [context, *args] if task.takes_context else args

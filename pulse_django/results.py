@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import router
 
@@ -61,7 +61,9 @@ def result_of(job: Job, task: Task) -> TaskResult:
     return result
 
 
-def result_of_run(claim: Claim, task: Task, alias: str | None = None) -> TaskResult:
+def result_of_run(
+    claim: Claim, task: Task, args: list[Any], kwargs: dict[str, Any], alias: str | None = None
+) -> TaskResult:
     """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
     return TaskResult(
@@ -72,8 +74,8 @@ def result_of_run(claim: Claim, task: Task, alias: str | None = None) -> TaskRes
         started_at=ledger[0].started_at if ledger else claim.started_at,
         finished_at=None,
         last_attempted_at=claim.started_at,
-        args=claim.args,
-        kwargs=claim.kwargs,
+        args=args,
+        kwargs=kwargs,
         backend=task.backend,
         errors=list(_errors(ledger)),
         worker_ids=[*(entry.worker for entry in ledger), claim.lease.holder],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+from weakref import ReferenceType
 
 from django.core.exceptions import ImproperlyConfigured
+from django.dispatch import Signal
 
 if TYPE_CHECKING:
     from typing import Any
@@ -46,6 +49,24 @@ else:
             ) from error
     GenericTask, GenericTaskResult = Task, TaskResult
 
+# Django logs each task by receivers of its own signals.
+_LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startswith("django_tasks") else "django.tasks")
+_DJANGOS_OWN = "log_task_"
+
+
+def is_heard(signal: Signal) -> bool:
+    """Whether sending a signal of Django's would reach anybody: a receiver of the project's, or Django's with its
+    logger on. Making what is sent takes longer than running a short job."""
+    receivers = signal.receivers
+    if not receivers:
+        return False
+    if len(receivers) > 1:
+        return True
+    receiver = receivers[0][1]
+    receiver = receiver() if isinstance(receiver, ReferenceType) else receiver
+    return not getattr(receiver, "__name__", "").startswith(_DJANGOS_OWN) or _LOGGER.isEnabledFor(logging.INFO)
+
+
 __all__ = [
     "BaseTaskBackend",
     "GenericTask",
@@ -57,6 +78,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "is_heard",
     "normalize_json",
     "task_backends",
     "task_enqueued",

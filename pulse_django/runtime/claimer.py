@@ -43,6 +43,7 @@ class Claimer:
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
+        self._priorities: dict[str, set[int]] = {}  # by queue, of what was claimed before
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str) -> None:
@@ -52,7 +53,8 @@ class Claimer:
 
     def slot_freed(self) -> None:
         """There may be room again. Called by other threads, often."""
-        if self._hungry:
+        if self._hungry and self._hand.room():
+            self._hungry = False
             self._news.set()
 
     def interrupt(self) -> None:
@@ -70,14 +72,17 @@ class Claimer:
         woken, self._woken = self._woken, None
         if woken is not None:
             self._look_again_at = time.monotonic() + SILENCE
-        pause = self._look(limit, woken is not None)
+        pause = self._look(limit, woken)
         if pause > 0 and not self._news.is_set():
             self._hungry = True
             self._news.wait(pause)
         return 0.0
 
-    def _look(self, limit: int, woken: bool) -> float:
+    def _look(self, limit: int, woken: str | None) -> float:
         """Claim. Return for how long nothing more is to be expected."""
+        guess = self._guess(woken)
+        if guess and self._claim(limit, guess, woken):
+            return 0.0
         now = time.monotonic()
         if now - self._lanes_at > LANES_KEPT:
             waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
@@ -85,17 +90,29 @@ class Claimer:
             self._lanes_at = now
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting])
+        return 0.0 if self._claim(limit, self._lanes, woken) else self._nothing_due([])
+
+    def _guess(self, woken: str | None) -> list[Lane]:
+        """Where a wake-up for a queue finds its job, most likely: it saves the question."""
+        if not woken or self._lanes_at != float("-inf"):
+            return []
+        return [Lane(woken, priority) for priority in sorted(self._priorities.get(woken, {0}), reverse=True)]
+
+    def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
         self._turn += 1
         granted_at = time.monotonic()
-        claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=self._lanes, turn=self._turn)
-        self.drained = False
+        claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
         if len(claims) < limit:
             self._lanes_at = float("-inf")  # these are empty now
-        if claims:
-            self._start(self._hand.take(claims, granted_at))
-            if woken:
-                self._found_work()
-        return 0.0 if claims else self._nothing_due([])
+        if not claims:
+            return False
+        self.drained = False
+        self._start(self._hand.take(claims, granted_at))
+        for claim in claims:
+            self._priorities.setdefault(claim.queue, {0}).add(claim.priority)
+        if woken is not None:
+            self._found_work()
+        return True
 
     def _nothing_due(self, due_in: Sequence[float]) -> float:
         self._lanes_at = float("-inf")

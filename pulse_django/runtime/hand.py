@@ -16,6 +16,7 @@ MOST_PREFETCHED = 400
 # batches of short jobs.
 HORIZON = 0.25
 FIRST_PREFETCH = 8
+FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
 
@@ -71,7 +72,7 @@ class Hand:
         """Take over what was claimed; the keeper sees it from now on."""
         runs = []
         for claim in claims:
-            entry = self._holdings.hold(claim, claim.ttl.total_seconds())
+            entry = self._holdings.hold(claim, claim.ttl_seconds)
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
             self._active[id(run)] = run
             runs.append(run)
@@ -80,11 +81,15 @@ class Hand:
 
     def begin(self, run: Run) -> bool:
         """Say whether the handler may be called, and note that it will be. A job whose lease is gone is never begun."""
-        run.look()
-        if run.reported or run.lost or run.lease_remaining() <= 0:
+        now = time.monotonic()
+        if now - run.granted_at > FRESH:
+            run.look()
+            if run.lost or run.lease_remaining() <= 0:
+                return False
+        if run.reported:
             return False
         run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
-        run.begun_at = time.monotonic()
+        run.begun_at = now
         return True
 
     def ended(self, run: Run) -> None:

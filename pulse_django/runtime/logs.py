@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from .. import conf
@@ -36,7 +40,10 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
     if level != logging.INFO and conf.current().log_arguments:
         shown = f"{claim.args_json} {claim.kwargs_json}"[:MOST_SHOWN]
         text, values = f"{text} (%s)", (*values, _one_line(shown))
-    logger.log(level, text, *values, extra=facts_of(run, outcome, took))
+    # As logger.log() does, without looking for the line of code that called: it is always this one.
+    record = logging.LogRecord(logger.name, level, __file__, 0, text, values, None, "log_run")
+    record.__dict__.update(facts_of(run, outcome, took))
+    logger.handle(record)
 
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
@@ -65,13 +72,67 @@ def log_lost(run: Run, what: str) -> None:
     )
 
 
+class Plain(logging.Formatter):
+    """Time, level, logger and message. It asks the calendar once a second and not for each line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._second, self._shown = 0, ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        at = f"{self._shown},{int(record.msecs):03d}"
+        text = f"{at} {record.levelname} {record.name}: {record.getMessage()}"
+        if record.exc_info:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        return text
+
+
+class OneWrite(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Writes the lines of a batch of reports at once: a system call for each costs as much as the line."""
+
+    _batching = threading.local()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines: list[str] | None = getattr(self._batching, "lines", None)
+        if lines is None:
+            super().emit(record)
+            return
+        try:
+            lines.append(self.format(record) + self.terminator)
+        except Exception:
+            self.handleError(record)
+
+    @classmethod
+    @contextmanager
+    def batch(cls) -> Iterator[None]:
+        """Hold back what this thread logs until the end of the block."""
+        lines: list[str] = []
+        cls._batching.lines = lines
+        try:
+            yield
+        finally:
+            cls._batching.lines = None
+            if lines:
+                for handler in logging.getLogger("pulse_django").handlers:
+                    if isinstance(handler, cls):
+                        handler.write("".join(lines))
+
+    def write(self, text: str) -> None:
+        with self.lock or nullcontext():
+            self.stream.write(text)
+            self.flush()
+
+
 def configure(stream: Any = None) -> None:
     """Show our lines on standard error, unless the project has made up its mind about them."""
     ours, root = logging.getLogger("pulse_django"), logging.getLogger()
     if ours.handlers or root.handlers:
         return
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = OneWrite(stream or sys.stderr)
+    handler.setFormatter(Plain())
     ours.addHandler(handler)
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.INFO)

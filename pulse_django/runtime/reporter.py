@@ -12,7 +12,7 @@ from ..performing import Performed, announce
 from ..runs import PAUSE_BEFORE_LOCKED_ROW
 from .hand import Hand
 from .lines import Line
-from .logs import log_lost, log_run
+from .logs import OneWrite, log_lost, log_run
 
 logger = logging.getLogger("pulse_django.worker")
 
@@ -59,7 +59,8 @@ class Reporter:
                 self._unsent.append(performed)
             else:
                 over.append(performed)
-        self._conclude(over, settled)
+        with OneWrite.batch():
+            self._conclude(over, settled)
         return PAUSE_BEFORE_LOCKED_ROW if self._unsent else 0.0
 
     def _next(self) -> list[Performed]:

@@ -17,6 +17,3 @@ class Executor(Protocol):
 
     def stop(self, run: Run) -> bool:
         """Make a handler end. Return whether that can be done to one; if not, its run is to be given up."""
-
-    def close(self) -> None:
-        """Let idle threads go."""

@@ -48,10 +48,6 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
 
-    def close(self) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
     def _start(self) -> asyncio.AbstractEventLoop:
         self._loop = asyncio.new_event_loop()
         if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12

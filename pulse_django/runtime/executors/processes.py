@@ -6,6 +6,7 @@ process then kills no neighbour.
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import signal
@@ -24,6 +25,8 @@ from ...runs import Run
 from ..channel import Channel, Hung, Message
 from ..nursery import told
 from .wire import claim_to_wire, outcome_from_wire
+
+logger = logging.getLogger("pulse_django.worker")
 
 TICK = 0.2
 # Seconds for a handler to stop by itself once its job was cancelled. Longer keeps its slot; shorter cuts off cleanups.
@@ -87,9 +90,6 @@ class Processes:
         self._wake()
         return True
 
-    def close(self) -> None:
-        """Nothing to do: the thread is a daemon, and idle."""
-
     def _wake(self) -> None:
         with suppress(BlockingIOError):
             self._wakes.send(b"!")
@@ -98,15 +98,22 @@ class Processes:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._selector.register(self._nursery, selectors.EVENT_READ)
         while True:
-            for key, _ in self._selector.select(timeout=TICK if self._wards else None):
-                if key.fileobj is self._woken:
-                    self._woken.recv(4_096)
-                elif key.fileobj is self._nursery:
-                    self._hear_nursery()
-                else:
-                    self._hear(key.data)
-            self._look_after()
-            self._fill()
+            try:
+                self._turn()
+            except Exception:  # nobody else would look after these processes
+                logger.exception("A turn among the processes failed")
+                time.sleep(TICK)
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(timeout=TICK if self._wards else None):
+            if key.fileobj is self._woken:
+                self._woken.recv(4_096)
+            elif key.fileobj is self._nursery:
+                self._hear_nursery()
+            elif key.data in self._wards.values():
+                self._hear(key.data)
+        self._look_after()
+        self._fill()
 
     def _fill(self) -> None:
         while self._waiting and len(self._wards) < self._slots:
@@ -151,7 +158,8 @@ class Processes:
         try:
             messages = ward.channel.receive()
         except Hung:
-            self._selector.unregister(ward.channel)
+            with suppress(KeyError, ValueError):  # its death was told in the same breath
+                self._selector.unregister(ward.channel)
             ward.hung_at = time.monotonic()
             return
         for message in messages:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
+from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
+
+_here = threading.local()
 
 
 def tidy_connections() -> None:
@@ -16,6 +21,20 @@ def tidy_connections() -> None:
     autocommit, healthy and young enough, and is reset: search_path, role, prepared statements, advisory locks,
     LISTENs and temporary tables of one handler are no business of the next.
     """
+    if not getattr(_here, "opened", False):
+        return  # nothing was, on this thread
+    _tidy()
+    _here.opened = any(wrapper.connection is not None for wrapper in connections.all(initialized_only=True))
+
+
+def _note_opened(**_: Any) -> None:
+    _here.opened = True
+
+
+connection_created.connect(_note_opened)
+
+
+def _tidy() -> None:
     for wrapper in connections.all(initialized_only=True):
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
             if wrapper.run_on_commit or wrapper.savepoint_ids:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from datetime import datetime, timedelta
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from ...errors import ErrorReport
@@ -25,14 +25,11 @@ _OUTCOMES: dict[str, type[Any]] = {
     str(kind.name): kind
     for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Released, Cancelled, Discarded)
 }
-_INSTANTS, _DURATIONS = ("created_at", "started_at"), ("ttl", "timeout", "stall_after")
+_DURATIONS = ("timeout", "stall_after")
 
 
 def claim_to_wire(claim: Claim) -> dict[str, Any]:
-    said = {field.name: getattr(claim, field.name) for field in fields(Claim)}
-    said["lease"] = [claim.lease.job_id, claim.lease.holder, claim.lease.attempt]
-    for name in _INSTANTS:
-        said[name] = said[name].isoformat()
+    said = claim._asdict()
     for name in _DURATIONS:
         said[name] = None if said[name] is None else said[name].total_seconds()
     return said
@@ -41,8 +38,6 @@ def claim_to_wire(claim: Claim) -> dict[str, Any]:
 def claim_from_wire(said: dict[str, Any]) -> Claim:
     values = dict(said)
     values["lease"] = Lease(*values["lease"])
-    for name in _INSTANTS:
-        values[name] = datetime.fromisoformat(values[name])
     for name in _DURATIONS:
         values[name] = None if values[name] is None else timedelta(seconds=values[name])
     return Claim(**values)
