@@ -10,10 +10,12 @@ import faulthandler
 import logging
 import selectors
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from inspect import iscoroutinefunction
 
 from .. import conf
@@ -64,7 +66,13 @@ class Child:
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed)
         self._claimer = Claimer(
-            orders, Line(orders.alias, f"claims {number}"), identity, hand, self._start, self._found_work
+            orders,
+            Line(orders.alias, f"claims {number}"),
+            identity,
+            hand,
+            self._start,
+            self._found_work,
+            self._nudge,
         )
         self._threads = Threads(orders.concurrency, hand.begin, self._done)
         self._loop = EventLoop(orders.concurrency, hand.begin, self._done)
@@ -76,6 +84,9 @@ class Child:
         self._routes: dict[str, Executor] = {}
         self._progress_at = 0.0
         self._said_stuck = 0
+        self._nudged, self._nudges = socket.socketpair()
+        for end in (self._nudged, self._nudges):
+            end.setblocking(False)
 
     def run(self) -> int:
         """Work until told to stop, or used up, and everything in hand has been reported."""
@@ -84,9 +95,12 @@ class Child:
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
+            selector.register(self._nudged, selectors.EVENT_READ)
             while not (self._why and not claiming.is_alive() and self._is_done()):
-                if selector.select(timeout=IDLE_TICK if self._hand.is_idle else TICK):
-                    self._hear()
+                selector.select(timeout=IDLE_TICK if self._hand.is_idle and not self._why else TICK)
+                with suppress(BlockingIOError):
+                    self._nudged.recv(4_096)
+                self._hear()
                 self._tick(claiming)
         self._finished.set()
         self._reporter.interrupt()
@@ -119,6 +133,11 @@ class Child:
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
+
+    def _nudge(self) -> None:
+        """Let the main thread look now instead of at its next tick."""
+        with suppress(BlockingIOError):
+            self._nudges.send(b"!")
 
     def _found_work(self) -> None:
         self._keeper.send({"found": True})

@@ -32,11 +32,12 @@ class Claimer:
         hand: Hand,
         start: Callable[[Sequence[Run]], None],
         found_work: Callable[[], None],
+        drained: Callable[[], None],
     ) -> None:
         self.line = line
         self.drained = False  # nothing was due, and nothing in hand, at the last look
         self._orders, self._identity, self._hand = orders, identity, hand
-        self._start, self._found_work = start, found_work
+        self._start, self._found_work, self._tell_drained = start, found_work, drained
         self._news = Event()
         self._hungry = False
         self._woken: str | None = None
@@ -94,7 +95,7 @@ class Claimer:
 
     def _guess(self, woken: str | None) -> list[Lane]:
         """Where a wake-up for a queue finds its job, most likely: it saves the question."""
-        if not woken or self._lanes_at != float("-inf"):
+        if not woken or self._lanes_at != float("-inf") or (self._orders.queues and woken not in self._orders.queues):
             return []
         return [Lane(woken, priority) for priority in sorted(self._priorities.get(woken, {0}), reverse=True)]
 
@@ -117,6 +118,8 @@ class Claimer:
     def _nothing_due(self, due_in: Sequence[float]) -> float:
         self._lanes_at = float("-inf")
         self.drained = self._hand.is_idle
+        if self.drained and self._orders.burst:
+            self._tell_drained()
         now = time.monotonic()
         if now >= self._look_again_at:
             self._look_again_at = float("inf")

@@ -42,7 +42,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
         text, values = f"{text} (%s)", (*values, _one_line(shown))
     # As logger.log() does, without looking for the line of code that called: it is always this one.
     record = logging.LogRecord(logger.name, level, __file__, 0, text, values, None, "log_run")
-    record.__dict__.update(facts_of(run, outcome, took))
+    record.__dict__ |= facts_of(run, outcome, took)
     logger.handle(record)
 
 

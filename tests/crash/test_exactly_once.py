@@ -19,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 # Each point is a call that happens once in the run; the process dies before it, or after it.
 POINTS = {
-    "after the claim": ("before", "pulse_django.performing.call"),
+    "after the claim": ("before", "pulse_django.performing._invoke"),
     "before the effect": ("before", "testproject.shop.models.Invoice.objects.create"),
     "after the effect": ("after", "testproject.shop.models.Invoice.objects.create"),
     "before the completion": ("before", "pulse_django.models.Job.objects.settle"),
     "after the completion, before the commit": ("after", "pulse_django.models.Job.objects.settle"),
-    "after the commit": ("after", "pulse_django.performing.call"),
+    "after the commit": ("after", "pulse_django.performing._invoke"),
 }
 
 SCRIPT = """

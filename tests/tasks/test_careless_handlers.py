@@ -10,8 +10,6 @@ import pytest
 from django.db import OperationalError
 
 from pulse_django import StaleToken, api, fence, fenced_update
-from pulse_django.identity import Identity
-from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import perform
@@ -21,8 +19,6 @@ from pulse_django.states import Status
 from pulse_django.taskapi import TaskResultDoesNotExist, task_backends
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
-from pulse_django.worker import Worker
-from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line, Order
 from tests.factories import make_job
 from tests.rival import Rival
@@ -40,9 +36,9 @@ def empty_shop(pulse_db: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["snoozes_badly", "returns_something_shifty"])
-def test_a_mistake_is_a_failure_and_its_worker_lives(name: str) -> None:
+def test_a_mistake_is_a_failure_of_its_own_job(name: str) -> None:
     job = make_job(task=f"tests.tasks.more.{name}")
-    assert Worker(Identity("w")).run_once() is True
+    assert run_job(job).outcome == OutcomeName.FAILED
     job.refresh_from_db()
     assert job.status in (Status.RETRYING, Status.DEAD_LETTERED)
     assert job.last_error
@@ -62,21 +58,6 @@ def test_a_snooze_that_would_never_end_is_a_mistake() -> None:
 
     with pytest.raises(TypeError, match="not negative"):
         Snooze(timedelta(-1))
-
-
-def test_a_report_that_did_not_arrive_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = tasks.make_invoice_carelessly.enqueue(7)
-    settle, failures = JobManager.settle, iter([OperationalError("gone"), OperationalError("gone")])
-
-    def flaky(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for failure in failures:
-            raise failure
-        return settle(self, *args, **kwargs)
-
-    monkeypatch.setattr(JobManager, "settle", flaky)
-    assert Worker(Identity("w")).run_once() is True
-    assert api.get(result.id).status == Status.COMPLETED
-    assert Invoice.objects.count() == 1  # the work was not done again
 
 
 class TestProgress:
@@ -128,7 +109,7 @@ def test_a_run_that_could_not_be_prepared_is_handed_back_and_not_judged(monkeypa
     def unreachable(*_: Any) -> None:
         raise OperationalError("the network")
 
-    monkeypatch.setattr(pulse_django.performing, "result_of_run", unreachable)
+    monkeypatch.setattr(pulse_django.performing, "prepared", unreachable)
     performed = perform(run)
     assert performed.report is not None
     assert performed.report.outcome.name == OutcomeName.RELEASED
@@ -207,4 +188,6 @@ def test_an_id_of_5000_digits_does_not_exist() -> None:
 def test_a_worker_survives_a_run_of_a_job_that_is_gone() -> None:
     run: Run = claimed_run(job := make_job(task="shop.echo", args=[1]))
     Job.objects.filter(pk=job.pk).delete()
-    assert perform(run).report is None
+    performed = perform(run)
+    assert performed.report is not None
+    assert Job.objects.settle([performed.report]).lost == {run.claim.lease}

@@ -75,7 +75,8 @@ class TestOutcomes:
         run = claimed_run(job := make_job(task="shop.echo", args=[1]))
         Job.objects.filter(pk=job.pk).delete()
         performed = perform(run)
-        assert performed.report is None
+        assert performed.report is not None
+        assert Job.objects.settle([performed.report]).lost == {run.claim.lease}
 
     def test_endless_recursion_is_a_failure(self) -> None:
         job = make_job(task="tests.tasks.more.recurses")
