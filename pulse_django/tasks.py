@@ -41,7 +41,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     timeout: timedelta | None = None  # the longest a single run may take
     lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    isolation: str = Isolation.THREAD  # "thread"; "process" is kept for a worker that has processes
+    isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction
     delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued

@@ -42,6 +42,7 @@ from .memory import resident_mib
 from .nursery import ignore_stops
 from .orders import Orders
 from .reporter import Reporter
+from .teller import Teller
 
 logger = logging.getLogger("pulse_django.worker")
 
@@ -64,7 +65,8 @@ class Child:
         self._hand = hand = Hand(held, orders.alias, orders.concurrency, orders.max_jobs)
         identity = Identity(orders.name, boot_id)
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-        self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed)
+        self._teller = Teller()
+        self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed, self._teller)
         self._claimer = Claimer(
             orders,
             Line(orders.alias, f"claims {number}"),
@@ -92,6 +94,8 @@ class Child:
         """Work until told to stop, or used up, and everything in hand has been reported."""
         claiming = self._thread("claims", self._claimer.line, self._stopping, self._claimer.run_once)
         reporting = self._thread("reports", self._reporter.line, self._finished, self._reporter.run_once)
+        telling = threading.Thread(target=self._teller.run, args=(self._finished,), name="tells", daemon=True)
+        telling.start()
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
@@ -105,6 +109,8 @@ class Child:
         self._finished.set()
         self._reporter.interrupt()
         reporting.join(PATIENCE_WITH_STOPPED)
+        self._teller.interrupt()
+        telling.join(PATIENCE_WITH_STOPPED)
         self._keeper.send({"ended": self._why})
         self._keeper.flush()
         return 0

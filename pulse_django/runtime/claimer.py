@@ -109,8 +109,8 @@ class Claimer:
             return False
         self.drained = False
         self._start(self._hand.take(claims, granted_at))
-        for claim in claims:
-            self._priorities.setdefault(claim.queue, {0}).add(claim.priority)
+        for queue, priority in {(claim.queue, claim.priority) for claim in claims}:
+            self._priorities.setdefault(queue, {0}).add(priority)
         if woken is not None:
             self._found_work()
         return True

@@ -12,10 +12,10 @@ answer to a lease that is gone is never taken for one to its successor in the sa
 from __future__ import annotations
 
 import mmap
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ..leases import Claim, Lease
 
@@ -26,14 +26,10 @@ _HEADER = 8  # words
 _ALIVE_AT, _USED = 0, 1
 # The child's half, and the keeper's.
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
+_CHILDS_HALF = struct.Struct("qqqd")  # but for the state
+_FREE, _WAITING, _BEGUN = range(3)  # waiting: no handler has been called
 _ANSWERED_JOB, _ANSWERED_SERIAL, _ANSWERED_ATTEMPT, _NEWS, _EXTENDED_AT = range(5, 10)
 _LOST, _CANCELLED = 1, 2
-
-
-class State(IntEnum):
-    FREE = 0
-    WAITING = 1  # no handler has been called
-    BEGUN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,7 @@ class Holdings:
         self._whole = memoryview(self._memory).cast("q")
         self._real = memoryview(self._memory).cast("d")
         self._free: list[int] = []
+        self._used = 0
         self.clear(holder_prefix)
 
     def clear(self, holder_prefix: str) -> None:
@@ -63,6 +60,7 @@ class Holdings:
         for position in range(len(self._whole)):
             self._whole[position] = 0
         self._free = list(range(CAPACITY - 1, -1, -1))
+        self._used = 0
         self.live()
 
     # The child's side
@@ -74,16 +72,13 @@ class Holdings:
     def hold(self, claim: Claim, ttl: float) -> Entry:
         """Note a lease that was granted: from here on the keeper extends it."""
         index = self._free.pop()
-        at, words, lease = _HEADER + index * _WORDS, self._whole, claim.lease
-        serial = int(lease.holder[len(self.holder_prefix) :])
-        words[at + _JOB] = lease.job_id
-        words[at + _SERIAL] = serial
-        words[at + _ATTEMPT] = lease.attempt
-        self._real[at + _TTL] = ttl
-        words[at + _STATE] = State.WAITING  # last: only now it counts
-        if index >= words[_USED]:
-            words[_USED] = index + 1
-        return Entry(self, at, lease.job_id, serial, lease.attempt)
+        at, (job_id, holder, attempt) = _HEADER + index * _WORDS, claim.lease
+        serial = int(holder[len(self.holder_prefix) :])
+        _CHILDS_HALF.pack_into(self._memory, (at + _JOB) * 8, job_id, serial, attempt, ttl)
+        self._whole[at] = _WAITING  # last: only now it counts
+        if index >= self._used:
+            self._used = self._whole[_USED] = index + 1
+        return Entry(self, at, job_id, serial, attempt)
 
     def live(self) -> None:
         """Show a sign of life."""
@@ -100,17 +95,17 @@ class Holdings:
         words, prefix = self._whole, self.holder_prefix
         for index in range(words[_USED]):
             at = _HEADER + index * _WORDS
-            state = words[at + _STATE]
-            if state != State.FREE:
+            state = words[at]
+            if state != _FREE:
                 lease = Lease(words[at + _JOB], f"{prefix}{words[at + _SERIAL]}", words[at + _ATTEMPT])
-                yield Held(index, lease, state == State.BEGUN, self._real[at + _TTL])
+                yield Held(index, lease, state == _BEGUN, self._real[at + _TTL])
 
     def shortest_ttl(self) -> float:
         """Return the shortest TTL among what is held; infinite if nothing is."""
         words, ttls, shortest = self._whole, self._real, float("inf")
         for index in range(words[_USED]):
             at = _HEADER + index * _WORDS
-            if words[at + _STATE] and ttls[at + _TTL] < shortest:
+            if words[at] and ttls[at + _TTL] < shortest:
                 shortest = ttls[at + _TTL]
         return shortest
 
@@ -162,12 +157,12 @@ class Entry:
 
     def begin(self) -> None:
         """Note that a handler is about to be called: if this process dies now, that was an attempt."""
-        self._holdings._whole[self._at + _STATE] = State.BEGUN
+        self._holdings._whole[self._at] = _BEGUN
 
     def drop(self) -> None:
         """Hold the lease no longer."""
         if self._at >= 0:
-            self._holdings._whole[self._at + _STATE] = State.FREE
+            self._holdings._whole[self._at] = _FREE
             self._holdings._free.append((self._at - _HEADER) // _WORDS)
             self._at = -1
 

@@ -6,6 +6,7 @@ Names come from rows and hosts. They are shown as Python would show them, so tha
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -20,6 +21,8 @@ from ..runs import Run
 from ..states import Status
 
 logger = logging.getLogger("pulse_django.jobs")
+
+_here = threading.local()
 
 MOST_SHOWN = 200  # characters of arguments
 _GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
@@ -40,10 +43,28 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
     if level != logging.INFO and conf.current().log_arguments:
         shown = f"{claim.args_json} {claim.kwargs_json}"[:MOST_SHOWN]
         text, values = f"{text} (%s)", (*values, _one_line(shown))
-    # As logger.log() does, without looking for the line of code that called: it is always this one.
-    record = logging.LogRecord(logger.name, level, __file__, 0, text, values, None, "log_run")
-    record.__dict__ |= facts_of(run, outcome, took)
-    logger.handle(record)
+    logger.handle(_record(level, text, values, facts_of(run, outcome, took)))
+
+
+def _record(level: int, text: str, values: tuple[Any, ...], facts: dict[str, Any]) -> logging.LogRecord:
+    """Make a record as logger.log() does, but copy what is the same for every line instead of finding it out again:
+    the file, the line, the thread and the process. That halves what a log line costs."""
+    factory = logging.getLogRecordFactory()
+    if factory is not logging.LogRecord:  # the project's own
+        record = factory(logger.name, level, __file__, 0, text, values, None, "log_run")
+        record.__dict__ |= facts
+        return record
+    known: dict[str, Any] | None = getattr(_here, "known", None)
+    if known is None or known["process"] != os.getpid():
+        _here.known = known = vars(logging.LogRecord(logger.name, level, __file__, 0, "", None, None, "log_run"))
+    created = time.time()
+    record = logging.LogRecord.__new__(logging.LogRecord)
+    record.__dict__ |= known
+    record.__dict__ |= facts
+    record.msg, record.args, record.levelno, record.levelname = text, values, level, logging.getLevelName(level)
+    record.created, record.msecs = created, (created - int(created)) * 1000
+    record.relativeCreated = known["relativeCreated"] + (created - known["created"]) * 1000
+    return record
 
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from ..answers import Settled
-from ..performing import Performed, announce
+from ..performing import Performed
 from ..runs import PAUSE_BEFORE_LOCKED_ROW
 from .hand import Hand
 from .lines import Line
-from .logs import OneWrite, log_lost, log_run
+from .logs import log_lost
+from .teller import Teller
 
 logger = logging.getLogger("pulse_django.worker")
 
@@ -25,9 +26,9 @@ NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
 class Reporter:
-    def __init__(self, line: Line, hand: Hand, slot_freed: Callable[[], None]) -> None:
+    def __init__(self, line: Line, hand: Hand, slot_freed: Callable[[], None], teller: Teller) -> None:
         self.line = line
-        self._hand, self._slot_freed = hand, slot_freed
+        self._hand, self._slot_freed, self._teller = hand, slot_freed, teller
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
 
@@ -59,8 +60,7 @@ class Reporter:
                 self._unsent.append(performed)
             else:
                 over.append(performed)
-        with OneWrite.batch():
-            self._conclude(over, settled)
+        self._conclude(over, settled)
         return PAUSE_BEFORE_LOCKED_ROW if self._unsent else 0.0
 
     def _next(self) -> list[Performed]:
@@ -95,18 +95,14 @@ class Reporter:
         return False
 
     def _conclude(self, over: list[Performed], settled: Settled) -> None:
-        now, took = time.monotonic(), []
-        for performed in over:
-            run, report = performed.run, performed.report
-            self._hand.settled([run])
-            if run.begun_at is not None:
-                took.append((performed.ended_at or now) - run.begun_at)
-            if report is not None and report.lease in settled.lost:
-                log_lost(run, f"that it {report.outcome.name} is kept as evidence")
-            elif report is not None or run.completed:
-                status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
-                log_run(run, report, status, took[-1] if run.begun_at is not None else 0.0)
-            announce(performed, settled)
+        now = time.monotonic()
+        self._hand.settled([performed.run for performed in over])
+        took = [
+            (performed.ended_at or now) - performed.run.begun_at
+            for performed in over
+            if performed.run.begun_at is not None
+        ]
         if took:
             self._hand.learn(took)
         self._slot_freed()
+        self._teller.tell(over, settled)

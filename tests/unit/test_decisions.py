@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -142,3 +143,9 @@ class TestReturned:
         outcome = returned("x" * 101, limit=100)
         assert isinstance(outcome, Failed)
         assert "over the limit of 100" in outcome.error.message
+
+
+def test_a_curve_with_much_jitter_spreads_a_storm_of_retries() -> None:
+    curve = Backoff(unit=timedelta(seconds=20), jitter=1.0)
+    due = Counter(int(curve.delay(1).total_seconds()) for _ in range(10_000))
+    assert max(due.values()) <= 500
