@@ -1,4 +1,7 @@
-"""A proxy in front of PostgreSQL that can swallow an answer: the commit happened, and its client never learns of it."""
+"""Proxies in front of PostgreSQL: answers are swallowed, everything is, connections are cut.
+
+A commit then happened and its client never learns of it, or a client waits for ever on a connection that looks alive.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,12 @@ class SwallowingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            upstream = self._connect()
-            threading.Thread(target=_pass_on, args=(client, upstream), daemon=True).start()
-            threading.Thread(target=self._answer, args=(upstream, client), daemon=True).start()
+            self._serve(client)
+
+    def _serve(self, client: socket.socket) -> None:
+        upstream = self._connect()
+        threading.Thread(target=_pass_on, args=(client, upstream), daemon=True).start()
+        threading.Thread(target=self._answer, args=(upstream, client), daemon=True).start()
 
     def _connect(self) -> socket.socket:
         host, port = self._server["HOST"], int(self._server["PORT"] or 5432)
@@ -56,6 +62,92 @@ class SwallowingProxy:
             client.sendall(data)
         _hang_up(client)
         _hang_up(upstream)
+
+
+class BlackHole(SwallowingProxy):
+    """Can swallow everything, both ways and for good, while all its connections look alive; and single answers."""
+
+    def __init__(self, folder: Path, server: dict[str, Any]) -> None:
+        self._pairs: list[_Pair] = []
+        self._swallowing = False
+        self._losing: bytes | None = None
+        self.lost = 0  # answers
+        super().__init__(folder, server)
+
+    def swallow(self) -> None:
+        """From now on nothing gets through, and who connects gets no answer. No connection is closed."""
+        self._swallowing = True
+        for pair in self._pairs:
+            pair.is_dead = True
+
+    def heal(self) -> None:
+        """Let new connections through. What the old ones said is lost, as with a firewall that forgot them."""
+        self._swallowing = False
+
+    def lose_the_answer_to(self, text: bytes) -> None:
+        """Let the next statement that contains this through, drop its answer, and hang up."""
+        self._losing = text
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            pair.hang_up()
+
+    def close(self) -> None:
+        super().close()
+        self.hang_up()
+
+    def take_statement(self, data: bytes) -> bool:
+        """Say whether the answer to this is to be lost."""
+        if self._losing is None or self._losing not in data:
+            return False
+        self._losing = None
+        return True
+
+    def _serve(self, client: socket.socket) -> None:
+        pair = _Pair(self, client, None if self._swallowing else self._connect())
+        self._pairs.append(pair)
+        pair.start()
+
+
+class _Pair:
+    def __init__(self, proxy: BlackHole, client: socket.socket, upstream: socket.socket | None) -> None:
+        self.is_dead = upstream is None
+        self._proxy, self._client, self._upstream = proxy, client, upstream
+        self._loses_answer = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._ask, daemon=True).start()
+        if self._upstream is not None:
+            threading.Thread(target=self._answer, args=(self._upstream,), daemon=True).start()
+
+    def hang_up(self) -> None:
+        _hang_up(self._client)
+        if self._upstream is not None:
+            _hang_up(self._upstream)
+
+    def _ask(self) -> None:
+        while data := _receive(self._client):
+            if self.is_dead or self._upstream is None:
+                continue
+            self._loses_answer = self._loses_answer or self._proxy.take_statement(data)
+            with suppress(OSError):
+                self._upstream.sendall(data)
+        if not self.is_dead:
+            self.hang_up()
+
+    def _answer(self, upstream: socket.socket) -> None:
+        while data := _receive(upstream):
+            if self.is_dead:
+                continue
+            if self._loses_answer:
+                self._proxy.lost += 1
+                break
+            with suppress(OSError):
+                self._client.sendall(data)
+        if not self.is_dead:
+            self.hang_up()
 
 
 def _pass_on(client: socket.socket, upstream: socket.socket) -> None:

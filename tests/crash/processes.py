@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from django.db import connection
 
@@ -15,19 +15,26 @@ ROOT = Path(__file__).parent.parent.parent
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a process that works on the database of the running test."""
-    settings = connection.settings_dict
-    secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
-    login = f"{settings['USER']}{secret}@"
-    if settings["HOST"].startswith("/"):
-        where = f"{login}/{settings['NAME']}?host={quote(settings['HOST'], safe='')}&port={settings['PORT'] or 5432}"
-    else:
-        where = f"{login}{settings['HOST']}:{settings['PORT'] or 5432}/{settings['NAME']}"
     return os.environ | {
-        "DATABASE_URL": f"postgres://{where}",
+        "DATABASE_URL": database_url(),
         "DJANGO_SETTINGS_MODULE": "testproject.settings",
         "PYTHONPATH": str(ROOT),
         **extra,
     }
+
+
+def database_url(*, host: str = "", port: int | str = "", **options: object) -> str:
+    """The database of the running test; ``host`` leads there by another way, as through a proxy."""
+    settings = connection.settings_dict
+    host, port = host or settings["HOST"], port or settings["PORT"] or 5432
+    secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
+    login = f"{settings['USER']}{secret}@"
+    if host.startswith("/"):
+        where = f"{login}/{settings['NAME']}"
+        options |= {"host": host, "port": port}
+    else:
+        where = f"{login}{host}:{port}/{settings['NAME']}"
+    return f"postgres://{where}?{urlencode(options)}"
 
 
 def start_script(script: str, **extra: str) -> subprocess.Popen[str]:

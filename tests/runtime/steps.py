@@ -1,0 +1,15 @@
+"""Parts of a worker, put together for tests that need no process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulse_django.runtime.hand import Hand
+from pulse_django.runtime.lines import Line
+from pulse_django.runtime.reporter import Reporter
+from pulse_django.runtime.teller import Teller
+
+
+def reporter_for(hand: Hand, slot_freed: Callable[[], None] = lambda: None) -> Reporter:
+    """Return a reporter whose lines nobody reads."""
+    return Reporter(Line("default", "reports"), hand, slot_freed, Teller())

@@ -1,0 +1,66 @@
+"""What a worker was told: settings are defaults, flags win, and what makes no sense is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from pulse_django.conf import PulseSettings
+from pulse_django.runtime.orders import Orders
+
+SETTINGS = PulseSettings(
+    processes=2, concurrency=3, queues=("mail",), grace=timedelta(seconds=7), max_jobs=100, max_rss=200
+)
+
+
+def test_settings_are_the_defaults() -> None:
+    orders = Orders.of(SETTINGS, "me", {})
+    assert (orders.name, orders.alias) == ("me", "default")
+    assert (orders.processes, orders.concurrency, orders.queues) == (2, 3, ("mail",))
+    assert (orders.grace, orders.max_jobs, orders.max_rss) == (7.0, 100, 200)
+    assert (orders.burst, orders.watchdog) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("processes", 5),
+        ("concurrency", 1),
+        ("queues", ("a", "b")),
+        ("grace", 0.0),
+        ("max_jobs", 0),
+        ("max_rss", 0),
+        ("burst", True),
+        ("watchdog", False),
+        ("alias", "other"),
+    ],
+)
+def test_flags_win(flag: str, value: Any) -> None:
+    assert getattr(Orders.of(SETTINGS, "me", {flag: value}), flag) == value
+
+
+def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
+    flags = {"processes": None, "queues": None, "verbosity": 1, "settings": "x"}
+    assert Orders.of(SETTINGS, "me", flags) == Orders.of(SETTINGS, "me", {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--processes", "0"], "--processes must be at least 1"),
+        (["--concurrency", "-1"], "--concurrency must be at least 1"),
+        (["--grace", "-1"], "--grace cannot be negative"),
+        (["--max-jobs", "-1"], "--max-jobs cannot be negative"),
+        (["--max-rss", "-1"], "--max-rss cannot be negative"),
+        (["--queues", "a\x07b"], "cannot be printed"),
+        (["--database", "nowhere"], "there is no 'nowhere' in DATABASES"),
+        (["--reload"], "needs DEBUG = True"),
+    ],
+)
+def test_flags_that_make_no_sense_are_refused(flags: list[str], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        call_command("pulse_worker", *flags)

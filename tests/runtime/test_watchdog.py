@@ -1,0 +1,171 @@
+"""The watchdog: it ends what is over, tells of it, and after an outage it believes no lease for one TTL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from pulse_django.models import Job
+from pulse_django.runtime import watchdog
+from pulse_django.runtime.lines import Line
+from pulse_django.runtime.watchdog import Watchdog
+from pulse_django.signals import job_dead_lettered, job_reaped
+from pulse_django.states import Status
+from tests.factories import make_job
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+class Clock:
+    """A monotonic clock that stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(watchdog, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    line = Line("default", "watchdog")
+    yield line
+    connection.close()  # it has the settings of the line by now
+    line.hang_up()
+
+
+@pytest.fixture
+def up_for(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Since when the server is up: what the test says."""
+    said = [1e6]
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: said[0])
+    return said
+
+
+def expired() -> Job:
+    return make_job(Status.RUNNING, expired=True)
+
+
+def test_an_expired_lease_is_ended(line: Line, clock: Clock, up_for: list[float]) -> None:
+    job = expired()
+    Watchdog(line).run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_it_tells_what_it_ended(line: Line, clock: Clock, up_for: list[float]) -> None:
+    last, first = make_job(Status.RUNNING, expired=True, max_attempts=1), expired()
+    told: list[Any] = []
+    reasons: list[Any] = []
+
+    def reaped(reaped: Any, **_: Any) -> None:
+        told.append((reaped.lease.job_id, reaped.status))
+
+    def dead(job_id: int, reason: str, **_: Any) -> None:
+        reasons.append((job_id, reason))
+        raise RuntimeError("a rude receiver")
+
+    job_reaped.connect(reaped)
+    job_dead_lettered.connect(dead)
+    try:
+        Watchdog(line).run_once()
+    finally:
+        job_reaped.disconnect(reaped)
+        job_dead_lettered.disconnect(dead)
+    assert sorted(told) == sorted([(last.pk, Status.DEAD_LETTERED), (first.pk, Status.RETRYING)])
+    assert reasons == [(last.pk, "WORKER_LOST")]
+
+
+def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
+    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30}
+    dog = Watchdog(line)
+    dog.run_once()
+    with monkeypatch.context() as away:
+        away.setattr("pulse_django.managers.JobManager.reap", _gone)
+        with pytest.raises(OperationalError):
+            dog.run_once()
+    job = expired()
+    for seconds in (0, 10, 19.9):
+        clock.now += seconds
+        dog.run_once()
+        job.refresh_from_db()
+        assert job.status == Status.RUNNING, "its worker could not extend it, and may do so any moment"
+    clock.now += 0.2
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_an_outage_that_goes_on_starts_the_wait_again(
+    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30}
+    dog = Watchdog(line)
+    dog.run_once()
+    for _ in range(2):
+        with monkeypatch.context() as away:
+            away.setattr("pulse_django.managers.JobManager.reap", _gone)
+            away.setattr("pulse_django.managers.JobManager.server_up_for", _gone)
+            with pytest.raises(OperationalError):
+                dog.run_once()
+        clock.now += 31
+    job = expired()
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RUNNING
+
+
+def test_a_server_that_has_just_been_started_was_away(
+    line: Line, clock: Clock, up_for: list[float], settings: Any
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30}
+    up_for[0] = 5.0
+    job, dog = expired(), Watchdog(line)
+    dog.run_once()
+    clock.now += 24
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RUNNING
+    clock.now += 2
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_a_mistake_is_no_outage(line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    dog = Watchdog(line)
+    dog.run_once()
+    with monkeypatch.context() as broken:
+        broken.setattr("pulse_django.managers.JobManager.reap", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            dog.run_once()
+    job = expired()
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_sweeps_come_early_at_most_and_not_in_step(
+    line: Line, clock: Clock, up_for: list[float], settings: Any
+) -> None:
+    settings.PULSE = {"WATCHDOG_INTERVAL": 10}
+    dog = Watchdog(line)
+    pauses = {dog.run_once() for _ in range(10)}
+    assert all(8 <= pause <= 10 for pause in pauses)
+    assert len(pauses) > 5
+
+
+def _gone(*_: Any, **__: Any) -> Any:
+    raise OperationalError("gone")
