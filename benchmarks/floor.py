@@ -42,16 +42,19 @@ def claim_sql(job: NewJob) -> str:
     [claim] = [query["sql"] for query in captured.captured_queries if "claimed AS" in query["sql"]]
     body, columns = claim.split("on; ", 1)[1].removesuffix("; COMMIT").split("SELECT\n    id, attempts", 1)
     report = f"""
-        SELECT COALESCE(json_agg(json_build_object(
-            'id', id, 'holder', 'bench:floor:1', 'attempt', attempts, 'outcome', 'SUCCEEDED', 'status', 'COMPLETED',
-            'delay', 0, 'refund', 0, 'loss', 0, 'error_class', '', 'message', '', 'traceback', ''
-        )), '[]') AS report
+        SELECT
+            COALESCE(array_agg(id)::text, '{{}}') AS ids, COALESCE(array_agg(attempts)::text, '{{}}') AS attempts,
+            COALESCE(array_agg('bench:floor:1'::text)::text, '{{}}') AS holders,
+            COALESCE(array_agg(NULL::text)::text, '{{}}') AS results
         FROM (SELECT id, attempts{columns}) AS granted"""
     return one_line(body + report)
 
 
 def settle_sql() -> str:
-    return one_line(managers._SETTLE.format(skip_locked="").replace("%s", "':report'"))
+    statement = managers._SETTLE.format(reports=managers._COMPLETIONS, skip_locked="SKIP LOCKED")
+    for variable in ("ids", "holders", "attempts", "results"):
+        statement = statement.replace("%s", f":'{variable}'", 1)
+    return one_line(statement)
 
 
 def one_line(sql: str) -> str:

@@ -114,7 +114,7 @@ _RANGES = {
     "grace": _Range(timedelta(), timedelta(days=1), "a worker must stop some day"),
     "max_jobs": _Range(0, 2**31, "it cannot be negative"),
     "max_rss": _Range(0, 2**31, "it cannot be negative"),
-    "child_silence": _Range(timedelta(milliseconds=500), timedelta(days=1), "a healthy process is silent for a while"),
+    "child_silence": _Range(timedelta(seconds=2), timedelta(days=1), "a healthy process is silent for a while"),
     "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
 }
 

@@ -126,8 +126,8 @@ claimed AS (
     WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
-        EXTRACT(epoch FROM COALESCE(lease_ttl, %s))::float8 AS ttl, parent_id, next_run_at,
-        EXTRACT(epoch FROM created_at)::float8 AS created, EXTRACT(epoch FROM started_at)::float8 AS started,
+        date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
+        date_part('epoch', created_at) AS created, date_part('epoch', started_at) AS started,
         timeout, stall_after
 )
 SELECT
@@ -190,12 +190,7 @@ JOIN pulse_django_job AS job
 #
 # ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
 _SETTLE = """
-WITH report AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%s::json) AS report (
-        id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
-        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
-    )
-),
+WITH report AS MATERIALIZED ({reports}),
 locked AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at,
@@ -243,6 +238,22 @@ ledger AS (
     ON CONFLICT (job_id, number) DO NOTHING
 )
 SELECT id, holder, attempt, verdict FROM settled
+"""
+
+_REPORTS = """
+    SELECT * FROM json_to_recordset(%s::json) AS report (
+        id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
+        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
+    )
+"""
+
+# Most batches hold nothing else, and reading fifteen keys of which eleven are absent takes the server 7 us for each.
+_COMPLETIONS = """
+    SELECT
+        id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
+        NULL::int AS refund, NULL::int AS loss, NULL AS error, NULL AS cancel_reason, NULL AS progress,
+        NULL AS error_class, NULL AS message, NULL AS traceback
+    FROM unnest(%s::bigint[], %s::text[], %s::int[], %s::text[]) AS report (id, holder, attempt, result)
 """
 
 # A statement of its own: the ledger row of a run that was ended while the settle above waited for its lock is newer
@@ -576,9 +587,10 @@ class JobManager(JobReader):
             return self._beat(leases, {})
 
     def _settle(self, reports: list[Report], wait: bool) -> list[Row]:
-        statement = _SETTLE.format(skip_locked="" if wait else "SKIP LOCKED")
+        source, params = _reported(reports)
+        statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED")
         try:
-            return run_joined(self._alias, statement, [f"[{','.join([_encoded(report) for report in reports])}]"])
+            return run_joined(self._alias, statement, params)
         except UNSTORABLE as error:
             if connections[self._alias].in_atomic_block:
                 raise  # the caller's transaction is broken; what becomes of it is the caller's to say
@@ -681,22 +693,35 @@ def _keys_of(lease: Lease) -> dict[str, Any]:
     return {"id": lease.job_id, "holder": lease.holder, "attempt": lease.attempt}
 
 
-def _encoded(report: Report) -> str:
-    """Spell a report in JSON, as the settle statement reads it. A key that is absent is NULL: nothing to say."""
-    if type(report.outcome) is Succeeded and type(report.decision) is Complete and report.progress is None:
-        return _encoded_completion(report.lease, report.decision.result)
-    return json.dumps(_row_of(report))
+def _reported(reports: Sequence[Report]) -> Compiled:
+    """Spell reports as the settle statement reads them."""
+    if not all(_is_plain_completion(report) for report in reports):
+        return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
+    leases = [report.lease for report in reports]
+    results = [report.decision.result for report in reports]  # type: ignore[union-attr]  # they are completions
+    columns = (
+        [str(int(lease.job_id)) for lease in leases],
+        [_quoted(lease.holder) for lease in leases],
+        [str(int(lease.attempt)) for lease in leases],
+        ["NULL" if result is None else _quoted(result) for result in results],
+    )
+    return _COMPLETIONS, tuple(f"{{{','.join(column)}}}" for column in columns)
 
 
-def _encoded_completion(lease: Lease, result: str | None) -> str:
-    """What nearly every report is, without a dict for each."""
-    said = f'"id":{lease.job_id:d},"holder":{json.dumps(lease.holder)},"attempt":{lease.attempt:d}'
-    stored = "" if result is None else f',"result":{json.dumps(result)}'
-    return f'{{{said},"outcome":"SUCCEEDED","status":"COMPLETED"{stored}}}'
+def _is_plain_completion(report: Report) -> bool:
+    return type(report.outcome) is Succeeded and type(report.decision) is Complete and report.progress is None
+
+
+def _quoted(text: str) -> str:
+    """Spell an element of an array as PostgreSQL reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _row_of(report: Report) -> dict[str, Any]:
-    """Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
+    """Spell any report. A key that is absent is NULL: nothing to say.
+
+    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
     outcome = report.outcome
     reason = outcome.error.summary if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
     row = _keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}

@@ -32,6 +32,9 @@ _notified_at: dict[tuple[str, str], float] = {}
 
 def wake_workers(alias: str, queues: Iterable[str]) -> None:
     """Let idle workers look at these queues once the caller's transaction has committed."""
+    connection = connections[alias]
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return  # whoever commits by hand tells nobody when; workers poll
     if conf.current().notify:
         transaction.on_commit(partial(_notify, alias, frozenset(queues)), using=alias, robust=True)
 

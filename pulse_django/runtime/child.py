@@ -53,6 +53,7 @@ BETWEEN_PROGRESS = 0.5
 PATIENCE_WITH_STOPPED = 1.0
 # What was claimed and has not begun by then goes back: another worker may have a free slot.
 LONGEST_WAIT_FOR_SLOT = 2.0
+DRAINED = "nothing is due"  # why a burst is over
 LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 # How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
 # waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
@@ -192,7 +193,7 @@ class Child:
 
     def _end_if_due(self) -> None:
         if self._orders.burst and self._claimer.drained and self._hand.is_idle:
-            self._drain("nothing is due")
+            self._drain(DRAINED)
         elif self._hand.is_used_up:
             self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
         elif self._orders.max_rss and resident_mib() > self._orders.max_rss:

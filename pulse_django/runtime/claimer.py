@@ -44,7 +44,7 @@ class Claimer:
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
-        self._priorities: dict[str, set[int]] = {}  # by queue, of what was claimed before
+        self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str) -> None:
@@ -89,6 +89,7 @@ class Claimer:
             waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
+            self._note_lanes(self._lanes)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting])
         return 0.0 if self._claim(limit, self._lanes, woken) else self._nothing_due([])
@@ -97,7 +98,13 @@ class Claimer:
         """Where a wake-up for a queue finds its job, most likely: it saves the question."""
         if not woken or self._lanes_at != float("-inf") or (self._orders.queues and woken not in self._orders.queues):
             return []
-        return [Lane(woken, priority) for priority in sorted(self._priorities.get(woken, {0}), reverse=True)]
+        # One queue's work of one priority, lately: with several, what was never seen might have to come first.
+        lanes = self._seen.get(woken, set())
+        return list(lanes) if len(lanes) == 1 else []
+
+    def _note_lanes(self, lanes: Sequence[Lane]) -> None:
+        for lane in lanes:
+            self._seen.setdefault(lane.queue, set()).add(lane)
 
     def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
         self._turn += 1
@@ -109,8 +116,6 @@ class Claimer:
             return False
         self.drained = False
         self._start(self._hand.take(claims, granted_at))
-        for queue, priority in {(claim.queue, claim.priority) for claim in claims}:
-            self._priorities.setdefault(queue, {0}).add(priority)
         if woken is not None:
             self._found_work()
         return True

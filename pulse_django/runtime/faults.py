@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+import psycopg
 from django.db import Error, InterfaceError, OperationalError
 
 
@@ -49,6 +50,8 @@ _MEANING = {
     "0A000": Fault.CHANGING,  # cached plan must not change result type
 }
 
+_LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
+
 # Seconds before the first repetition, and the longest. Shorter floods a server that is coming back; longer leaves work
 # lying once it is there.
 _PAUSES = {
@@ -66,7 +69,7 @@ def fault_of(error: BaseException) -> Fault:
     if state:
         return _MEANING.get(state) or _MEANING.get(state[:2]) or Fault.MISTAKE
     # libpq's own troubles have no SQLSTATE: refused, reset, timed out, closed.
-    return Fault.CUT_OFF if isinstance(error, OperationalError | InterfaceError) else Fault.MISTAKE
+    return Fault.CUT_OFF if isinstance(error, _LIBPQS_OWN) else Fault.MISTAKE
 
 
 def sqlstate_of(error: BaseException) -> str:

@@ -26,7 +26,7 @@ from ..identity import Identity
 from ..leases import Lease
 from ..workers import Presence
 from .channel import Channel, Hung, Message
-from .child import child_main
+from .child import DRAINED, child_main
 from .executors.runner import runner_main
 from .heartbeat import Heartbeat
 from .holdings import Holdings
@@ -128,7 +128,7 @@ class Keeper:
 
     def _populate(self, nursery: Channel, now: float) -> None:
         for nest in self._nests:
-            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended):
+            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended == DRAINED):
                 continue
             self._numbers += 1
             boot_id = f"{self._identity.boot_id}.{self._numbers}"
@@ -243,7 +243,7 @@ class Keeper:
             return None
         if self._stop_by is not None:
             return Exit.STOPPED if self._recovery.is_idle or now > self._stop_by + PATIENCE_AT_END else None
-        if self._orders.burst and all(nest.ended for nest in self._nests) and self._recovery.is_idle:
+        if self._orders.burst and all(nest.ended == DRAINED for nest in self._nests) and self._recovery.is_idle:
             return Exit.STOPPED
         return None
 

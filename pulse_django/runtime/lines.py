@@ -89,10 +89,11 @@ class Line:
 
     def hang_up(self) -> None:
         """Close the connection of this thread, whatever state it is in."""
-        if self._wrapper is not None:
-            with suppress(Exception):
-                self._wrapper.close()
-            self._wrapper.connection = None
+        if self._wrapper is None:
+            return
+        with suppress(Exception):
+            self._wrapper.close()
+        self._wrapper.connection = None
         self._wrapper = None
         with suppress(AttributeError):
             del connections[self.alias]

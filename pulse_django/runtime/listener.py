@@ -43,6 +43,7 @@ class Listener:
         self._connection: psycopg.Connection | None = None
         self._budget = Budget()
         self._tested_at = float("-inf")
+        self._owed = False
 
     def run(self, stopping: Event) -> None:
         try:
@@ -62,7 +63,11 @@ class Listener:
             if time.monotonic() - self._tested_at > BETWEEN_TESTS and not self._hears_itself(self._connection):
                 self._hang_up()
                 return BEFORE_TRYING_AGAIN
-            self._pass_on(self._receive(self._connection, self._tick))
+            patience = min(self._tick, 1 / MOST_IN_VAIN) if self._owed else self._tick
+            self._pass_on(self._receive(self._connection, patience))
+            if self._owed and self._budget.spend():
+                self._owed = False
+                self._wake(ANY_QUEUE)
         except Exception:
             self._hang_up()
             raise
@@ -122,8 +127,8 @@ class Listener:
             if name.startswith(TEST) or (self._queues and name and name not in self._queues):
                 continue
             if not self._budget.spend():
-                time.sleep(1 / MOST_IN_VAIN)
-                self._budget.spend()
+                self._owed = True  # one for whatever else was said, once there is budget again
+                return
             self._wake(name or ANY_QUEUE)
 
     def _hang_up(self) -> None:

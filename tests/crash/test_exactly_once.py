@@ -50,8 +50,12 @@ for length in range(len(parts), 0, -1):
     break
 original = getattr(owner, name)
 
+fired = []
+
 def deadly(*args, **kwargs):
-    setattr(owner, name, original)  # once
+    if fired:
+        return original(*args, **kwargs)
+    fired.append(True)
     if when == "before":
         os.kill(os.getpid(), int(os.environ["SIGNAL"]))
     result = original(*args, **kwargs)

@@ -30,6 +30,7 @@ QUICK: dict[str, Any] = {
 }
 # So long that whatever is recovered within a test was not recovered by a watchdog.
 LONG_LEASE: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 1, "WATCHDOG_INTERVAL": 10}
+PATIENCE_WITH_THE_LAST = 2.0
 PATIENCE = 30.0
 
 
@@ -87,8 +88,13 @@ class Worker:
         return self._seen
 
     def left_behind(self) -> set[int]:
-        """Processes of this worker that are alive."""
-        return {pid for pid in self._seen if is_alive(pid)}
+        """Processes of this worker that are alive, and stay so: the last to go may need a moment for it."""
+        deadline = time.monotonic() + PATIENCE_WITH_THE_LAST
+        while alive := {pid for pid in self._seen if is_alive(pid)}:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        return alive
 
     def end(self) -> None:
         self.family()

@@ -14,11 +14,14 @@ import pytest
 from django.db import connection, transaction
 
 from pulse_django import managers, reads
+from pulse_django.answers import Report
+from pulse_django.decisions import Complete, Postpone
 from pulse_django.identity import Identity
 from pulse_django.lanes import Lane, rotation
 from pulse_django.leases import Lease
 from pulse_django.models import Job
 from pulse_django.newjob import NewJob
+from pulse_django.outcomes import Snoozed, Succeeded
 from pulse_django.states import Status
 from tests.storage.steps import sql
 
@@ -230,11 +233,12 @@ class TestAMillionFinishedJobs:
 
     def test_a_settle_is_one_index_probe_per_job(self) -> None:
         job_id = Job.objects.order_by("id").values_list("id", flat=True)[0]
-        report = {
-            "id": job_id, "holder": "nobody", "attempt": 1, "outcome": "SUCCEEDED", "status": "COMPLETED",
-            "delay": 0, "refund": 0, "loss": 0, "error_class": "", "message": "", "traceback": "",
-        }  # fmt: skip
-        assert buffers(explain(managers._SETTLE.format(skip_locked=""), json.dumps([report]))) < 20
+        lease = Lease(job_id, "nobody", 1)
+        completed = Report(lease, Succeeded(), Complete())
+        snoozed = Report(lease, Snoozed(timedelta()), Postpone(timedelta()))
+        for reports in ([completed], [snoozed]):
+            source, params = managers._reported(reports)
+            assert buffers(explain(managers._SETTLE.format(reports=source, skip_locked=""), *params)) < 20
 
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:
         children = Job.objects.filter(parent_id=5).values("id")
