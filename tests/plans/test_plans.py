@@ -240,6 +240,12 @@ class TestAMillionFinishedJobs:
             source, params = managers._reported(reports)
             assert buffers(explain(managers._SETTLE.format(reports=source, skip_locked=""), *params)) < 20
 
+    def test_a_large_batch_of_completions_is_still_one_index_probe_per_job(self) -> None:
+        ids = Job.objects.order_by("-id").values_list("id", flat=True)[:400]
+        source, params = managers._reported([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
+        plan = explain(managers._SETTLE.format(reports=source, skip_locked="SKIP LOCKED"), *params)
+        assert buffers(plan) < 400 * 5
+
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:
         children = Job.objects.filter(parent_id=5).values("id")
         statement, params = children.query.get_compiler("default").as_sql()
