@@ -87,6 +87,7 @@ class Child:
         self._routes: dict[str, Executor] = {}
         self._progress_at = 0.0
         self._said_stuck = 0
+        self._ticked_at = 0.0
         self._nudged, self._nudges = socket.socketpair()
         for end in (self._nudged, self._nudges):
             end.setblocking(False)
@@ -103,10 +104,11 @@ class Child:
             selector.register(self._nudged, selectors.EVENT_READ)
             while not (self._why and not claiming.is_alive() and self._is_done()):
                 selector.select(timeout=IDLE_TICK if self._hand.is_idle and not self._why else TICK)
-                with suppress(BlockingIOError):
-                    self._nudged.recv(4_096)
+                nudged = self._take_nudges()
                 self._hear()
-                self._tick(claiming)
+                # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
+                if nudged or self._why or time.monotonic() - self._ticked_at >= TICK / 2:
+                    self._tick(claiming)
         self._finished.set()
         self._reporter.interrupt()
         reporting.join(PATIENCE_WITH_STOPPED)
@@ -140,6 +142,11 @@ class Child:
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
+
+    def _take_nudges(self) -> bool:
+        with suppress(BlockingIOError):
+            return bool(self._nudged.recv(4_096))
+        return False
 
     def _nudge(self) -> None:
         """Let the main thread look now instead of at its next tick."""
@@ -177,7 +184,7 @@ class Child:
             self._claimer.interrupt()
 
     def _tick(self, claiming: threading.Thread) -> None:
-        now = time.monotonic()
+        self._ticked_at = now = time.monotonic()
         self._held.live()
         for line in (self._claimer.line, self._reporter.line):
             line.enforce(now)
