@@ -49,7 +49,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
     """Call the handler of a claimed job. Whatever it does ends as a report."""
     task = tasks.get(run.claim.task)
     if task is None:
-        return Performed(run, None, put_back_unknown(run))
+        return _put_back(run)
     try:
         call = prepared(run, task)
     except BaseException as error:
@@ -79,6 +79,19 @@ async def perform_async(run: Run, task: Task) -> Performed:
     return _returned(run, task, context, value)
 
 
+def _put_back(run: Run) -> Performed:
+    try:
+        return Performed(run, None, put_back_unknown(run))
+    except Error as error:
+        return _postponed(run, None, error)
+
+
+def _postponed(run: Run, task: Task | None, error: BaseException) -> Performed:
+    """Hand a job back that the database kept us from beginning, each time for longer."""
+    delay = conf.current().backoff.delay(run.claim.refunds + 1)
+    return judged(run, task, Released(delay, f"the run could not be prepared: {ErrorReport.of(error).summary}"))
+
+
 class Call(NamedTuple):
     """What a handler is called with."""
 
@@ -106,8 +119,7 @@ def prepared(run: Run, task: Task) -> Call:
 def _unprepared(run: Run, task: Task, error: BaseException) -> Performed:
     """Say why a handler could not be called."""
     if isinstance(error, Error):  # its task's policy has nothing to judge
-        reason = f"the run could not be prepared: {ErrorReport.of(error).summary}"
-        return judged(run, task, Released(reason=reason))
+        return _postponed(run, task, error)
     return judged(run, task, Failed(ErrorReport.of(error)), error)  # arguments that cannot be read, say
 
 

@@ -50,6 +50,7 @@ class Run:
         "noted_at",
         "reported",
         "tether",
+        "told_at",
         "verdict",
     )
 
@@ -76,6 +77,7 @@ class Run:
         self.reported = False  # somebody has spoken for this run; what comes later is evidence
         self.verdict: Outcome | None = None  # of whoever made the handler stop
         self.begun_at: float | None = None
+        self.told_at: float | None = None  # when it was told to stop, though it may not listen
         self._clock = clock
         self._beat = beat
         self.granted_at = clock() if granted_at is None else granted_at

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from inspect import iscoroutinefunction
 
 from .. import conf
@@ -48,12 +49,13 @@ logger = logging.getLogger("pulse_django.worker")
 
 # Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
 TICK, IDLE_TICK = 0.1, 1.0
-BETWEEN_PROGRESS = 0.5
+BETWEEN_PROGRESS = 0.2
 # For a handler that was told to stop, and could: after that it is given up as a thread's is.
 PATIENCE_WITH_STOPPED = 1.0
 # What was claimed and has not begun by then goes back: another worker may have a free slot.
 LONGEST_WAIT_FOR_SLOT = 2.0
 DRAINED = "nothing is due"  # why a burst is over
+ORPHANED = "orphaned"
 LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 # How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
 # waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
@@ -83,7 +85,6 @@ class Child:
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
         self._why = ""
-        self._stopped_at: dict[int, float] = {}  # by run: when its handler was told to end
         self._routes: dict[str, Executor] = {}
         self._progress_at = 0.0
         self._said_stuck = 0
@@ -105,7 +106,8 @@ class Child:
             while not (self._why and not claiming.is_alive() and self._is_done()):
                 selector.select(timeout=IDLE_TICK if self._hand.is_idle and not self._why else TICK)
                 nudged = self._take_nudges()
-                self._hear()
+                if self._why != ORPHANED:
+                    self._hear(selector)
                 # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
                 if nudged or self._why or time.monotonic() - self._ticked_at >= TICK / 2:
                     self._tick(claiming)
@@ -122,23 +124,38 @@ class Child:
 
     def _start(self, runs: Sequence[Run]) -> None:
         """Hand runs to the executors that fit them."""
-        first = self._route(runs[0])
-        if all(self._route(run) is first for run in runs):
-            first.submit(runs)
-            return
+        by_executor: dict[Executor, list[Run]] = {}
         for run in runs:
-            self._route(run).submit([run])
+            by_executor.setdefault(self._route(run), []).append(run)
+        for executor, theirs in by_executor.items():
+            try:
+                executor.submit(theirs)
+            except Exception:  # no thread to be had, say: the others go on, and these go back
+                logger.exception("%d jobs could not be begun", len(theirs))
+                for run in executor.take_back():
+                    self._release(run, timedelta(seconds=1))
 
     def _done(self, run: Run, performed: Performed | None) -> None:
         """Take over a run whose handler is over, or was never called."""
         self._hand.ended(run)
         if performed is None:
-            log_lost(run, "it was not begun")
-            self._hand.settled([run])
+            self._not_begun(run)
         elif run.is_first_report() or performed.report is not None:
             self._reporter.report(performed)
-        self._stopped_at.pop(id(run), None)
         self._claimer.slot_freed()
+
+    def _not_begun(self, run: Run) -> None:
+        if run.lost or run.lease_remaining() <= 0:
+            log_lost(run, "it was not begun")
+            self._hand.settled([run])
+        elif not run.reported:  # its time was up before it had a slot
+            self._release(run)
+
+    def _release(self, run: Run, delay: timedelta = timedelta()) -> None:
+        """Hand a job back that has not begun. The attempt is refunded."""
+        self._hand.ended(run)
+        if run.is_first_report():
+            self._reporter.report(Performed(run, None, Report(run.claim.lease, Released(delay), Postpone(delay))))
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
@@ -158,10 +175,11 @@ class Child:
 
     # The main thread's own
 
-    def _hear(self) -> None:
+    def _hear(self, selector: selectors.BaseSelector) -> None:
         try:
             messages = self._keeper.receive()
         except Hung:
+            selector.unregister(self._keeper)
             self._orphaned()
             return
         for message in messages:
@@ -172,10 +190,9 @@ class Child:
 
     def _orphaned(self) -> None:
         """Nobody extends our leases any more. What runs may go on for as long as they last."""
-        if self._why != "orphaned":
-            logger.error("The keeper is gone: finishing what runs, claiming nothing")
-            self._drain("orphaned")
-            self._why = "orphaned"
+        logger.error("The keeper is gone: finishing what runs, claiming nothing")
+        self._drain(ORPHANED)
+        self._why = ORPHANED
 
     def _drain(self, why: str) -> None:
         if not self._why:
@@ -225,12 +242,14 @@ class Child:
 
     def _judge(self, run: Run, now: float) -> None:
         """End a run that may not go on, or that nobody can stop."""
-        told_at = self._stopped_at.get(id(run))
-        if told_at is not None:
-            if now - told_at > PATIENCE_WITH_STOPPED and self._route(run) is not self._processes:
+        remaining = run.lease_remaining()
+        if run.reported or run.completed or not self._hand.is_active(run):
+            return  # it ended while we were looking, and what its entry says is somebody else's
+        if run.told_at is not None:
+            if now - run.told_at > PATIENCE_WITH_STOPPED and self._route(run) is not self._processes:
                 self._give_up(run)
             return
-        if run.lost or run.lease_remaining() <= 0:
+        if run.lost or remaining <= 0:
             run.lost = True
             log_lost(run, "its handler is told to stop")
         elif run.overdue(now):
@@ -241,17 +260,15 @@ class Child:
             return
         else:
             run.verdict = Cancelled()
-        self._stopped_at[id(run)] = now
+        run.told_at = now
         if not self._route(run).stop(run):
             self._give_up(run)
 
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
-        if not run.is_first_report():
+        if not run.is_first_report() or not self._hand.given_up(run):
             return
-        self._hand.given_up(run)
-        self._stopped_at.pop(id(run), None)
         logger.warning(
             "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",
             run.claim.job_id,
@@ -272,9 +289,7 @@ class Child:
                 if run.granted_at > granted_before and not self._why:
                     keep.append(run)
                     continue
-                self._hand.ended(run)
-                released = Report(run.claim.lease, Released(), Postpone(Released().delay))
-                self._reporter.report(Performed(run, None, released))
+                self._release(run)
             if keep:
                 executor.submit(keep)
 

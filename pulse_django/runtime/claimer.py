@@ -84,15 +84,18 @@ class Claimer:
         guess = self._guess(woken)
         if guess and self._claim(limit, guess, woken):
             return 0.0
-        now = time.monotonic()
-        if now - self._lanes_at > LANES_KEPT:
+        now, was_idle = time.monotonic(), self._hand.is_idle
+        fresh = now - self._lanes_at > LANES_KEPT
+        if fresh:
             waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
             self._note_lanes(self._lanes)
             if not self._lanes:
-                return self._nothing_due([one.due_in for one in waiting])
-        return 0.0 if self._claim(limit, self._lanes, woken) else self._nothing_due([])
+                return self._nothing_due([one.due_in for one in waiting], was_idle)
+        if self._claim(limit, self._lanes, woken) or not fresh:
+            return 0.0  # with lanes known from before nothing was said about others
+        return self._nothing_due([], was_idle)
 
     def _guess(self, woken: str | None) -> list[Lane]:
         """Where a wake-up for a queue finds its job, most likely: it saves the question."""
@@ -120,9 +123,9 @@ class Claimer:
             self._found_work()
         return True
 
-    def _nothing_due(self, due_in: Sequence[float]) -> float:
+    def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
         self._lanes_at = float("-inf")
-        self.drained = self._hand.is_idle
+        self.drained = was_idle and self._hand.is_idle
         if self.drained and self._orders.burst:
             self._tell_drained()
         now = time.monotonic()

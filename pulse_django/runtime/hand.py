@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from threading import Lock
 
 from ..leases import Claim
 from ..runs import Run
@@ -33,6 +34,7 @@ class Hand:
         self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
         self._prefetch = 0
         self._mean = 0.0
+        self._lock = Lock()
 
     def __len__(self) -> int:
         """How many leases this child has."""
@@ -72,7 +74,7 @@ class Hand:
         """Take over what was claimed; the keeper sees it from now on."""
         runs = []
         for claim in claims:
-            entry = self._holdings.hold(claim, claim.ttl_seconds)
+            entry = self._holdings.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
             self._active[id(run)] = run
             runs.append(run)
@@ -80,11 +82,14 @@ class Hand:
         return runs
 
     def begin(self, run: Run) -> bool:
-        """Say whether the handler may be called, and note that it will be. A job whose lease is gone is never begun."""
+        """Say whether the handler may be called, and note that it will be.
+
+        A job whose lease is gone is never begun, nor one whose time was up before it had a slot.
+        """
         now = time.monotonic()
         if now - run.granted_at > FRESH:
             run.look()
-            if run.lost or run.lease_remaining() <= 0:
+            if run.lost or run.lease_remaining() <= 0 or run.overdue(now):
                 return False
         if run.reported:
             return False
@@ -92,24 +97,34 @@ class Hand:
         run.begun_at = now
         return True
 
+    def is_active(self, run: Run) -> bool:
+        """Waiting for a slot, or running, and nobody has given it up."""
+        return id(run) in self._active
+
+    # Several threads move runs from one dict to the other; a run must not be seen in neither.
+
     def ended(self, run: Run) -> None:
         """Note that the handler is over; its slot is free."""
-        self.stuck.pop(id(run), None)
-        if self._active.pop(id(run), None) is not None:
-            self._unreported[id(run)] = run
+        with self._lock:
+            self.stuck.pop(id(run), None)
+            if self._active.pop(id(run), None) is not None:
+                self._unreported[id(run)] = run
 
-    def given_up(self, run: Run) -> None:
-        """Note that nobody waits for this handler any more, though it goes on and keeps its slot."""
-        self.stuck[id(run)] = run
-        if self._active.pop(id(run), None) is not None:
-            self._unreported[id(run)] = run
+    def given_up(self, run: Run) -> bool:
+        """Note that nobody waits for this handler any more, though it keeps its slot. False: it has just ended."""
+        with self._lock:
+            if self._active.pop(id(run), None) is None:
+                return False
+            self._unreported[id(run)] = self.stuck[id(run)] = run
+        return True
 
     def settled(self, runs: Iterable[Run]) -> None:
         """Let go of leases that are over."""
-        for run in runs:
-            active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
-            if active is not None or unreported is not None:
-                run.tether.drop()  # type: ignore[union-attr]
+        with self._lock:
+            for run in runs:
+                active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
+                if active is not None or unreported is not None:
+                    run.tether.drop()  # type: ignore[union-attr]
 
     def learn(self, took: Sequence[float]) -> None:
         """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""
@@ -123,3 +138,10 @@ class Hand:
     def slow_down(self) -> None:
         """A handler is taking long: claim no more than can begin at once."""
         self._prefetch = 0
+
+
+def _patience_with(claim: Claim) -> float:
+    """In how many seconds a run is over if no beat comes: without one it loses its lease, or seems to stand still."""
+    if claim.stall_after is None:
+        return claim.ttl_seconds
+    return min(claim.ttl_seconds, claim.stall_after.total_seconds())

@@ -33,6 +33,14 @@ class Charge:
     holdings: Holdings
     progress: dict[Lease, str] = field(default_factory=dict)  # for the next beat to carry; only the latest counts
 
+    def forget_the_gone(self) -> None:
+        """Drop progress of runs that ended before a beat could carry it: their reports did."""
+        known = list(self.progress)
+        held = {one.lease for one in self.holdings.held()} if known else set()
+        for lease in known:
+            if lease not in held:
+                self.progress.pop(lease, None)
+
 
 Beaten = list[tuple[Charge, Held]]
 
@@ -62,6 +70,8 @@ class Heartbeat:
             self._due_at = now + _early(interval)  # what is held was granted since the last look
             self._idle = False
         if not self._idle and now >= self._due_at:
+            for charge in charges:
+                charge.forget_the_gone()
             self._beat([(charge, held) for charge in charges for held in charge.holdings.held()])
             self._due_at = now + _early(interval)
         elif self._skipped:

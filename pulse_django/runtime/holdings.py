@@ -40,6 +40,7 @@ class Held:
     lease: Lease
     begun: bool
     ttl: float
+    serial: int
 
 
 class Holdings:
@@ -97,8 +98,9 @@ class Holdings:
             at = _HEADER + index * _WORDS
             state = words[at]
             if state != _FREE:
-                lease = Lease(words[at + _JOB], f"{prefix}{words[at + _SERIAL]}", words[at + _ATTEMPT])
-                yield Held(index, lease, state == _BEGUN, self._real[at + _TTL])
+                serial = words[at + _SERIAL]
+                lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
+                yield Held(index, lease, state == _BEGUN, self._real[at + _TTL], serial)
 
     def shortest_ttl(self) -> float:
         """Return the shortest TTL among what is held; infinite if nothing is."""
@@ -113,7 +115,7 @@ class Holdings:
         """Answer that these leases were extended by a beat sent at that instant of the monotonic clock."""
         for one in held:
             at = self._address(one)
-            self._name(at, one.lease)
+            self._name(at, one)
             self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
 
     def lost(self, held: Sequence[Held]) -> None:
@@ -127,12 +129,12 @@ class Holdings:
     def _tell(self, held: Sequence[Held], news: int) -> None:
         for one in held:
             at = self._address(one)
-            self._name(at, one.lease)
+            self._name(at, one)
             self._whole[at + _NEWS] |= news
 
-    def _name(self, at: int, lease: Lease) -> None:
+    def _name(self, at: int, held: Held) -> None:
         """Write down which lease this half speaks of, and forget what it said of another."""
-        words, serial = self._whole, int(lease.holder[len(self.holder_prefix) :])
+        words, lease, serial = self._whole, held.lease, held.serial
         said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
         if said != (lease.job_id, serial, lease.attempt):
             self._real[at + _EXTENDED_AT] = 0.0
@@ -170,8 +172,8 @@ class Entry:
         """The instant of the last beat that extended the lease; 0 before the first."""
         if self._at < 0:
             return 0.0
-        extended_at = self._holdings._real[self._at + _EXTENDED_AT]  # before the name: it is written after it
-        return extended_at if self._is_answered() else 0.0
+        # The name first: once it is ours it stays so, and what is read after it speaks of us.
+        return self._holdings._real[self._at + _EXTENDED_AT] if self._is_answered() else 0.0
 
     def is_lost(self) -> bool:
         return self._news(_LOST)
@@ -180,7 +182,7 @@ class Entry:
         return self._news(_CANCELLED)
 
     def _news(self, kind: int) -> bool:
-        return self._at >= 0 and bool(self._holdings._whole[self._at + _NEWS] & kind) and self._is_answered()
+        return self._at >= 0 and self._is_answered() and bool(self._holdings._whole[self._at + _NEWS] & kind)
 
     def _is_answered(self) -> bool:
         words, at = self._holdings._whole, self._at

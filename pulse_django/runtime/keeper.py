@@ -46,6 +46,7 @@ TICK = 0.2
 PATIENCE_WITH_HUNG = 0.5
 # Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
 PATIENCE_AT_END = 0.9
+SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
 
 
 class Exit(IntEnum):
@@ -66,6 +67,7 @@ class Keeper:
         self._systemd = Systemd()
         self._numbers = 0
         self._signals = 0
+        self._signalled_at = float("-inf")
         self._stop_by: float | None = None
         self._why = ""
         self._ready_told = False
@@ -262,8 +264,11 @@ class Keeper:
     def _finish(self, threads: list[threading.Thread], code: Exit) -> None:
         self._over.set()
         if code is not Exit.NOW:
-            for thread in threads:
-                thread.join(PATIENCE_AT_END / 2)
+            until = max(time.monotonic() + 0.1, (self._stop_by or 0.0) + PATIENCE_AT_END)
+            until = min(until, time.monotonic() + PATIENCE_AT_END)
+            while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
+                self._enforce(time.monotonic())
+                time.sleep(0.01)
         logger.info("%s has stopped", self.name)
 
     # Threads, and what they ask
@@ -329,8 +334,12 @@ class Keeper:
         signal.signal(signal.SIGCHLD, self._reap_orphans)
         return woken
 
-    def _signalled(self, *_: object) -> None:
-        self._signals += 1
+    def _signalled(self, number: int, _frame: object) -> None:
+        """Count the times that we were told. A terminal and its wrapper may both pass on the same Ctrl-C."""
+        now = time.monotonic()
+        if number != signal.SIGINT or now - self._signalled_at > SAME_SIGNAL:
+            self._signals += 1
+            self._signalled_at = now
 
     def _reap_orphans(self, *_: object) -> None:
         """As PID 1 of a container we inherit what others left."""

@@ -80,12 +80,16 @@ class Line:
         wrapper = self._wrapper
         if now < self._until or wrapper is None or wrapper.connection is None:
             return
-        self._until = float("inf")
-        logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
-        with suppress(OSError, Exception):  # it may be closing in this very moment
-            copy = socket.socket(fileno=os.dup(wrapper.connection.fileno()))
-            copy.shutdown(socket.SHUT_RDWR)
-            copy.close()
+        raw, until = wrapper.connection, self._until
+        with suppress(Exception):  # it may be closing in this very moment
+            copy = socket.socket(fileno=os.dup(raw.fileno()))
+            try:
+                if self._until == until and wrapper.connection is raw and not raw.closed:  # or it is another's by now
+                    self._until = float("inf")
+                    logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+                    copy.shutdown(socket.SHUT_RDWR)
+            finally:
+                copy.close()
 
     def hang_up(self) -> None:
         """Close the connection of this thread, whatever state it is in."""

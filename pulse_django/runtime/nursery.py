@@ -58,6 +58,7 @@ class _Nursery:
         self._births = births
         self._asking: dict[Channel, str] = {keeper: "child"}
         self._born: dict[int, tuple[Channel, int]] = {}  # pid: who asked, and by what number
+        self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
 
@@ -76,7 +77,10 @@ class _Nursery:
                 if key.fileobj is woken:
                     with suppress(BlockingIOError):
                         woken.recv(4_096)
+                elif key.fileobj not in self._asking:
+                    continue  # closed in this very turn
                 elif isinstance(key.fileobj, Channel) and not self._serve(key.fileobj):
+                    self._end_runners(None)
                     return 0
             self._bury()
             for channel in self._asking:
@@ -86,10 +90,10 @@ class _Nursery:
         try:
             orders = channel.receive()
         except Hung:
-            self._selector.unregister(channel)
-            del self._asking[channel]
-            channel.close()
-            return channel is not self._keeper
+            if channel is self._keeper:
+                return False
+            self._end_runners(channel)
+            return True
         for order in orders:
             self._bear(channel, order)
         return True
@@ -117,6 +121,7 @@ class _Nursery:
         channel.send({"born": order["number"], "pid": pid})
         if nursing is not None and nursed is not None:
             nursed.close()
+            self._nursing[pid] = nursing
             self._asking[nursing] = "runner"
             self._selector.register(nursing, selectors.EVENT_READ)
 
@@ -128,10 +133,30 @@ class _Nursery:
                 return
             if not pid:
                 return
+            if pid in self._nursing:
+                self._end_runners(self._nursing.pop(pid))  # before anybody is told that the child is gone
             if pid in self._born:
                 channel, number = self._born.pop(pid)
                 if channel in self._asking:
                     channel.send({"died": number, "pid": pid, "status": status})
+
+    def _end_runners(self, channel: Channel | None) -> None:
+        """Kill what a child had made for its runs, or all of it: nobody extends their leases any more.
+
+        It returns when they are gone, so that a job which is handed back is certainly not being run.
+        """
+        for pid, (asked_by, _) in list(self._born.items()):
+            if asked_by is channel or (channel is None and asked_by is not self._keeper):
+                del self._born[pid]
+                for kill in (os.killpg, os.kill):
+                    with suppress(ProcessLookupError, PermissionError):
+                        kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+        if channel is not None and channel in self._asking:
+            del self._asking[channel]
+            self._selector.unregister(channel)
+            channel.close()
 
     def _forget(self) -> None:
         """Close in a new process what is none of its business."""

@@ -23,6 +23,8 @@ from .lines import Line
 logger = logging.getLogger("pulse_django.recovery")
 
 TICK = 0.2
+# Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
+SECOND_LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,30 +50,47 @@ class Recovery:
         self.line = line
         self._deaths: SimpleQueue[Death] = SimpleQueue()
         self._open: Death | None = None
-        self.is_idle = True
+        self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
+        self._mourned = self._done = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Every death has been looked at."""
+        return self._mourned == self._done
 
     def mourn(self, death: Death) -> None:
-        """Take over what a child left. Called by another thread."""
-        self.is_idle = False
+        """Take over what a child left. Called by one other thread."""
+        self._mourned += 1
         self._deaths.put(death)
 
     def run_once(self) -> float:
         """Settle one death, or wait for one. What the database does not take now is tried again."""
-        if self._open is None:
-            try:
-                self._open = self._deaths.get(timeout=TICK)
-            except Empty:
-                self.is_idle = True
-                return 0.0
-        if time.monotonic() - self._open.at > conf.current().lease_ttl.total_seconds() * 2:
-            logger.error("%s: its leases have run out; a watchdog will see to them", self._open.holder_prefix)
-            self._open = None
+        if self._open is None and not self._take_next():
             return 0.0
-        skipped = self._settle(self._open)
-        if skipped:
+        death = self._open
+        if death is None:
+            return 0.0
+        if time.monotonic() - death.at > conf.current().lease_ttl.total_seconds() * 2:
+            logger.error("%s: its leases have run out; a watchdog will see to them", death.holder_prefix)
+        elif self._settle(death):
             return TICK / 2
+        elif time.monotonic() - death.at < SECOND_LOOK:
+            self._again.append((death.at + SECOND_LOOK, death))
         self._open = None
+        self._done += 1
         return 0.0
+
+    def _take_next(self) -> bool:
+        now = time.monotonic()
+        if self._again and self._again[0][0] <= now:
+            self._open = self._again.pop(0)[1]
+            self._mourned += 1
+            return True
+        try:
+            self._open = self._deaths.get(timeout=TICK)
+        except Empty:
+            return False
+        return True
 
     def _settle(self, death: Death) -> bool:
         begun = {held.lease for held in death.held if held.begun}

@@ -50,7 +50,7 @@ class Reporter:
         if not batch:
             return 0.0
         self._unsent = batch  # until somebody has heard it
-        sendable = [performed for performed in batch if self._counts(performed)]
+        self._unsent = sendable = [performed for performed in batch if self._counts(performed)]
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self.line.call(self.line.jobs.settle, reports, wait=False) if reports else NOTHING
         self._unsent = []

@@ -28,18 +28,14 @@ class Watchdog:
     def __init__(self, line: Line) -> None:
         self.line = line
         self._trusts_leases_at = float("-inf")
-        self._asked = False  # since when the server is up
-        self._away = False
+        self._away = True  # as far as we know: nobody has asked yet
+        self._asked = False
 
     def run_once(self) -> float:
         """Sweep. Return for how long to wait until the next."""
-        try:
-            self._wait_out_an_outage()
-            if time.monotonic() >= self._trusts_leases_at:
-                self.sweep()
-        except Exception as error:
-            self._away = self._away or fault_of(error) in OUTAGES
-            raise
+        self._wait_out_an_outage()
+        if time.monotonic() >= self._trusts_leases_at:
+            self.sweep()
         return conf.current().watchdog_interval.total_seconds() * random.uniform(1 - JITTER, 1.0)  # noqa: S311
 
     def sweep(self) -> list[Reaped]:
@@ -56,17 +52,30 @@ class Watchdog:
     def _wait_out_an_outage(self) -> None:
         """While the database was away nobody could extend a lease: that they ran out says nothing about their holders.
 
-        It was away if we could not reach it, or if it has only just been started.
+        It was away if it could not be reached, or if it has only just been started. A connection that was merely closed
+        is no outage: the next one is there at once.
         """
-        if self._asked and not self._away:
-            return
         ttl = conf.current().lease_ttl.total_seconds()
-        up_for: float = self.line.call(self.line.jobs.server_up_for)
-        wait = ttl if self._away else ttl - up_for
-        self._asked, self._away = True, False
-        if wait > 0:
+        up_for = self._server_up_for()
+        wait = max(ttl - up_for, ttl if self._away and self._asked else 0.0)
+        self._away, self._asked = False, True
+        until = time.monotonic() + wait
+        if wait > 0 and until > self._trusts_leases_at + 1.0:
             logger.info("The database was away: leases that ran out are believed in %.1f s", wait)
-            self._trusts_leases_at = time.monotonic() + wait
+        if wait > 0:
+            self._trusts_leases_at = max(until, self._trusts_leases_at)
+
+    def _server_up_for(self) -> float:
+        try:
+            return float(self.line.call(self.line.jobs.server_up_for))
+        except Exception as error:
+            if fault_of(error) not in OUTAGES:
+                raise
+        try:
+            return float(self.line.call(self.line.jobs.server_up_for))
+        except Exception:
+            self._away = True
+            raise
 
     def _tell(self, reaped: Reaped) -> None:
         lease = reaped.lease

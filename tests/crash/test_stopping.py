@@ -23,13 +23,13 @@ from tests.runtime import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
-SIGTERMS = int(os.environ.get("PULSE_SIGTERMS", "30"))
+SIGTERMS = int(os.environ.get("PULSE_SIGTERMS", "12"))
 AT_A_TIME = 3  # workers; more would only wait for each other's processors
 GRACE = 5.0  # seconds; much longer than any of these jobs
 
 
 def test_sigterm_at_any_moment_loses_nothing_and_runs_nothing_twice(workers: Workers) -> None:
-    """Thirty times; ``PULSE_SIGTERMS=200`` makes it the two hundred that the specification asks for (two minutes).
+    """Twelve times; ``PULSE_SIGTERMS=200`` makes it the two hundred that the specification asks for (two minutes).
 
     Several workers share a load of short jobs; each is told to stop at a random moment, from the start of its process
     on, and another takes its place.

@@ -47,7 +47,7 @@ def only(holdings: Holdings) -> Held:
 
 def test_what_is_held_is_seen_with_its_lease(holdings: Holdings) -> None:
     entry = holdings.hold(claim(7, serial=3, attempt=2), 5.0)
-    assert only(holdings) == Held(only(holdings).index, Lease(7, f"{PREFIX}3", 2), False, 5.0)
+    assert only(holdings) == Held(only(holdings).index, Lease(7, f"{PREFIX}3", 2), False, 5.0, 3)
     entry.begin()
     assert only(holdings).begun
     entry.drop()

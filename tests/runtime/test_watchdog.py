@@ -93,7 +93,7 @@ def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_
     dog = Watchdog(line)
     dog.run_once()
     with monkeypatch.context() as away:
-        away.setattr("pulse_django.managers.JobManager.reap", _gone)
+        away.setattr("pulse_django.managers.JobManager.server_up_for", _gone)
         with pytest.raises(OperationalError):
             dog.run_once()
     job = expired()
@@ -135,10 +135,31 @@ def test_a_server_that_has_just_been_started_was_away(
     job, dog = expired(), Watchdog(line)
     dog.run_once()
     clock.now += 24
+    up_for[0] += 24
     dog.run_once()
     job.refresh_from_db()
     assert job.status == Status.RUNNING
     clock.now += 2
+    up_for[0] += 2
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_a_connection_that_was_closed_is_no_outage(
+    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30}
+    dog = Watchdog(line)
+    dog.run_once()
+    job, troubles = expired(), iter([OperationalError("idle for too long")])
+
+    def once(*_: Any) -> float:
+        for trouble in troubles:
+            raise trouble
+        return up_for[0]
+
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", once)
     dog.run_once()
     job.refresh_from_db()
     assert job.status == Status.RETRYING

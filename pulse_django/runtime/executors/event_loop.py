@@ -7,10 +7,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.db.backends.signals import connection_created
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
 from ...errors import ErrorReport
 from ...outcomes import Failed
@@ -26,7 +24,6 @@ class EventLoop:
         self._waiting: deque[Run] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._database_was_used = False
         self._filling = False
 
     def submit(self, runs: Sequence[Run]) -> None:
@@ -49,18 +46,18 @@ class EventLoop:
         return True
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        self._loop = asyncio.new_event_loop()
+        loop = asyncio.new_event_loop()
         if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12
-            self._loop.set_task_factory(eager)
-        # Handlers reach the ORM through asgiref's thread, whose connections need looking after as any handler's.
-        connection_created.connect(self._note_use)
-        threading.Thread(target=self._serve, name="event-loop", daemon=True).start()
-        return self._loop
+            loop.set_task_factory(eager)
+        threading.Thread(target=self._serve, args=(loop,), name="event-loop", daemon=True).start()
+        self._loop = loop
+        return loop
 
-    def _serve(self) -> None:
-        assert self._loop is not None  # noqa: S101 - for the type checker
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        while True:  # a handler may stop it
+            loop.run_forever()
 
     def _fill(self) -> None:
         if self._filling:
@@ -92,37 +89,31 @@ class EventLoop:
 
     async def _perform(self, run: Run) -> None:
         task = registry.get(run.claim.task)
+        mine = ThreadSensitiveContext()
+        token = SyncToAsync.thread_sensitive_context.set(mine)
         try:
             if task is None:  # it was known when the run was submitted
                 raise LookupError(run.claim.task)
             performed = await perform_async(run, task)
         except BaseException as error:  # nothing may end the loop
             performed = judged(run, task, Failed(ErrorReport.of(error)), error)
+        finally:
+            SyncToAsync.thread_sensitive_context.reset(token)
         performed.ended_at = time.monotonic()
-        if self._database_was_used:
-            await self._tidy()
+        _close_thread_of(mine)
         self._tasks.pop(id(run), None)
         self._done(run, performed)
         if self._waiting:
             self._fill()
 
-    async def _tidy(self) -> None:
-        self._database_was_used = False
-        tidying = asyncio.ensure_future(sync_to_async(_tidy_and_look)())
-        while not tidying.done():
-            try:
-                self._database_was_used |= await asyncio.shield(tidying)
-            except asyncio.CancelledError:
-                continue  # a late order to stop: the handler is over anyway
-            except Exception:
-                return
 
-    def _note_use(self, **_: Any) -> None:
-        self._database_was_used = True
+def _close_thread_of(context: ThreadSensitiveContext) -> None:
+    """End the thread in which a handler used the ORM, if it did, and tidy up there.
 
-
-def _tidy_and_look() -> bool:
-    from django.db import connections
-
-    tidy_connections()
-    return any(wrapper.connection is not None for wrapper in connections.all(initialized_only=True))
+    Each has a thread of its own, so that none closes another's connection. The loop does not wait for it: what a
+    cancelled handler left running there may take its time.
+    """
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+    if executor is not None:
+        executor.submit(tidy_connections)
+        executor.shutdown(wait=False)

@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 
 from ...errors import ErrorReport
-from ...outcomes import Outcome, Released, WorkerLost
+from ...outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from ...performing import Performed, judged
 from ...registry import registry
 from ...runs import Run
@@ -31,6 +32,7 @@ logger = logging.getLogger("pulse_django.worker")
 TICK = 0.2
 # Seconds for a handler to stop by itself once its job was cancelled. Longer keeps its slot; shorter cuts off cleanups.
 GRACE_FOR_CANCELLED = 2.0
+NOT_NOW = timedelta(seconds=1)  # until a job that could not be begun is tried again
 
 
 class Ward:
@@ -70,8 +72,9 @@ class Processes:
     def submit(self, runs: Sequence[Run]) -> None:
         self._waiting.extend(runs)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="processes", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._serve, name="processes", daemon=True)
+            thread.start()
+            self._thread = thread
         self._wake()
 
     def take_back(self) -> list[Run]:
@@ -82,11 +85,7 @@ class Processes:
         return taken
 
     def stop(self, run: Run) -> bool:
-        """Kill it, on the next look; one that was cancelled may clean up first."""
-        for ward in list(self._wards.values()):
-            if ward.run is run and ward.kill_at == float("inf"):
-                gentle = run.cancelled and not run.lost
-                ward.kill_at = time.monotonic() + (GRACE_FOR_CANCELLED if gentle else 0.0)
+        """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
         self._wake()
         return True
 
@@ -124,7 +123,7 @@ class Processes:
             if not self._begin(run):
                 self._done(run, None)
             elif self._orphaned:
-                self._over(run, Released(reason="there is nobody who could make a process for it"))
+                self._over(run, Released(NOT_NOW, "there is nobody who could make a process for it"))
             else:
                 self._ask_for(run)
 
@@ -168,7 +167,9 @@ class Processes:
     def _note(self, ward: Ward, message: Message) -> None:
         if "progress" in message:
             ward.run.take_over_progress(message["progress"])
-        elif "done" in message:
+        elif "done" not in message:
+            ward.run.completed = ward.run.completed or message.get("completed", False)
+        else:
             ward.said_done = True
             ward.run.completed = message["completed"]
             ward.outcome = outcome_from_wire(message["done"]) if message["done"] else None
@@ -184,6 +185,7 @@ class Processes:
             if run.cancelled and not ward.told_cancelled:
                 ward.told_cancelled = True
                 ward.channel.send({"cancelled": True})
+            ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
             if ward.pid is not None and (now > ward.kill_at or now > ward.hung_at + GRACE_FOR_CANCELLED):
                 _kill(ward.pid)
 
@@ -203,6 +205,8 @@ class Processes:
             self._over(ward.run, ward.outcome)
         elif ward.run.lost:
             self._over(ward.run, None)
+        elif ward.pid is None:  # it never was
+            self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
         else:
             self._over(ward.run, ward.run.verdict or WorkerLost(f"its process was {how}"))
 
@@ -214,6 +218,14 @@ class Processes:
             performed = judged(run, None, WorkerLost(ErrorReport.of(error).summary))
         performed.ended_at = time.monotonic()
         self._done(run, performed)
+
+
+def _when_to_kill(run: Run, now: float) -> float:
+    if run.completed:
+        return float("inf")
+    if run.lost or isinstance(run.verdict, TimedOut | Stalled):
+        return now
+    return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
 
 
 def _kill(pid: int) -> None:

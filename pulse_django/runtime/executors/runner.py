@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import faulthandler
 import os
 import selectors
 import signal
 import threading
+from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -20,6 +22,7 @@ from .wire import claim_from_wire, outcome_to_wire
 
 # Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
 BETWEEN_PROGRESS = 0.2
+PR_SET_PDEATHSIG = 1
 
 
 class Relayed:
@@ -41,6 +44,7 @@ class Relayed:
 def runner_main(_order: Message, channel: Channel) -> int:
     """Take the one run that comes, and run it."""
     ignore_stops()
+    _die_with_parent()
     faulthandler.enable()
     first = _wait_for(channel)
     tether = Relayed()
@@ -52,6 +56,12 @@ def runner_main(_order: Message, channel: Channel) -> int:
     channel.send({"done": outcome_to_wire(outcome) if outcome else None, "completed": run.completed})
     _deliver(channel)
     return 0
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when the nursery is gone, even if a handler holds the interpreter."""
+    with suppress(Exception):  # Linux has it
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _perform(run: Run) -> Performed:
@@ -74,11 +84,14 @@ def _wait_for(channel: Channel) -> Message:
 
 
 def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
-    pid = os.getpid()
+    pid, told_completed = os.getpid(), False
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while True:
             ready = selector.select(timeout=BETWEEN_PROGRESS)
+            if run.completed and not told_completed:
+                told_completed = True
+                channel.send({"completed": True})
             _pass_progress(channel, run, run.take_progress())
             try:
                 messages: list[Any] = channel.receive() if ready else []

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from ...performing import Performed, perform
+from ...errors import ErrorReport
+from ...outcomes import Failed
+from ...performing import Performed, judged, perform
 from ...runs import Run
 from .tidiness import tidy_connections
+
+logger = logging.getLogger("pulse_django.worker")
 
 
 class Threads:
@@ -43,8 +49,8 @@ class Threads:
 
     def _start_one(self) -> None:
         thread = threading.Thread(target=self._work, name=f"handler-{len(self._threads) + 1}", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _wake_one(self) -> bool:
         try:
@@ -64,14 +70,29 @@ class Threads:
                 self._sleep(bed)
                 continue
             if not self._begin(run):
-                self._done(run, None)
+                with suppress(Exception):
+                    self._done(run, None)
                 continue
-            performed = perform(run)
+            performed = self._perform(run)
             if os.getpid() != pid:
                 os._exit(0)  # a child that the handler forked and let return: it is no worker
-            performed.ended_at = time.monotonic()
+            try:
+                self._done(run, performed)
+            except Exception:  # this thread must live on
+                logger.exception("The end of a run was not noted")
+
+    def _perform(self, run: Run) -> Performed:
+        """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
+        try:
+            performed = perform(run)
+        except BaseException as error:
+            performed = judged(run, None, Failed(ErrorReport.of(error)), error)
+        performed.ended_at = time.monotonic()
+        try:
             tidy_connections()
-            self._done(run, performed)
+        except Exception:
+            logger.exception("The connections of a handler could not be tidied up")
+        return performed
 
     def _sleep(self, bed: threading.Lock) -> None:
         self._sleeping.append(bed)
