@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ class Workers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._started: list[Worker] = []
+        self._numbers = count()
         self.trace = Trace(folder / "trace")
 
     def start(self, *arguments: str, settings: dict[str, Any] | None = None, **options: Any) -> Worker:
@@ -118,7 +120,7 @@ class Workers:
         command = [*options.pop("prefix", ()), sys.executable, "manage.py", "pulse_worker", *arguments]
         env = environment(PULSE=json.dumps(QUICK | (settings or {})), PULSE_TRACE=str(self.trace.path))
         env |= options.pop("env", {})
-        log = self._folder / f"worker-{len(self._started)}.log"
+        log = self._folder / f"worker-{next(self._numbers)}.log"  # several threads may be starting workers
         with log.open("wb") as out:
             process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, **options)
         worker = Worker(process, log)
