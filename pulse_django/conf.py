@@ -34,6 +34,12 @@ class PulseSettings:
     heartbeat_interval: timedelta = timedelta(seconds=10)
     # How often expired leases are looked for; adds to the worst case of recovery.
     watchdog_interval: timedelta = timedelta(seconds=10)
+    # How long completed jobs are kept, with their attempts, before a watchdog deletes them. 0: for ever.
+    keep_completed: timedelta = timedelta(days=7)
+    # The same for cancelled jobs.
+    keep_cancelled: timedelta = timedelta(days=7)
+    # The same for dead letters: somebody should have looked at them by then. 0: for ever.
+    keep_dead_letters: timedelta = timedelta()
     # How often an idle worker looks for due jobs when no notification wakes it.
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
@@ -103,6 +109,9 @@ _RANGES = {
     "lease_ttl": _Range(timedelta(milliseconds=100), timedelta(days=1), "a lease must outlive a round trip"),
     "heartbeat_interval": _Range(timedelta(milliseconds=10), timedelta(hours=12), "a beat must fit into a lease"),
     "watchdog_interval": _Range(timedelta(milliseconds=10), timedelta(days=1), "recovery waits for the next tick"),
+    "keep_completed": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
+    "keep_cancelled": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
+    "keep_dead_letters": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
     "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
     "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),

@@ -40,6 +40,14 @@ RETURNING id
 """
 
 
+_RESUME_ENDED = """
+UPDATE pulse_django_queue
+SET paused_at = NULL, paused_until = NULL, pause_reason = ''
+WHERE paused_at IS NOT NULL AND paused_until <= statement_timestamp()
+RETURNING name
+"""
+
+
 class QueueManager(models.Manager["Queue"]):
     def pause(self, name: str, *, reason: str = "", lasting: timedelta | None = None) -> None:
         """Let no worker claim from the queue any more; what is running runs on. Pausing again renews reason and end."""
@@ -51,6 +59,10 @@ class QueueManager(models.Manager["Queue"]):
     def resume(self, name: str) -> bool:
         """Let workers claim from the queue again. Return whether it was paused."""
         return bool(run_joined(self._alias, _RESUME, [name]))
+
+    def resume_ended(self) -> list[str]:
+        """Clear pauses that have ended. Claims do not wait for it; it is for those who read the table."""
+        return sorted(name for (name,) in run_joined(self._alias, _RESUME_ENDED, []))
 
     @property
     def _alias(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.db import models, router
@@ -44,7 +45,8 @@ ON CONFLICT (name, boot_id) DO UPDATE SET
     slots = excluded.slots,
     in_flight = excluded.in_flight,
     stuck_slots = excluded.stuck_slots,
-    last_beat_at = clock_timestamp()
+    last_beat_at = clock_timestamp(),
+    stopped_at = NULL
 RETURNING worker.id
 """
 
@@ -56,6 +58,18 @@ RETURNING id
 """
 
 
+_MARK_GONE = """
+UPDATE pulse_django_worker
+SET stopped_at = last_beat_at, in_flight = 0
+WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %s::interval
+RETURNING name, boot_id
+"""
+
+_FORGET = """
+DELETE FROM pulse_django_worker WHERE stopped_at < statement_timestamp() - %s::interval RETURNING id
+"""
+
+
 class WorkerManager(models.Manager["Worker"]):
     def note(self, presence: Presence) -> None:
         """Write down that this worker is there, and how it is."""
@@ -64,6 +78,14 @@ class WorkerManager(models.Manager["Worker"]):
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""
         run_joined(self._alias, _FAREWELL, [name, boot_id])
+
+    def mark_gone(self, silent_for: timedelta) -> list[str]:
+        """Write down that workers stopped which have said nothing for so long. One that comes back says so itself."""
+        return sorted(f"{name}:{boot_id}" for name, boot_id in run_joined(self._alias, _MARK_GONE, [silent_for]))
+
+    def forget(self, stopped_for: timedelta) -> int:
+        """Delete the rows of workers that stopped that long ago."""
+        return len(run_joined(self._alias, _FORGET, [stopped_for]))
 
     @property
     def _alias(self) -> str:

@@ -330,7 +330,7 @@ class Keeper:
         self._wakes = wakes  # kept open
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
                 signal.signal(number, self._signalled)
         signal.signal(signal.SIGCHLD, self._reap_orphans)
         return woken

@@ -5,14 +5,18 @@ Any number of watchdogs may run, in workers and alone; they share the work witho
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from .. import conf
 from ..answers import Reaped
-from ..managers import REAP_LIMIT
-from ..models import Job
+from ..managers import PRUNE_LIMIT, REAP_LIMIT
+from ..models import Job, Queue, Worker
 from ..signals import job_dead_lettered, job_reaped, tell
 from ..states import Status
 from .faults import Fault, fault_of
@@ -22,6 +26,27 @@ logger = logging.getLogger("pulse_django.watchdog")
 
 OUTAGES = (Fault.CUT_OFF, Fault.FULL)
 JITTER = 0.2  # the share by which a sweep may come early
+BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
+MISSED_BEATS = 3  # after a lease, until a worker's row is taken for a relic
+KEEP_WORKERS = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one sweep did."""
+
+    reaped: list[Reaped]
+    resumed: list[str] = field(default_factory=list)  # queues
+    gone: list[str] = field(default_factory=list)  # workers
+    pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
+    has_more: bool = False  # the next sweep should not wait
+    took: float = 0.0  # seconds
+
+    def to_json(self) -> str:
+        """One line for a log."""
+        outcomes = Counter(str(one.outcome) for one in self.reaped)
+        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
+        return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
 
 
 class Watchdog:
@@ -30,16 +55,30 @@ class Watchdog:
         self._trusts_leases_at = float("-inf")
         self._away = True  # as far as we know: nobody has asked yet
         self._asked = False
+        self._kept_house_at = float("-inf")
 
     def run_once(self) -> float:
         """Sweep. Return for how long to wait until the next."""
-        self._wait_out_an_outage()
-        if time.monotonic() >= self._trusts_leases_at:
-            self.sweep()
-        return conf.current().watchdog_interval.total_seconds() * random.uniform(1 - JITTER, 1.0)  # noqa: S311
+        swept = self.sweep()
+        interval = conf.current().watchdog_interval.total_seconds()
+        return 0.0 if swept.has_more else interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
-    def sweep(self) -> list[Reaped]:
-        """End every run that is over."""
+    def sweep(self, *, housekeeping: bool | None = None) -> Swept:
+        """End every run that is over; now and then, or if asked to, see to what is less urgent."""
+        begin = time.monotonic()
+        self._wait_out_an_outage()
+        reaped = self._reap() if begin >= self._trusts_leases_at else []
+        if housekeeping is None:
+            housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
+        if not housekeeping:
+            return Swept(reaped=reaped, took=time.monotonic() - begin)
+        resumed, gone, pruned = self._keep_house()
+        has_more = PRUNE_LIMIT in pruned.values()
+        self._kept_house_at = float("-inf") if has_more else begin
+        took = time.monotonic() - begin
+        return Swept(reaped=reaped, resumed=resumed, gone=gone, pruned=pruned, has_more=has_more, took=took)
+
+    def _reap(self) -> list[Reaped]:
         ended: list[Reaped] = []
         while True:
             reaped: list[Reaped] = self.line.call(self.line.jobs.reap)
@@ -48,6 +87,27 @@ class Watchdog:
             ended += reaped
             if len(reaped) < REAP_LIMIT:
                 return ended
+
+    def _keep_house(self) -> tuple[list[str], list[str], dict[Status, int]]:
+        """One bounded statement for each kind of thing; what is left over is for the next sweep."""
+        settings, alias = conf.current(), self.line.alias
+        resumed = self.line.call(Queue.objects.db_manager(alias).resume_ended)
+        silence = settings.lease_ttl + MISSED_BEATS * settings.heartbeat_interval
+        gone = self.line.call(Worker.objects.db_manager(alias).mark_gone, silence)
+        self.line.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+        pruned = {}
+        for status, kept in (
+            (Status.COMPLETED, settings.keep_completed),
+            (Status.CANCELLED, settings.keep_cancelled),
+            (Status.DEAD_LETTERED, settings.keep_dead_letters),
+        ):
+            if kept:
+                pruned[status] = self.line.call(self.line.jobs.prune, status, older_than=kept)
+        for queue in resumed:
+            logger.info("The pause of queue %r has ended", queue)
+        for worker in gone:
+            logger.warning("Worker %s has said nothing for %s: taken for gone", worker, silence)
+        return resumed, gone, pruned
 
     def _wait_out_an_outage(self) -> None:
         """While the database was away nobody could extend a lease: that they ran out says nothing about their holders.

@@ -1,0 +1,140 @@
+"""What a watchdog does beside ending lost runs, and the command that runs it alone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.runtime.lines import Line
+from pulse_django.runtime.watchdog import Watchdog
+from pulse_django.states import Status
+from pulse_django.workers import Presence
+from tests.crash.processes import ROOT, environment
+from tests.crash.workers import wait_until
+from tests.factories import make_job, now
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+OLD = timedelta(days=-8)
+
+
+@pytest.fixture
+def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: 1e6)
+    line = Line("default", "watchdog")
+    yield Watchdog(line)
+    line.hang_up()
+
+
+def presence(name: str) -> Presence:
+    return Presence(
+        name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=3, stuck_slots=0
+    )
+
+
+def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None:
+    Queue.objects.pause("ended", lasting=timedelta(hours=1))
+    Queue.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
+    Queue.objects.pause("lasting", lasting=timedelta(hours=1))
+    Queue.objects.pause("endless")
+    assert dog.sweep().resumed == ["ended"]
+    assert set(Queue.objects.filter(paused_at=None).values_list("name", flat=True)) == {"ended"}
+
+
+def test_a_worker_that_fell_silent_is_marked_gone_until_it_speaks_again(dog: Watchdog) -> None:
+    for name in ("silent", "well"):
+        Worker.objects.note(presence(name))
+    Worker.objects.filter(name="silent").update(last_beat_at=now(timedelta(hours=-1)))
+    assert dog.sweep().gone == ["silent:b"]
+    row = Worker.objects.get(name="silent")
+    assert (row.stopped_at, row.in_flight) == (row.last_beat_at, 0)
+    Worker.objects.note(presence("silent"))
+    assert Worker.objects.get(name="silent").stopped_at is None
+
+
+def test_workers_that_stopped_long_ago_are_forgotten(dog: Watchdog) -> None:
+    Worker.objects.note(presence("old"))
+    Worker.objects.filter(name="old").update(stopped_at=now(OLD))
+    dog.sweep()
+    assert not Worker.objects.exists()
+
+
+def test_what_ended_is_kept_for_a_week_and_dead_letters_for_ever(dog: Watchdog) -> None:
+    old = {status: make_job(**{status: True}, finished_at=now(OLD)) for status in ("completed", "cancelled", "dead")}
+    Attempt.objects.create(job=old["completed"], number=1, token=1, worker="w", outcome="SUCCEEDED", **_instants())
+    young, running = make_job(completed=True), make_job(running=True, started_at=now(OLD))
+    swept = dog.sweep()
+    assert swept.pruned == {Status.COMPLETED: 1, Status.CANCELLED: 1}
+    assert set(Job.objects.values_list("pk", flat=True)) == {old["dead"].pk, young.pk, running.pk}
+    assert not Attempt.objects.exists()
+
+
+def test_how_long_is_a_setting(dog: Watchdog, settings: Any) -> None:
+    settings.PULSE = {"KEEP_COMPLETED": 0, "KEEP_DEAD_LETTERS": 24 * 3600}
+    kept, gone = make_job(completed=True, finished_at=now(OLD)), make_job(dead=True, finished_at=now(OLD))
+    assert dog.sweep().pruned == {Status.CANCELLED: 0, Status.DEAD_LETTERED: 1}
+    assert Job.objects.filter(pk=kept.pk).exists()
+    assert not Job.objects.filter(pk=gone.pk).exists()
+
+
+def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_django.runtime.watchdog.PRUNE_LIMIT", 1)
+    make_job(completed=True, finished_at=now(OLD))
+    assert dog.run_once() == 0.0
+    assert dog.run_once() > 0
+
+
+def test_housekeeping_is_not_done_with_every_sweep(dog: Watchdog) -> None:
+    dog.sweep()
+    make_job(completed=True, finished_at=now(OLD))
+    assert dog.sweep().pruned == {}
+    assert dog.sweep(housekeeping=True).pruned[Status.COMPLETED] == 1
+
+
+def test_one_sweep_tells_what_it_did_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: 1e6)
+    job, out = make_job(running=True, expired=True), StringIO()
+    call_command("pulse_watchdog", "--once", "--json", stdout=out)
+    [line] = out.getvalue().splitlines()
+    said = json.loads(line)
+    assert (said["reaped"], said["outcomes"]) == (1, {"WORKER_LOST": 1})
+    assert said["pruned"] == {"COMPLETED": 0, "CANCELLED": 0}
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+@pytest.mark.parametrize("flags", [["--interval", "0"], ["--database", "nowhere"]])
+def test_flags_that_make_no_sense_are_refused(flags: list[str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("pulse_watchdog", "--once", *flags)
+
+
+def test_alone_it_sweeps_until_it_is_told_to_stop() -> None:
+    command = [sys.executable, "manage.py", "pulse_watchdog", "--interval", "0.1", "--json"]
+    quick = environment(PULSE='{"LEASE_TTL": 0.5, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.1}')
+    job = make_job(running=True, expired=True)
+    process = subprocess.Popen(command, cwd=ROOT, env=quick, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: Job.objects.get(pk=job.pk).status == Status.RETRYING)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert sum(json.loads(line)["reaped"] for line in said.splitlines()) == 1
+
+
+def _instants() -> dict[str, Any]:
+    return {"started_at": now(OLD), "finished_at": now(OLD)}
