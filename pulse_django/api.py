@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import router
 
+from . import conf
 from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
 from .budgets import Budget
@@ -66,8 +67,8 @@ def release(*job_ids: int | str, reason: str = "taken back from its worker") -> 
     held = Job.objects.running().filter(pk__in=job_ids)
     reports = []
     for job in held:
-        budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts)
-        decision = decide(outcome := WorkerLost(reason), budget)
+        budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts, losses=job.losses)
+        decision = decide(outcome := WorkerLost(reason), budget, max_losses=conf.current().max_losses)
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
     settled = Job.objects.settle(reports)
     if settled.accepted:

@@ -12,6 +12,7 @@ class Budget:
     attempts: int
     refunds: int
     max_attempts: int
+    losses: int = 0  # how many earlier runs ended with their worker
     cancel_requested: bool = False
 
     @property

@@ -44,6 +44,9 @@ class PulseSettings:
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
     max_attempts: int = 10
+    # How many workers a job may lose, until it is taken for what kills them and dead-lettered, whatever attempts it has
+    # left. An operator's retry gives it one more.
+    max_losses: int = 5
     # The longest JSON that arguments, or a result, may be.
     max_payload_bytes: int = 1_000_000
     # The longest pause between two attempts, whatever attempt² says.
@@ -114,6 +117,7 @@ _RANGES = {
     "keep_dead_letters": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
     "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
+    "max_losses": _Range(1, 32_767, "it must be able to run"),
     "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
     "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and end"),
     "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "it would be put back in a tight loop"),

@@ -64,6 +64,7 @@ Decision = Complete | Retry | Postpone | DeadLetter | Cancel
 _NEVER_RETRIED = dotted_path(UnstorableResult)
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
+MAX_LOSSES = 5
 
 
 def decide(
@@ -72,18 +73,22 @@ def decide(
     *,
     policy: RetryPolicy = ANY_EXCEPTION,
     fleet: Backoff = FLEET,
+    max_losses: int = MAX_LOSSES,
     rand: Random = random.random,
 ) -> Decision:
     """Turn what happened into what to do.
 
-    ``policy`` is the task's own and rules only what its handler raised. Timeouts, stalls and lost workers follow the
-    fleet's curve, as they do when the watchdog ends the run.
+    A job that lost ``max_losses`` workers is not tried again, however many attempts it has left: it may be what kills
+    them. ``policy`` is the task's own and rules only what its handler raised. Timeouts, stalls and lost workers follow
+    the fleet's curve, as they do when the watchdog ends the run.
     """
     match outcome:
         case Succeeded():
             return Complete(outcome.result)
         case Failed():
             return _decide_failed(outcome, budget, policy, fleet, rand)
+        case WorkerLost() if budget.losses + 1 >= max_losses and not budget.cancel_requested and budget.left > 0:
+            return DeadLetter(f"lost {budget.losses + 1} workers: {outcome.reason}")
         case TimedOut() | Stalled() | WorkerLost():
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
         case Snoozed():

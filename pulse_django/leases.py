@@ -82,4 +82,4 @@ class Claim(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        return Budget(attempts=self.attempt, refunds=self.refunds, max_attempts=self.max_attempts)
+        return Budget(attempts=self.attempt, refunds=self.refunds, max_attempts=self.max_attempts, losses=self.losses)

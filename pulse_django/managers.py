@@ -288,9 +288,11 @@ SELECT job_id, worker, number, repeated FROM entry
 
 # The same rules as decisions.decide() for a lost worker, as a CASE; a table-driven test holds the two together.
 _REAP = """
-WITH over (id, holder, attempt, token, started_at, counted, outcome) AS MATERIALIZED (
+WITH over (id, holder, attempt, token, started_at, counted, spent, killer, outcome) AS MATERIALIZED (
     SELECT
         pick.id, pick.locked_by, pick.attempts, pick.token, pick.started_at, pick.attempts - pick.refunds,
+        pick.attempts - pick.refunds >= pick.max_attempts,
+        pick.lease_until < statement_timestamp() AND pick.losses + 1 >= %s,
         CASE
             WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
             WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
@@ -302,7 +304,7 @@ reaped AS (
     UPDATE pulse_django_job AS job
     SET status = CASE
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN over.counted >= job.max_attempts THEN 'DEAD_LETTERED'
+            WHEN over.spent OR over.killer THEN 'DEAD_LETTERED'
             ELSE 'RETRYING'
         END,
         locked_by = NULL,
@@ -311,17 +313,21 @@ reaped AS (
         deadline = NULL,
         losses = job.losses + (over.outcome = 'WORKER_LOST')::int,
         next_run_at = CASE
-            WHEN job.cancel_requested_at IS NULL AND over.counted < job.max_attempts
+            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer)
             THEN clock_timestamp() + interval '1 second'
                 * LEAST(%s, power(over.counted, 2) * %s) * (%s + %s * random())
             ELSE job.next_run_at
         END,
         finished_at = CASE
-            WHEN job.cancel_requested_at IS NULL AND over.counted < job.max_attempts THEN NULL
+            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer) THEN NULL
             ELSE clock_timestamp()
         END,
         last_error = CASE over.outcome
-            WHEN 'WORKER_LOST' THEN 'worker lease expired'
+            WHEN 'WORKER_LOST' THEN CASE
+                WHEN over.killer AND NOT over.spent AND job.cancel_requested_at IS NULL
+                THEN format('lost %%s workers: worker lease expired', job.losses + 1)
+                ELSE 'worker lease expired'
+            END
             WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
             ELSE 'run made no progress'
         END
@@ -337,7 +343,9 @@ reaped AS (
 ledger AS (
     INSERT INTO pulse_django_attempt
         (job_id, number, token, worker, started_at, finished_at, outcome, message)
-    SELECT id, attempt, token, holder, started_at, clock_timestamp(), outcome, last_error
+    SELECT
+        id, attempt, token, holder, started_at, clock_timestamp(), outcome,
+        CASE outcome WHEN 'WORKER_LOST' THEN 'worker lease expired' ELSE last_error END
     FROM reaped
     ON CONFLICT (job_id, number) DO NOTHING
 )
@@ -611,10 +619,10 @@ class JobManager(JobReader):
     def _reap(self, pick: Compiled) -> list[Reaped]:
         backoff = conf.current().backoff
         sql, params = pick
-        curve = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+        curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
         return [
             Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
-            for row in run_alone(self._alias, _REAP.format(pick=sql), [*params, *curve])
+            for row in run_alone(self._alias, _REAP.format(pick=sql), [conf.current().max_losses, *params, *curve])
         ]
 
     def _reapable_ids(self, limit: int) -> list[int]:
@@ -649,7 +657,10 @@ def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
 
 @lru_cache(maxsize=16)
 def _reap_pick(model: type[Job], alias: str, limit: int, job_id: int | None = None) -> Compiled:
-    columns = ("id", "locked_by", "attempts", "token", "started_at", "refunds", "lease_until", "deadline")
+    columns = (
+        "id", "locked_by", "attempts", "token", "started_at", "refunds", "max_attempts", "losses",
+        "lease_until", "deadline",
+    )  # fmt: skip
     over = model.objects.reapable() if job_id is None else model.objects.reapable().filter(pk=job_id)
     return _compile(_skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 

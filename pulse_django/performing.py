@@ -139,7 +139,9 @@ def judged(
         decision = COMPLETE if outcome.result is None else Complete(outcome.result)
     else:
         policy = getattr(task, "retry", None) or ANY_EXCEPTION
-        decision = decide(outcome, claim.budget, policy=policy, fleet=conf.current().backoff)
+        decision = decide(
+            outcome, claim.budget, policy=policy, fleet=conf.current().backoff, max_losses=conf.current().max_losses
+        )
     return Performed(run, task, Report(claim.lease, outcome, decision, run.last_progress()), error, result)
 
 

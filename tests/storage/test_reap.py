@@ -39,6 +39,10 @@ BUDGETS = [
     Budget(attempts=32_000, refunds=0, max_attempts=32_767),
     Budget(attempts=2, refunds=0, max_attempts=10, cancel_requested=True),
     Budget(attempts=10, refunds=0, max_attempts=10, cancel_requested=True),
+    Budget(attempts=4, refunds=0, max_attempts=10, losses=3),
+    Budget(attempts=5, refunds=0, max_attempts=10, losses=4),
+    Budget(attempts=10, refunds=0, max_attempts=10, losses=9),
+    Budget(attempts=5, refunds=0, max_attempts=10, losses=4, cancel_requested=True),
 ]
 
 
@@ -51,6 +55,7 @@ def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budge
         attempts=budget.attempts,
         refunds=budget.refunds,
         max_attempts=budget.max_attempts,
+        losses=budget.losses,
         cancel_requested_at=now() if budget.cancel_requested else None,
     )
     due_before = job.next_run_at
@@ -78,7 +83,7 @@ def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budge
     assert reaped.status == job.status
     assert reaped.outcome == entry.outcome == OVER[why].name
     assert entry.message == OVER[why].reason
-    assert job.losses == int(why == "expired")
+    assert job.losses == budget.losses + int(why == "expired")
     assert (job.attempts, job.refunds) == (budget.attempts, budget.refunds)
     assert (reaped.lease, reaped.token) == (lease_of_entry(entry), entry.token)
 

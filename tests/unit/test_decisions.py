@@ -31,6 +31,8 @@ FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
 THIRD = Budget(attempts=3, refunds=0, max_attempts=10)
 REFUNDED = Budget(attempts=12, refunds=9, max_attempts=10)  # the third that counts
 SPENT = Budget(attempts=10, refunds=0, max_attempts=10)
+SUSPECT = Budget(attempts=4, refunds=0, max_attempts=10, losses=3)
+KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4)
 UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
 
 FLEET = RetryPolicy()  # no rule of its own
@@ -73,6 +75,9 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("lost worker", WorkerLost(), FRESH, NO_RETRIES, Retry(1 * S, "worker lease expired")),
     ("lost worker, third", WorkerLost(), THIRD, SLOW, Retry(9 * S, "worker lease expired")),
     ("lost worker, spent", WorkerLost(), SPENT, FLEET, DeadLetter("worker lease expired")),
+    ("lost one worker too many", WorkerLost(), KILLER, FLEET, DeadLetter("lost 5 workers: worker lease expired")),
+    ("lost four", WorkerLost(), SUSPECT, FLEET, Retry(16 * S, "worker lease expired")),
+    ("a failure of what lost four", VALUE_ERROR, KILLER, FLEET, Retry(25 * S, "ValueError: no")),
     ("lost worker of an unwanted job", WorkerLost(), UNWANTED, FLEET, Cancel()),
     ("timeout", TimedOut(), FRESH, NO_RETRIES, Retry(1 * S, "run exceeded its time limit")),
     ("timeout, spent", TimedOut(), SPENT, FLEET, DeadLetter("run exceeded its time limit")),
