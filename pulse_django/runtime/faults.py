@@ -55,7 +55,7 @@ _LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psyco
 # Seconds before the first repetition, and the longest. Shorter floods a server that is coming back; longer leaves work
 # lying once it is there.
 _PAUSES = {
-    Fault.CUT_OFF: (0.05, 2.0),
+    Fault.CUT_OFF: (0.05, 1.0),
     Fault.BUSY: (0.02, 0.5),
     Fault.FULL: (0.5, 5.0),
     Fault.CHANGING: (0.5, 5.0),

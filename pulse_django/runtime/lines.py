@@ -29,7 +29,7 @@ logger = logging.getLogger("pulse_django.database")
 # Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
 LONGEST_WAIT = 10.0
 SHORTEST_WAIT = 0.5
-CONNECT_WAIT = 3
+CONNECT_WAIT = 2
 
 # libpq's, for connections over TCP; over Unix sockets they are ignored.
 _OPTIONS = {
