@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -29,20 +30,37 @@ QUEUES, PRIORITIES = 100, 10
 MILLION = 1_000_000
 
 
+@contextmanager
+def indexes_built_afterwards() -> Iterator[None]:
+    """Fill the table as its migration would have left it, in half the time."""
+    built = sql(
+        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pulse_django_job'"
+        " AND indexname NOT IN (SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_job'::regclass)"
+    )
+    for name, _ in built:
+        sql(f'DROP INDEX "{name}"')
+    try:
+        yield
+    finally:
+        for _, definition in built:
+            sql(definition)
+
+
 @pytest.fixture(scope="class")
 def backlog(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million claimable jobs in 100 queues of 10 priorities."""
     with django_db_blocker.unblock():
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        sql(
-            "INSERT INTO pulse_django_job (task, queue, priority, args)"
-            " SELECT 'tests.add', 'queue-' || (n %% %s), n / %s %% %s, jsonb_build_array(n)"
-            " FROM generate_series(1, %s) AS n",
-            QUEUES,
-            QUEUES,
-            PRIORITIES,
-            MILLION,
-        )
+        with indexes_built_afterwards():
+            sql(
+                "INSERT INTO pulse_django_job (task, queue, priority, args)"
+                " SELECT 'tests.add', 'queue-' || (n %% %s), n / %s %% %s, jsonb_build_array(n)"
+                " FROM generate_series(1, %s) AS n",
+                QUEUES,
+                QUEUES,
+                PRIORITIES,
+                MILLION,
+            )
         sql("VACUUM ANALYZE pulse_django_job")
         yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
@@ -196,13 +214,14 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million finished jobs, half of them dead letters that are kept for ever."""
     with django_db_blocker.unblock():
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        sql(
-            "INSERT INTO pulse_django_job (task, status, attempts, last_error, finished_at)"
-            " SELECT 'tests.add', CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError',"
-            " clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
-            " FROM generate_series(1, %s) AS n",
-            MILLION,
-        )
+        with indexes_built_afterwards():
+            sql(
+                "INSERT INTO pulse_django_job (task, status, attempts, last_error, finished_at)"
+                " SELECT 'tests.add', CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError',"
+                " clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
+                " FROM generate_series(1, %s) AS n",
+                MILLION,
+            )
         sql("VACUUM ANALYZE pulse_django_job")
         yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
@@ -213,7 +232,7 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
         pick, params = managers._reap_pick(Job, "default", 1_000)
-        assert buffers(explain(managers._REAP.format(pick=pick), *params, 3600.0, 1.0, 0.9, 0.2)) < 20
+        assert buffers(explain(managers._REAP.format(pick=pick), 5, *params, 3600.0, 1.0, 0.9, 0.2)) < 20
 
     def test_an_idle_poll_reads_next_to_nothing(self) -> None:
         assert Job.objects.lanes() == []
