@@ -98,7 +98,12 @@ def _ask_everything(workers: Workers) -> Stories:
     wait_until(lambda: all(workers.trace.of(one, "left") for one in late))
     wait_until(lambda: Attempt.objects.filter(job_id__in=late).exclude(late_outcome="").count() == len(late))
     return {
-        key: Story(Job.objects.get(pk=pk), list(Attempt.objects.filter(job_id=pk)), progress.get(key[0]), workers.trace)
+        key: Story(
+            Job.objects.get(pk=pk),
+            list(Attempt.objects.filter(job_id=pk).order_by("number")),
+            progress.get(key[0]),
+            workers.trace,
+        )
         for key, pk in jobs.items()
     }
 
