@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,6 @@ from django.db import router
 from . import conf
 from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
-from .budgets import Budget
 from .decisions import Decision, Retry, decide
 from .exceptions import InvalidJob
 from .leases import Lease
@@ -67,8 +67,7 @@ def release(*job_ids: int | str, reason: str = "taken back from its worker") -> 
     held = Job.objects.running().filter(pk__in=job_ids)
     reports = []
     for job in held:
-        budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts, losses=job.losses)
-        decision = decide(outcome := WorkerLost(reason), budget, max_losses=conf.current().max_losses)
+        decision = decide(outcome := WorkerLost(reason), job.budget, max_losses=conf.current().max_losses)
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
     settled = Job.objects.settle(reports)
     if settled.accepted:
@@ -107,4 +106,4 @@ def _wake_workers(queue: str) -> None:
 
 
 def _at_once(decision: Decision) -> Decision:
-    return Retry(timedelta(), decision.reason) if isinstance(decision, Retry) else decision
+    return replace(decision, delay=timedelta()) if isinstance(decision, Retry) else decision

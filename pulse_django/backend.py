@@ -78,6 +78,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         lease_ttl=getattr(task, "lease", None),
         timeout=getattr(task, "timeout", None),
         stall_after=getattr(task, "stall_after", None),
+        max_losses=getattr(task, "max_losses", None),
+        free_losses=getattr(task, "free_losses", False),
         parent_id=parent.claim.job_id if parent else None,
         idempotency_key=getattr(task, "idempotency_key", None),
     )

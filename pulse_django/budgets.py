@@ -13,6 +13,8 @@ class Budget:
     refunds: int
     max_attempts: int
     losses: int = 0  # how many earlier runs ended with their worker
+    max_losses: int | None = None  # with so many it is taken for what kills them; None: the fleet's limit
+    free_losses: bool = False  # a lost worker costs no attempt
     cancel_requested: bool = False
 
     @property

@@ -38,6 +38,7 @@ class Complete:
 class Retry:
     delay: timedelta
     reason: str
+    refund: bool = False  # the attempt does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +79,18 @@ def decide(
 ) -> Decision:
     """Turn what happened into what to do.
 
-    A job that lost ``max_losses`` workers is not tried again, however many attempts it has left: it may be what kills
-    them. ``policy`` is the task's own and rules only what its handler raised. Timeouts, stalls and lost workers follow
-    the fleet's curve, as they do when the watchdog ends the run.
+    A job that lost its ``max_losses`` workers, or else the fleet's, is not tried again, however many attempts it has
+    left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
+    stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
     """
     match outcome:
         case Succeeded():
             return Complete(outcome.result)
         case Failed():
             return _decide_failed(outcome, budget, policy, fleet, rand)
-        case WorkerLost() if budget.losses + 1 >= max_losses and not budget.cancel_requested and budget.left > 0:
-            return DeadLetter(f"lost {budget.losses + 1} workers: {outcome.reason}")
-        case TimedOut() | Stalled() | WorkerLost():
+        case WorkerLost():
+            return _decide_lost(outcome.reason, budget, fleet, max_losses, rand)
+        case TimedOut() | Stalled():
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
         case Snoozed():
             return Cancel() if budget.cancel_requested else Postpone(outcome.delay)
@@ -107,6 +108,16 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
     if _NEVER_RETRIED in error.lineage or not policy.retries(error.lineage):
         return DeadLetter(error.summary)
     return _retry_or_dead_letter(error.summary, budget, policy.backoff or fleet, rand)
+
+
+def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:
+    if budget.cancel_requested or (budget.left <= 0 and not budget.free_losses):
+        return _retry_or_dead_letter(reason, budget, fleet, rand)
+    lost = budget.losses + 1
+    if lost >= (max_losses if budget.max_losses is None else budget.max_losses):
+        return DeadLetter(f"lost {lost} worker{'s' if lost > 1 else ''}: {reason}")
+    counted = lost if budget.free_losses else budget.counted
+    return Retry(fleet.delay(counted, rand), reason, refund=budget.free_losses)
 
 
 def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:

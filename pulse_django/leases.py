@@ -45,6 +45,8 @@ class Claim(NamedTuple):
     started_epoch: float
     timeout: timedelta | None  # the longest this run may take
     stall_after: timedelta | None  # the longest it may go without progress
+    max_losses: int | None = None
+    free_losses: bool = False
 
     @property
     def job_id(self) -> int:
@@ -82,4 +84,11 @@ class Claim(NamedTuple):
 
     @property
     def budget(self) -> Budget:
-        return Budget(attempts=self.attempt, refunds=self.refunds, max_attempts=self.max_attempts, losses=self.losses)
+        return Budget(
+            attempts=self.attempt,
+            refunds=self.refunds,
+            max_attempts=self.max_attempts,
+            losses=self.losses,
+            max_losses=self.max_losses,
+            free_losses=self.free_losses,
+        )

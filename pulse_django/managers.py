@@ -85,18 +85,19 @@ PRUNE_LIMIT = 1_000
 _ENQUEUE = """
 INSERT INTO pulse_django_job
     (
-        task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, parent_id,
-        idempotency_key
+        task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, max_losses,
+        free_losses, parent_id, idempotency_key
     )
 SELECT
     task, queue, priority, args, kwargs,
     COALESCE(run_at, clock_timestamp() + delay * interval '1 second'),
     COALESCE(max_attempts, %s),
     lease_ttl * interval '1 second', timeout * interval '1 second', stall_after * interval '1 second',
-    parent_id, idempotency_key
+    max_losses, free_losses, parent_id, idempotency_key
 FROM json_to_recordset(%s::json) AS new (
     task text, queue text, priority smallint, args jsonb, kwargs jsonb, run_at timestamptz, delay float8,
-    max_attempts int, lease_ttl float8, timeout float8, stall_after float8, parent_id bigint, idempotency_key text
+    max_attempts int, lease_ttl float8, timeout float8, stall_after float8, max_losses smallint,
+    free_losses boolean, parent_id bigint, idempotency_key text
 )
 ON CONFLICT (task, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
 RETURNING id, created_at, next_run_at
@@ -128,11 +129,11 @@ claimed AS (
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         date_part('epoch', created_at) AS created, date_part('epoch', started_at) AS started,
-        timeout, stall_after
+        timeout, stall_after, max_losses, free_losses
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, timeout, stall_after
+    ttl, parent_id, created, started, timeout, stall_after, max_losses, free_losses
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -197,7 +198,8 @@ locked AS MATERIALIZED (
         CASE
             WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN report.status = 'RETRYING' AND job.attempts - job.refunds >= job.max_attempts THEN 'DEAD_LETTERED'
+            WHEN report.status = 'RETRYING'
+                AND job.attempts - job.refunds - COALESCE(report.refund, 0) >= job.max_attempts THEN 'DEAD_LETTERED'
             ELSE report.status
         END AS verdict
     FROM report
@@ -288,17 +290,22 @@ SELECT job_id, worker, number, repeated FROM entry
 
 # The same rules as decisions.decide() for a lost worker, as a CASE; a table-driven test holds the two together.
 _REAP = """
-WITH over (id, holder, attempt, token, started_at, counted, spent, killer, outcome) AS MATERIALIZED (
+WITH over (id, holder, attempt, token, started_at, counted, spent, killer, free, outcome) AS MATERIALIZED (
     SELECT
-        pick.id, pick.locked_by, pick.attempts, pick.token, pick.started_at, pick.attempts - pick.refunds,
-        pick.attempts - pick.refunds >= pick.max_attempts,
-        pick.lease_until < statement_timestamp() AND pick.losses + 1 >= %s,
+        pick.id, pick.locked_by, pick.attempts, pick.token, pick.started_at,
+        CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END,
+        pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s),
+        lost.free,
         CASE
             WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
             WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
             ELSE 'STALLED'
         END
     FROM ({pick}) AS pick
+    CROSS JOIN LATERAL (
+        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+    ) AS lost (lost, free)
 ),
 reaped AS (
     UPDATE pulse_django_job AS job
@@ -312,6 +319,7 @@ reaped AS (
         token = NULL,
         deadline = NULL,
         losses = job.losses + (over.outcome = 'WORKER_LOST')::int,
+        refunds = job.refunds + (over.free AND NOT over.killer AND job.cancel_requested_at IS NULL)::int,
         next_run_at = CASE
             WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer)
             THEN clock_timestamp() + interval '1 second'
@@ -325,7 +333,9 @@ reaped AS (
         last_error = CASE over.outcome
             WHEN 'WORKER_LOST' THEN CASE
                 WHEN over.killer AND NOT over.spent AND job.cancel_requested_at IS NULL
-                THEN format('lost %%s workers: worker lease expired', job.losses + 1)
+                THEN format(
+                    'lost %%s worker%%s: worker lease expired', job.losses + 1, CASE WHEN job.losses > 0 THEN 's' END
+                )
                 ELSE 'worker lease expired'
             END
             WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
@@ -572,9 +582,18 @@ class JobManager(JobReader):
             raise ValueError(f"{status} is not terminal: prune never deletes a live job")
         _check_limit(limit)
         _check_delay(older_than)
+        return len(self._prune(_prune_pick(self.model, self._alias, status, older_than, limit)))
+
+    def prune_these(self, job_ids: Collection[int]) -> list[int]:
+        """Delete those of these jobs that have ended, with their attempts. Return which."""
+        ended = self.using(self._alias).terminal().filter(pk__in=sorted(job_ids))
+        pick = _compile(_skip_locked(ended.order_by("id").values("id"), no_key=False), self._alias)
+        return sorted(job_id for (job_id,) in self._prune(pick))
+
+    def _prune(self, pick: Compiled) -> list[Row]:
         refuse_callers_transaction(self._alias)
-        pick, pick_params = _prune_pick(self.model, self._alias, status, older_than, limit)
-        return len(run_alone(self._alias, _PRUNE.format(pick=pick), pick_params))
+        sql, params = pick
+        return run_alone(self._alias, _PRUNE.format(pick=sql), params)
 
     def _claim(self, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
         ttl = conf.current().lease_ttl
@@ -659,7 +678,7 @@ def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
 def _reap_pick(model: type[Job], alias: str, limit: int, job_id: int | None = None) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "started_at", "refunds", "max_attempts", "losses",
-        "lease_until", "deadline",
+        "lease_until", "deadline", "max_losses", "free_losses",
     )  # fmt: skip
     over = model.objects.reapable() if job_id is None else model.objects.reapable().filter(pk=job_id)
     return _compile(_skip_locked(over.order_by("id").values(*columns))[:limit], alias)
@@ -758,8 +777,9 @@ def _verdict_of(decision: Decision) -> dict[str, Any]:
     match decision:
         case Complete(result):
             return {"status": Status.COMPLETED, "result": result}
-        case Retry(delay, reason):
-            return {"status": Status.RETRYING, "delay": _seconds(delay), "error": _reason(reason)}
+        case Retry(delay, reason, refund):
+            row = {"status": Status.RETRYING, "delay": _seconds(delay), "error": _reason(reason)}
+            return row | ({"refund": 1} if refund else {})
         case Postpone(delay, reason):
             row = {"status": Status.PENDING, "delay": _seconds(delay), "refund": 1}
             return row | ({"error": _reason(reason)} if reason else {})

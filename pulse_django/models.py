@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
+from .budgets import Budget
 from .constraints import JOB_CONSTRAINTS
 from .errors import MAX_CLASS
 from .functions import ClockTimestamp
@@ -65,6 +66,8 @@ class Job(models.Model):
     refunds = models.IntegerField(default=0, db_default=0)  # attempts that do not count
     max_attempts = models.IntegerField(default=10, db_default=10)
     losses = models.IntegerField(default=0, db_default=0)  # runs that ended with their worker
+    max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
+    free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
 
     locked_by = models.CharField(max_length=MAX_HOLDER, null=True, blank=True)  # noqa: DJ001 - NULL is "nobody"
     lease_until = models.DateTimeField(null=True, blank=True)
@@ -117,6 +120,18 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task} #{self.pk}"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(
+            attempts=self.attempts,
+            refunds=self.refunds,
+            max_attempts=self.max_attempts,
+            losses=self.losses,
+            max_losses=self.max_losses,
+            free_losses=self.free_losses,
+            cancel_requested=self.cancel_requested_at is not None,
+        )
 
 
 class Attempt(models.Model):
@@ -179,6 +194,8 @@ class Worker(models.Model):
     queues = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
     slots = models.IntegerField()
     in_flight = models.IntegerField(default=0, db_default=0)
+    tasks = models.JSONField(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
+    vitals = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
     stuck_slots = models.IntegerField(default=0, db_default=0)  # held by handlers that nobody waits for any more
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())

@@ -41,6 +41,8 @@ class NewJob:
     timeout: timedelta | None = None  # the longest a single run may take
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
     parent_id: int | None = None
+    max_losses: int | None = None  # how many workers it may lose until it is dead-lettered
+    free_losses: bool = False  # whether a lost worker costs no attempt
     idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
 
     def __post_init__(self) -> None:
@@ -49,6 +51,10 @@ class NewJob:
         _check_whole_number("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
         if self.max_attempts is not None:
             _check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        if self.max_losses is not None:
+            _check_whole_number("max_losses", self.max_losses, 1, MOST_ATTEMPTS)
+        if not isinstance(self.free_losses, bool):
+            raise InvalidJob(f"free_losses: {self.free_losses!r} is neither True nor False")
         for name in ("lease_ttl", "timeout", "stall_after"):
             _check_duration(name, getattr(self, name))
         _check_run_after(self.run_after)
@@ -74,6 +80,8 @@ class NewJob:
                 "lease_ttl": _seconds(self.lease_ttl),
                 "timeout": _seconds(self.timeout),
                 "stall_after": _seconds(self.stall_after),
+                "max_losses": self.max_losses,
+                "free_losses": self.free_losses,
                 "parent_id": self.parent_id,
                 "idempotency_key": self.idempotency_key,
             }

@@ -41,6 +41,10 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     timeout: timedelta | None = None  # the longest a single run may take
     lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
+    max_losses: int | None = (
+        None  # how many workers a job may lose until it is dead-lettered, whatever attempts are left
+    )
+    free_losses: bool = False  # whether a lost worker costs no attempt; ``max_losses`` still ends it
     isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction
     delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
@@ -102,6 +106,8 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
                 timeout=self.timeout,
                 lease_ttl=self.lease,
                 stall_after=self.stall_after,
+                max_losses=self.max_losses,
+                free_losses=self.free_losses,
                 run_after=self.delay,
                 idempotency_key=self.idempotency_key,
             )
@@ -133,6 +139,8 @@ def task(
     timeout: timedelta | None = ...,
     lease: timedelta | None = ...,
     stall_after: timedelta | None = ...,
+    max_losses: int | None = ...,
+    free_losses: bool = ...,
     isolation: str = ...,
     atomic: bool = ...,
 ) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
@@ -152,6 +160,8 @@ def task(
     timeout: timedelta | None = ...,
     lease: timedelta | None = ...,
     stall_after: timedelta | None = ...,
+    max_losses: int | None = ...,
+    free_losses: bool = ...,
     isolation: str = ...,
     atomic: bool = ...,
 ) -> Callable[[Callable[P, T]], PulseTask[P, T]]: ...

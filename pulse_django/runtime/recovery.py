@@ -10,7 +10,6 @@ from queue import Empty, SimpleQueue
 
 from .. import conf
 from ..answers import Report
-from ..budgets import Budget
 from ..decisions import decide
 from ..leases import Lease
 from ..models import Job
@@ -112,9 +111,8 @@ class Recovery:
         outcome: Outcome = Released()
         if lease in begun and not death.asked_for:
             outcome = WorkerLost(f"worker process {death.reason}")
-        budget = Budget(attempts=job.attempts, refunds=job.refunds, max_attempts=job.max_attempts, losses=job.losses)
         settings = conf.current()
-        decision = decide(outcome, budget, fleet=settings.backoff, max_losses=settings.max_losses)
+        decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
         return Report(lease, outcome, decision, death.progress.get(lease))
 
     def _tell(self, report: Report, status: Status) -> None:

@@ -154,3 +154,11 @@ class TestPrune:
         rival.commit()
         assert Job.objects.prune(Status.DEAD_LETTERED, older_than=timedelta()) == 0
         assert Job.objects.get().status == Status.PENDING
+
+    def test_of_these_only_what_has_ended_is_deleted(self) -> None:
+        ended, live, other = make_job(Status.DEAD_LETTERED), make_job(Status.RUNNING), make_job(Status.COMPLETED)
+        for job in (ended, live, other):
+            AttemptFactory(job=job)
+        assert Job.objects.prune_these([ended.pk, live.pk, 10**15]) == [ended.pk]
+        assert set(Job.objects.values_list("pk", flat=True)) == {live.pk, other.pk}
+        assert set(Attempt.objects.values_list("job_id", flat=True)) == {live.pk, other.pk}

@@ -154,6 +154,14 @@ def test_a_result_that_json_does_not_know_is_a_dead_letter_with_a_reason() -> No
     assert "JSON cannot hold this value" in job.last_error
 
 
+def test_a_lost_worker_costs_nothing_where_its_task_says_so() -> None:
+    job = make_job(Status.RUNNING, attempts=1, max_attempts=1, free_losses=True)
+    settled = Job.objects.settle([Report(lease_of(job), WorkerLost(), decide(WorkerLost(), job.budget))])
+    assert settled.accepted == {lease_of(job): Status.RETRYING}
+    job.refresh_from_db()
+    assert (job.attempts, job.refunds, job.losses) == (1, 1, 1)
+
+
 def test_released_jobs_are_due_at_once_and_cost_nothing() -> None:
     make_job()
     me = Identity("me")

@@ -33,6 +33,9 @@ REFUNDED = Budget(attempts=12, refunds=9, max_attempts=10)  # the third that cou
 SPENT = Budget(attempts=10, refunds=0, max_attempts=10)
 SUSPECT = Budget(attempts=4, refunds=0, max_attempts=10, losses=3)
 KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4)
+AT_MOST_ONCE = Budget(attempts=1, refunds=0, max_attempts=10, max_losses=1)
+FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True)  # its only attempt
+FREE_KILLER = Budget(attempts=5, refunds=4, max_attempts=1, losses=4, free_losses=True)
 UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
 
 FLEET = RetryPolicy()  # no rule of its own
@@ -76,6 +79,17 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("lost worker, third", WorkerLost(), THIRD, SLOW, Retry(9 * S, "worker lease expired")),
     ("lost worker, spent", WorkerLost(), SPENT, FLEET, DeadLetter("worker lease expired")),
     ("lost one worker too many", WorkerLost(), KILLER, FLEET, DeadLetter("lost 5 workers: worker lease expired")),
+    (
+        "lost its first, which was one too many",
+        WorkerLost(),
+        AT_MOST_ONCE,
+        FLEET,
+        DeadLetter("lost 1 worker: worker lease expired"),
+    ),
+    ("a failure of what may lose none", VALUE_ERROR, AT_MOST_ONCE, FLEET, Retry(1 * S, "ValueError: no")),
+    ("a loss that costs nothing", WorkerLost(), FREE, FLEET, Retry(1 * S, "worker lease expired", refund=True)),
+    ("free losses, one too many", WorkerLost(), FREE_KILLER, FLEET, DeadLetter("lost 5 workers: worker lease expired")),
+    ("a failure is not free", VALUE_ERROR, FREE, FLEET, DeadLetter("ValueError: no")),
     ("lost four", WorkerLost(), SUSPECT, FLEET, Retry(16 * S, "worker lease expired")),
     ("a failure of what lost four", VALUE_ERROR, KILLER, FLEET, Retry(25 * S, "ValueError: no")),
     ("lost worker of an unwanted job", WorkerLost(), UNWANTED, FLEET, Cancel()),

@@ -1,0 +1,56 @@
+"""What a terminal shows while one waits: bars, durations, a line that is written over. Elsewhere: plain lines."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+WIDTH = 24
+_FULL, _EMPTY = "█", "░"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether somebody looks, and sees colours and lines that change. Django's wrapper of a stream says so too."""
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def bar(share: float, width: int = WIDTH) -> str:
+    """Draw a share from 0 to 1."""
+    full = round(max(0.0, min(share, 1.0)) * width)
+    return _FULL * full + _EMPTY * (width - full)
+
+
+def in_words(seconds: float) -> str:
+    """Say a duration in its two largest units: 3d 4h, 2m 5s, 1.5s."""
+    if seconds < 0:
+        return f"-{in_words(-seconds)}"
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    rest, said = int(seconds), []
+    for size, unit in _UNITS:
+        if rest >= size:
+            said.append(f"{rest // size}{unit}")
+            rest %= size
+    if rest and len(said) < 2:
+        said.append(f"{rest}s")
+    return " ".join(said[:2]) or "0s"
+
+
+class Line:
+    """One line that is written over, on a terminal; elsewhere nothing is shown until it is over."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream, self._shows = stream, is_terminal(stream)
+        self._last = ""
+
+    def show(self, text: str) -> None:
+        self._last = text
+        if self._shows:
+            self._stream.write(f"\r\x1b[2K{text}")
+            self._stream.flush()
+
+    def end(self) -> None:
+        """Leave what was shown last."""
+        if self._last:
+            self._stream.write("\n" if self._shows else f"{self._last}\n")
+            self._last = ""
