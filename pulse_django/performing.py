@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
+OUT_OF_TOUCH = Released(timedelta(), "its lease could not be extended in time")
 
 
 @dataclass(slots=True)
@@ -236,12 +238,17 @@ def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
         case JobCancelled():
             return Cancelled()
         case LeaseLost():
-            return None
+            return _out_of_touch(run)
         case DeadlinePassed():
             return run.verdict or TimedOut()
-        case asyncio.CancelledError() if run.verdict is not None or run.lost:
-            return run.verdict
+        case asyncio.CancelledError() if run.verdict is not None or run.told_at is not None:
+            return run.verdict or _out_of_touch(run)
     return Failed(ErrorReport.of(error))
+
+
+def _out_of_touch(run: Run) -> Outcome | None:
+    """A handler that stopped because nobody could say whether it still held its lease: if it did, nothing happened."""
+    return None if run.lost else OUT_OF_TOUCH
 
 
 def _surrounded(task: Task, call: Call) -> Any:

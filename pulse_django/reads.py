@@ -91,7 +91,7 @@ SELECT id FROM family
 _PUT_BACK_FOR = """
 SELECT clock_timestamp() - MIN(started_at)
 FROM pulse_django_attempt
-WHERE job_id = %s AND outcome = 'RELEASED' AND message <> ''
+WHERE job_id = %s AND outcome = 'RELEASED' AND message LIKE 'unknown task %%'
 """
 
 

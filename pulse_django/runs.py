@@ -124,6 +124,11 @@ class Run:
 
     # The worker's side
 
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Told to stop because its lease was not extended in time; whether somebody else has the job is not known."""
+        return self.told_at is not None and self.verdict is None and not self.lost
+
     def look(self) -> None:
         """Take over what the keeper has learned."""
         if self.tether is not None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import models, router
 
@@ -32,19 +32,25 @@ class Presence:
     slots: int
     in_flight: int
     stuck_slots: int
+    tasks: Sequence[str] = ()  # the keys of those it can run
+    vitals: Mapping[str, Any] = field(default_factory=dict)  # what it counted since it started
 
 
 _NOTE = """
 INSERT INTO pulse_django_worker AS worker
-    (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots)
-SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots
+    (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
+SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals
 FROM json_to_record(%s::json) AS said (
-    name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int, stuck_slots int
+    name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int,
+    stuck_slots int, tasks jsonb, vitals jsonb
 )
 ON CONFLICT (name, boot_id) DO UPDATE SET
     slots = excluded.slots,
     in_flight = excluded.in_flight,
     stuck_slots = excluded.stuck_slots,
+    -- Long, and nearly always the same: a value that is not replaced is not written again.
+    tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
+    vitals = excluded.vitals,
     last_beat_at = clock_timestamp(),
     stopped_at = NULL
 RETURNING worker.id

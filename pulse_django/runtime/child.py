@@ -38,7 +38,7 @@ from .executors.threads import Threads
 from .hand import HORIZON, Hand
 from .holdings import Holdings
 from .lines import Line, keep_calling
-from .logs import log_lost
+from .logs import log_lost, log_out_of_touch
 from .memory import resident_mib
 from .nursery import ignore_stops
 from .orders import Orders
@@ -145,7 +145,7 @@ class Child:
         self._claimer.slot_freed()
 
     def _not_begun(self, run: Run) -> None:
-        if run.lost or run.lease_remaining() <= 0:
+        if run.lost:
             log_lost(run, "it was not begun")
             self._hand.settled([run])
         elif not run.reported:  # its time was up before it had a slot
@@ -191,6 +191,7 @@ class Child:
     def _orphaned(self) -> None:
         """Nobody extends our leases any more. What runs may go on for as long as they last."""
         logger.error("The keeper is gone: finishing what runs, claiming nothing")
+        self._hand.is_orphaned = True
         self._drain(ORPHANED)
         self._why = ORPHANED
 
@@ -245,13 +246,17 @@ class Child:
         remaining = run.lease_remaining()
         if run.reported or run.completed or not self._hand.is_active(run):
             return  # it ended while we were looking, and what its entry says is somebody else's
+        if run.is_out_of_touch and not self._hand.is_orphaned:
+            self._await_word(run, now, remaining)
+            return
         if run.told_at is not None:
             if now - run.told_at > PATIENCE_WITH_STOPPED and self._route(run) is not self._processes:
                 self._give_up(run)
             return
-        if run.lost or remaining <= 0:
-            run.lost = True
+        if run.lost:
             log_lost(run, "its handler is told to stop")
+        elif remaining <= 0:
+            log_out_of_touch(run, "its handler is told to stop")
         elif run.overdue(now):
             run.verdict = TimedOut()
         elif run.stalled(now):
@@ -261,13 +266,19 @@ class Child:
         else:
             run.verdict = Cancelled()
         run.told_at = now
-        if not self._route(run).stop(run):
+        if not self._route(run).stop(run) and not run.is_out_of_touch:
             self._give_up(run)
+
+    def _await_word(self, run: Run, now: float, remaining: float) -> None:
+        """A handler that did not stop goes on if a beat comes through after all: nobody else has had its job."""
+        if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
+            run.told_at = None
+            log_out_of_touch(run, "it was extended after all, and its handler goes on")
 
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
-        if not run.is_first_report() or not self._hand.given_up(run):
+        if not self._hand.given_up(run) or not run.is_first_report():  # it ended in this moment, and says so itself
             return
         logger.warning(
             "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",

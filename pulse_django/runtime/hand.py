@@ -28,6 +28,7 @@ class Hand:
     def __init__(self, holdings: Holdings, alias: str, slots: int, max_jobs: int = 0) -> None:
         self.slots = slots
         self.taken = 0
+        self.is_orphaned = False  # nobody extends its leases any more
         self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._unreported: dict[int, Run] = {}

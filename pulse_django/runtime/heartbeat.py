@@ -7,8 +7,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .. import conf
+from ..histograms import Histogram
 from ..leases import Lease
 from ..models import Worker
 from ..workers import Presence
@@ -45,13 +47,24 @@ class Charge:
 Beaten = list[tuple[Charge, Held]]
 
 
+@dataclass(slots=True)
+class Vitals:
+    """How the beats of this worker fared since it started. A lease has to outlive the delay of its next beat."""
+
+    beats: int = 0
+    failures: int = 0
+    delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
+
+    def to_json(self) -> dict[str, Any]:
+        return {"beats": self.beats, "beat_failures": self.failures, "beat_delays": self.delays.to_json()}
+
+
 class Heartbeat:
     def __init__(
         self, line: Line, charges: Callable[[], Sequence[Charge]], presence: Callable[[], Presence] | None = None
     ) -> None:
         self.line = line
-        self.beats = 0
-        self.failures = 0
+        self.vitals = Vitals()
         self._charges, self._presence = charges, presence
         self._due_at = 0.0
         self._idle = True
@@ -73,6 +86,7 @@ class Heartbeat:
             for charge in charges:
                 charge.forget_the_gone()
             self._beat([(charge, held) for charge in charges for held in charge.holdings.held()])
+            self.vitals.delays.add(time.monotonic() - self._due_at)
             self._due_at = now + _early(interval)
         elif self._skipped:
             self._beat(self._skipped)
@@ -95,10 +109,10 @@ class Heartbeat:
         try:
             beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
         except Exception:
-            self.failures += 1
+            self.vitals.failures += 1
             self._give_back(beaten, progress)
             raise
-        self.beats += 1
+        self.vitals.beats += 1
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
         self._give_back(self._skipped, progress)
         for charge in {id(charge): charge for charge, _ in beaten}.values():

@@ -24,6 +24,7 @@ import psycopg
 from .. import __version__, conf
 from ..identity import Identity
 from ..leases import Lease
+from ..registry import registry
 from ..workers import Presence
 from .channel import Channel, Hung, Message
 from .child import DRAINED, child_main
@@ -53,7 +54,7 @@ class Exit(IntEnum):
     """How ``pulse_worker`` ends."""
 
     STOPPED = 0  # as it was asked to, or nothing was left to do
-    REFUSED = 1  # it did not start: checks, flags or imports
+    REFUSED = 1  # it did not start: checks, flags or imports (what Django does with a CommandError)
     ABANDONED = 3  # it lost the process that makes its children; whoever supervises it should start it again
     NOW = 130  # it was told twice: leases that it held run out as after a crash
 
@@ -78,7 +79,6 @@ class Keeper:
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
         self._over = threading.Event()
         self._selector = selectors.DefaultSelector()
-        self._nursery_pid, self._nursery = 0, None
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class Keeper:
         def child(order: Message, keeper: Channel, nursery: Channel) -> int:
             return child_main(self._orders, holdings[order["index"]], order, keeper, nursery)
 
-        self._nursery_pid, nursery = start_nursery(Births(child, runner_main))
+        _pid, nursery = start_nursery(Births(child, runner_main))
         woken = self._install_signals()
         self._selector.register(nursery, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
@@ -314,6 +314,8 @@ class Keeper:
             slots=self._orders.processes * self._orders.concurrency,
             in_flight=sum(held.begun for nest in self._nests for held in nest.holdings.held()),
             stuck_slots=sum(nest.stuck for nest in self._nests),
+            tasks=list(registry),
+            vitals=self._heartbeat.vitals.to_json(),
         )
 
     def _enforce(self, now: float) -> None:

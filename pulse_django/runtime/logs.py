@@ -93,6 +93,13 @@ def log_lost(run: Run, what: str) -> None:
     )
 
 
+def log_out_of_touch(run: Run, what: str) -> None:
+    """Tell that a lease was not extended in time, though nobody is known to have taken it."""
+    claim = run.claim
+    text = "job %d %r attempt %d: its lease was not extended in time; %s"
+    logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))
+
+
 class Plain(logging.Formatter):
     """Time, level, logger and message. It asks the calendar once a second and not for each line."""
 

@@ -9,7 +9,6 @@ from queue import Empty, SimpleQueue
 
 from ..answers import Settled
 from ..performing import Performed
-from ..runs import PAUSE_BEFORE_LOCKED_ROW
 from .hand import Hand
 from .lines import Line
 from .logs import log_lost
@@ -22,6 +21,7 @@ MOST_AT_ONCE = 400
 FLOOD = 32
 LINGER = 0.003
 TICK = 0.5
+PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
@@ -50,10 +50,13 @@ class Reporter:
         if not batch:
             return 0.0
         self._unsent = batch  # until somebody has heard it
-        self._unsent = sendable = [performed for performed in batch if self._counts(performed)]
+        waiting: list[Performed] = []
+        sendable: list[Performed] = []
+        for performed in batch:
+            (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self.line.call(self.line.jobs.settle, reports, wait=False) if reports else NOTHING
-        self._unsent = []
+        self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)
         over = []
         for performed in sendable:
             if performed.report is not None and performed.report.lease in settled.skipped:
@@ -61,7 +64,7 @@ class Reporter:
             else:
                 over.append(performed)
         self._conclude(over, settled)
-        return PAUSE_BEFORE_LOCKED_ROW if self._unsent else 0.0
+        return PAUSE if self._unsent else 0.0
 
     def _next(self) -> list[Performed]:
         first = self._get(None if not self._unsent else 0.0)
@@ -82,17 +85,23 @@ class Reporter:
         except Empty:
             return None
 
-    def _counts(self, performed: Performed) -> bool:
-        """A run whose lease is gone by our own clock reports nothing: somebody else may have it."""
+    def _is_out_of_touch(self, performed: Performed) -> bool:
+        """A run whose lease is gone by our own clock reports nothing: somebody else may have it.
+
+        As long as a keeper goes on extending it, the next beat that comes through says whether somebody has. If so,
+        the report is told as evidence; if not, the lease is ours again.
+        """
         run = performed.run
         if performed.report is None or run.begun_at is None or run not in self._hand:
-            return True
+            return False
         run.look()
-        if run.lost or run.lease_remaining() > 0:
-            return True  # what is known to be lost is told as evidence
-        log_lost(run, "it had not been extended for so long that its report is worth nothing")
-        self._hand.settled([run])
-        return False
+        return not run.lost and run.lease_remaining() <= 0
+
+    def _dropped(self, waiting: list[Performed]) -> list[Performed]:
+        for performed in waiting:
+            log_lost(performed.run, "it had not been extended for so long that its report is worth nothing")
+        self._hand.settled([performed.run for performed in waiting])
+        return []
 
     def _conclude(self, over: list[Performed], settled: Settled) -> None:
         now = time.monotonic()

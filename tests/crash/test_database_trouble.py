@@ -60,13 +60,13 @@ def test_a_connection_that_swallows_everything_is_noticed_and_left(workers: Work
     [works] = workers.trace.of(running[2], "works")
     wait_until(lambda: works["pid"] not in worker.family() or not worker.left_behind() & {works["pid"]})
     assert [status(one) for one in running] == [Status.RUNNING] * 3, "nobody has said anything of them"
+    Job.objects.filter(pk=running[0]).update(args=[0])
     proxy.heal()
     healed_at = time.monotonic()
     wait_for(Status.COMPLETED, job)
     assert time.monotonic() - healed_at < 5
-    Job.objects.filter(pk=running[0]).update(args=[0])
     wait_for(Status.COMPLETED, running[0])
-    assert outcomes(running[0]) == ["WORKER_LOST", "SUCCEEDED"]
+    assert outcomes(running[0]) == ["RELEASED", "SUCCEEDED"], "nobody had taken it: its stop cost it nothing"
 
 
 def test_connections_that_are_closed_again_and_again_cost_nothing_but_time(workers: Workers) -> None:
@@ -146,6 +146,39 @@ def test_a_server_that_crashes_under_load_loses_no_job_and_reaps_no_healthy_one(
         lost = server.ask("SELECT job_id, number FROM pulse_django_attempt WHERE outcome <> 'SUCCEEDED'")
         ran = {(line["job"], line["attempt"]) for line in workers.trace.lines() if line["what"] == "begin"}
         assert ran.isdisjoint(lost), "none was taken from a handler that was healthy"
+        worker.end()
+
+
+def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Handlers that stop when told to are put back, those that do not go on: none is taken for lost."""
+    ttl = 0.8
+    with scratch_server(monkeypatch) as server:
+        name = "tests.runtime.handlers"
+        sleeping = server.enqueue(f"{name}.naps", 2, 10 * ttl + 3.0)
+        ending = server.enqueue(f"{name}.naps", 2, 4 * ttl)
+        obedient = server.enqueue(f"{name}.naps_while_allowed", 2, 5 * ttl)
+        elsewhere = [
+            *server.enqueue(f"{name}.naps_on_the_loop", 1, 5 * ttl),
+            *server.enqueue(f"{name}.naps_in_a_process", 1, 5 * ttl),
+        ]
+        jobs = [*sleeping, *ending, *obedient, *elsewhere]
+        settings = {"LEASE_TTL": ttl, "HEARTBEAT_INTERVAL": ttl / 3, "WATCHDOG_INTERVAL": 0.2, "MAX_LOSSES": 1}
+        worker = workers.ready("--concurrency", "8", settings=settings, env={"DATABASE_URL": server.url})
+        wait_until(lambda: len(workers.trace.count("begin")) == len(jobs), lambda: worker.log)
+        server.crash()
+        threading.Event().wait(10 * ttl)
+        server.start()
+        done = "SELECT count(*) FROM pulse_django_job WHERE status = 'COMPLETED' AND id = ANY (%s)"
+        wait_until(lambda: server.ask(done, jobs) == [(len(jobs),)], lambda: worker.log)
+        entries = server.ask("SELECT job_id, outcome FROM pulse_django_attempt ORDER BY job_id, number")
+        assert {outcome for _, outcome in entries} == {"RELEASED", "SUCCEEDED"}, entries
+        began = workers.trace.count("begin")
+        assert {began[job] for job in (*sleeping, *ending)} == {1}, "they went on, and their reports were accepted"
+        assert {began[job] for job in (*obedient, *elsewhere)} == {2}, "they stopped, and were put back"
+        refunds = server.ask("SELECT attempts - refunds FROM pulse_django_job")
+        assert set(refunds) == {(1,)}, "nobody's attempt was burnt"
         worker.end()
 
 

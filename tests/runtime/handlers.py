@@ -248,6 +248,14 @@ def naps(context: Context, seconds: float) -> str:
     return "slept"
 
 
+@task(takes_context=True, isolation="process")
+def naps_in_a_process(context: Context, seconds: float) -> str:
+    trace("begin", context.job_id, attempt=context.attempt)
+    time.sleep(seconds)
+    trace("end", context.job_id, attempt=context.attempt)
+    return "slept"
+
+
 @task(takes_context=True)
 async def naps_on_the_loop(context: Context, seconds: float) -> str:
     trace("begin", context.job_id, attempt=context.attempt)

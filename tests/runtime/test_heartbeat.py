@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api
+from pulse_django.histograms import Histogram
 from pulse_django.identity import Identity
 from pulse_django.models import Job, Worker
 from pulse_django.runs import Run
@@ -54,7 +56,7 @@ class Host:
 
     def beat(self) -> float:
         """Beat now, whether it is time or not."""
-        self.heartbeat._idle, self.heartbeat._due_at = False, float("-inf")
+        self.heartbeat._idle, self.heartbeat._due_at = False, 0.0
         return self.heartbeat.run_once()
 
 
@@ -107,14 +109,37 @@ def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock
     host.claim()
     begin, beats = clock.now, []
     while clock.now < begin + 60:
-        before = host.heartbeat.beats
+        before = host.heartbeat.vitals.beats
         pause = host.heartbeat.run_once()
-        if host.heartbeat.beats > before:
+        if host.heartbeat.vitals.beats > before:
             beats.append(clock.now)
         clock.now += pause
     gaps = [later - earlier for earlier, later in zip([begin, *beats], beats, strict=False)]
     assert all(8 - TICK <= gap <= 10 + 2 * TICK for gap in gaps), gaps
     assert len({round(gap, 2) for gap in gaps}) > 1, "not in step with other hosts"
+
+
+def test_how_late_beats_are_answered_is_counted_with_the_time_of_those_that_failed(
+    host: Host, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
+    host.claim()
+    host.heartbeat.run_once()
+    clock.now = host.heartbeat._due_at + 0.01
+    host.heartbeat.run_once()
+    [punctual] = host.heartbeat.vitals.delays.counts
+    clock.now = host.heartbeat._due_at
+    with monkeypatch.context() as broken:
+        broken.setattr("pulse_django.managers.JobManager.heartbeat", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            host.heartbeat.run_once()
+    clock.now += 3.0
+    host.heartbeat.run_once()
+    said = host.heartbeat.vitals.to_json()
+    assert (said["beats"], said["beat_failures"]) == (2, 1)
+    assert host.heartbeat.vitals.delays.quantile(1.0) == pytest.approx(3.0, rel=0.42)
+    assert len(said["beat_delays"]) == 2
+    assert Histogram(Counter([punctual])).quantile(1.0) == pytest.approx(0.01, rel=0.42)
 
 
 def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock, settings: Any) -> None:
@@ -124,7 +149,7 @@ def test_a_shorter_lease_beats_sooner(host: Host, clock: Clock, settings: Any) -
     clock.now += 1
     host.claim(lease_ttl=timedelta(seconds=1.5))
     begin = clock.now
-    while not host.heartbeat.beats:
+    while not host.heartbeat.vitals.beats:
         clock.now += host.heartbeat.run_once()
         assert clock.now < begin + 1.5 / BEATS_PER_LEASE + 2 * TICK
 
@@ -154,7 +179,7 @@ def test_progress_of_a_beat_that_failed_goes_with_the_next_unless_there_is_newer
         broken.setattr("pulse_django.managers.JobManager.heartbeat", fails)
         with pytest.raises(OperationalError):
             host.beat()
-    assert host.heartbeat.failures == 1
+    assert host.heartbeat.vitals.failures == 1
     host.beat()
     assert [api.progress(run.claim.job_id) for run in (first, second)] == [{"done": 1}, {"done": 3}]
 

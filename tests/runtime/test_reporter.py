@@ -170,12 +170,46 @@ def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
     wait_until(lambda: bench.hand.is_idle, patience=2)
 
 
-def test_a_run_whose_lease_ran_out_by_our_own_clock_reports_nothing(
+def out_of_touch(performed: Performed) -> None:
+    """Let its lease have run out by our own clock."""
+    performed.run._extended_at -= performed.run._ttl + 1.0
+
+
+def test_a_run_whose_lease_ran_out_by_our_own_clock_waits_for_a_beat_that_comes_through(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = settles_counted(monkeypatch)
+    waiting, other = bench.performed(2)
+    out_of_touch(waiting)
+    bench.start()
+    for performed in (waiting, other):
+        bench.reporter.report(performed)
+    wait_until(lambda: Job.objects.get(pk=other.run.claim.job_id).status == Status.COMPLETED)
+    assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.RUNNING
+    assert sizes == [1]
+    bench.hand._holdings.extended(list(bench.hand._holdings.held()), sent_at=time.monotonic())
+    wait_until(lambda: bench.hand.is_idle)
+    assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.COMPLETED
+
+
+def test_a_run_out_of_touch_whose_lease_proves_lost_is_evidence(bench: Bench) -> None:
+    [performed] = bench.performed()
+    out_of_touch(performed)
+    bench.start()
+    bench.reporter.report(performed)
+    api.release(performed.run.claim.job_id)
+    bench.hand._holdings.lost(list(bench.hand._holdings.held()))
+    wait_until(lambda: bench.hand.is_idle)
+    assert Attempt.objects.get().late_outcome == "SUCCEEDED"
+
+
+def test_a_run_whose_lease_ran_out_reports_nothing_if_nobody_extends_leases_any_more(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = settles_counted(monkeypatch)
     [performed] = bench.performed()
-    monkeypatch.setattr(performed.run.__class__, "lease_remaining", lambda self: -1.0)
+    out_of_touch(performed)
+    bench.hand.is_orphaned = True
     bench.start()
     bench.reporter.report(performed)
     wait_until(lambda: bench.hand.is_idle)

@@ -20,7 +20,7 @@ from datetime import timedelta
 
 from ...errors import ErrorReport
 from ...outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
-from ...performing import Performed, judged
+from ...performing import OUT_OF_TOUCH, Performed, judged
 from ...registry import registry
 from ...runs import Run
 from ..channel import Channel, Hung, Message
@@ -43,6 +43,7 @@ class Ward:
         self.pid: int | None = None
         self.outcome: Outcome | None = None
         self.said_done = False
+        self.out_of_touch = False  # killed because nobody could say whether it still held its lease
         self.told_extended = 0.0
         self.told_cancelled = False
         self.kill_at = float("inf")
@@ -185,6 +186,7 @@ class Processes:
             if run.cancelled and not ward.told_cancelled:
                 ward.told_cancelled = True
                 ward.channel.send({"cancelled": True})
+            ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
             ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
             if ward.pid is not None and (now > ward.kill_at or now > ward.hung_at + GRACE_FOR_CANCELLED):
                 _kill(ward.pid)
@@ -205,6 +207,8 @@ class Processes:
             self._over(ward.run, ward.outcome)
         elif ward.run.lost:
             self._over(ward.run, None)
+        elif ward.out_of_touch:
+            self._over(ward.run, OUT_OF_TOUCH)
         elif ward.pid is None:  # it never was
             self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
         else:
@@ -223,7 +227,7 @@ class Processes:
 def _when_to_kill(run: Run, now: float) -> float:
     if run.completed:
         return float("inf")
-    if run.lost or isinstance(run.verdict, TimedOut | Stalled):
+    if run.lost or run.is_out_of_touch or isinstance(run.verdict, TimedOut | Stalled):
         return now
     return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
 
