@@ -40,6 +40,8 @@ class PulseSettings:
     keep_cancelled: timedelta = timedelta(days=7)
     # The same for dead letters: somebody should have looked at them by then. 0: for ever.
     keep_dead_letters: timedelta = timedelta()
+    # How long a due job may wait, while workers of its queue are idle, until `pulse_watchdog --check` calls it stuck.
+    overdue_after: timedelta = timedelta(minutes=5)
     # How often an idle worker looks for due jobs when no notification wakes it.
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
@@ -87,6 +89,11 @@ class PulseSettings:
     retry_jitter: float = 0.1
 
     @property
+    def worker_silence(self) -> timedelta:
+        """How long a worker may say nothing until it counts as gone."""
+        return self.lease_ttl + 3 * self.heartbeat_interval
+
+    @property
     def backoff(self) -> Backoff:
         return Backoff(cap=self.retry_backoff_cap, jitter=self.retry_jitter)
 
@@ -115,6 +122,7 @@ _RANGES = {
     "keep_completed": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "keep_cancelled": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "keep_dead_letters": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
+    "overdue_after": _Range(timedelta(seconds=1), timedelta(days=365), "a poll alone may take a second"),
     "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
     "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
     "max_losses": _Range(1, 32_767, "it must be able to run"),

@@ -6,6 +6,7 @@
     heartbeat       RUNNING                 RUNNING
     settle          RUNNING                 COMPLETED, RETRYING, PENDING, DEAD_LETTERED, CANCELLED
     reap            RUNNING                 RETRYING, DEAD_LETTERED, CANCELLED
+    mend            RUNNING                 RUNNING, with a lease that can be
     release         RUNNING                 PENDING, CANCELLED
     request_cancel  PENDING, RETRYING       CANCELLED
                     RUNNING                 RUNNING, asked to stop
@@ -362,6 +363,31 @@ ledger AS (
 SELECT id, holder, attempt, token, outcome, status FROM reaped
 """
 
+# -------------------------------------------------------------------------------------------------------------- mend
+
+# For leases that the protocol cannot have granted: none at all, or one that a clock which was set back left too long.
+# Nothing is taken from a live holder, whose next beat extends what it has.
+_MEND = """
+WITH wrong AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE id = ANY (%s::bigint[]) AND status = 'RUNNING' AND (
+        locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
+        OR lease_until > statement_timestamp() + COALESCE(lease_ttl, %s) + interval '1 second'
+    )
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job AS job
+SET locked_by = COALESCE(job.locked_by, 'nobody'),
+    token = COALESCE(job.token, nextval('pulse_django_token')),
+    started_at = COALESCE(job.started_at, clock_timestamp()),
+    lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
+FROM wrong
+WHERE job.id = wrong.id AND job.status = 'RUNNING'
+RETURNING job.id
+"""
+
 # ---------------------------------------------------------------------------------------------------- request_cancel
 
 _REQUEST_CANCEL = """
@@ -552,6 +578,11 @@ class JobManager(JobReader):
         except UNSTORABLE:
             logger.exception("A batch of %d could not be reaped; its runs are tried one by one", limit)
         return [reaped for job_id in self._reapable_ids(limit) for reaped in self._reap_one(job_id)]
+
+    def mend(self, job_ids: Collection[int]) -> list[int]:
+        """Bring leases that cannot be, missing or too long, to one TTL from now. Return of which jobs."""
+        ttl = conf.current().lease_ttl
+        return sorted(job_id for (job_id,) in run_joined(self._alias, _MEND, [sorted(job_ids), ttl, ttl]))
 
     def release(self, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
         """Hand jobs back that no handler is running (any more). The attempts are refunded."""

@@ -27,6 +27,7 @@ from .runs import Run, running
 from .signals import job_dead_lettered, job_failed, job_finished, job_started, lease_lost, tell
 from .states import Status
 from .taskapi import Task, TaskResult, is_heard, task_backends, task_finished, task_started
+from .unknown import UNKNOWN_TASK
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def put_back_unknown(run: Run) -> Report:
     """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
     settings, claim = conf.current(), run.claim
     waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
-    reason = f"unknown task {claim.task!r}: no decorated function of this worker has that name"
+    reason = f"{UNKNOWN_TASK} {claim.task!r}: no decorated function of this worker has that name"
     outcome = Released(settings.unknown_task_delay, reason)
     if waited is not None and waited >= settings.unknown_task_age:
         return Report(claim.lease, outcome, DeadLetter(f"{reason}, for {waited}"))

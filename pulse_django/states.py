@@ -41,6 +41,7 @@ class Verb(StrEnum):
     HEARTBEAT = "heartbeat"
     SETTLE = "settle"
     REAP = "reap"
+    MEND = "mend"
     RELEASE = "release"
     REQUEST_CANCEL = "request_cancel"
     RETRY = "retry"
@@ -64,6 +65,7 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
         Verb.HEARTBEAT: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.SETTLE: _moves({Status.RUNNING: {Status.PENDING, Status.RETRYING, *TERMINAL}}),
         Verb.REAP: _moves({Status.RUNNING: {Status.RETRYING, Status.DEAD_LETTERED, Status.CANCELLED}}),
+        Verb.MEND: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.RELEASE: _moves({Status.RUNNING: {Status.PENDING, Status.CANCELLED}}),
         Verb.REQUEST_CANCEL: _moves(
             {

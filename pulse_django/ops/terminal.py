@@ -1,7 +1,12 @@
-"""What a terminal shows while one waits: bars, durations, a line that is written over. Elsewhere: plain lines."""
+"""What a terminal shows while one waits: bars, durations, a line that is written over. Elsewhere: plain lines.
+
+Names and errors come from rows. ``inert`` shows them so that none can move the cursor, forge a line or turn the text
+around.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 WIDTH = 24
@@ -36,6 +41,38 @@ def in_words(seconds: float) -> str:
     return " ".join(said[:2]) or "0s"
 
 
+def inert(text: str, most: int = 0) -> str:
+    """Return ``text`` with everything escaped that a terminal would obey or hide, cut after ``most`` characters."""
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+    return f"{shown[: most - 3]}..." if most and len(shown) > most else shown
+
+
+def showable(text: str, stream: Any) -> str:
+    """Return ``text`` as this stream can take it: under LANG=C a bar is drawn with # and the rest escaped."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace(_FULL, "#").replace(_EMPTY, ".")
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def table(headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], indent: str = "  ") -> list[str]:
+    """Lay out rows under their headers, numbers to the right. Every cell is made inert."""
+    cells = [[inert(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [headers, *cells]) for column in range(len(headers))]
+    is_number = [all(isinstance(row[column], int) for row in rows) for column in range(len(headers))]
+    lines = []
+    for line in [headers, *cells]:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_number, strict=True)
+        ]
+        lines.append(indent + "  ".join(padded).rstrip())
+    return lines
+
+
 class Line:
     """One line that is written over, on a terminal; elsewhere nothing is shown until it is over."""
 
@@ -44,9 +81,9 @@ class Line:
         self._last = ""
 
     def show(self, text: str) -> None:
-        self._last = text
+        self._last = showable(text, self._stream)
         if self._shows:
-            self._stream.write(f"\r\x1b[2K{text}")
+            self._stream.write(f"\r\x1b[2K{self._last}")
             self._stream.flush()
 
     def end(self) -> None:

@@ -10,10 +10,10 @@ import logging
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from .. import conf
+from .. import conf, unknown
 from ..answers import Reaped
 from ..managers import PRUNE_LIMIT, REAP_LIMIT
 from ..models import Job, Queue, Worker
@@ -27,7 +27,6 @@ logger = logging.getLogger("pulse_django.watchdog")
 OUTAGES = (Fault.CUT_OFF, Fault.FULL)
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
-MISSED_BEATS = 3  # after a lease, until a worker's row is taken for a relic
 KEEP_WORKERS = timedelta(days=7)
 
 
@@ -38,6 +37,7 @@ class Swept:
     reaped: list[Reaped]
     resumed: list[str] = field(default_factory=list)  # queues
     gone: list[str] = field(default_factory=list)  # workers
+    given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
     pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
     has_more: bool = False  # the next sweep should not wait
     took: float = 0.0  # seconds
@@ -46,12 +46,14 @@ class Swept:
         """One line for a log."""
         outcomes = Counter(str(one.outcome) for one in self.reaped)
         said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
+        said |= {"given_up": self.given_up}
         return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
 
 
 class Watchdog:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, interval: float | None = None) -> None:
         self.line = line
+        self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._trusts_leases_at = float("-inf")
         self._away = True  # as far as we know: nobody has asked yet
         self._asked = False
@@ -59,9 +61,13 @@ class Watchdog:
 
     def run_once(self) -> float:
         """Sweep. Return for how long to wait until the next."""
-        swept = self.sweep()
-        interval = conf.current().watchdog_interval.total_seconds()
-        return 0.0 if swept.has_more else interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+        return self.pause_after(self.sweep())
+
+    def pause_after(self, swept: Swept) -> float:
+        """Return for how long to wait after a sweep: at once if it left something, else never quite as long as before,
+        so that many watchdogs do not come in step.
+        """
+        return 0.0 if swept.has_more else self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
@@ -72,11 +78,9 @@ class Watchdog:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
         if not housekeeping:
             return Swept(reaped=reaped, took=time.monotonic() - begin)
-        resumed, gone, pruned = self._keep_house()
-        has_more = PRUNE_LIMIT in pruned.values()
-        self._kept_house_at = float("-inf") if has_more else begin
-        took = time.monotonic() - begin
-        return Swept(reaped=reaped, resumed=resumed, gone=gone, pruned=pruned, has_more=has_more, took=took)
+        swept = self._keep_house(reaped)
+        self._kept_house_at = float("-inf") if swept.has_more else begin
+        return replace(swept, took=time.monotonic() - begin)
 
     def _reap(self) -> list[Reaped]:
         ended: list[Reaped] = []
@@ -88,13 +92,14 @@ class Watchdog:
             if len(reaped) < REAP_LIMIT:
                 return ended
 
-    def _keep_house(self) -> tuple[list[str], list[str], dict[Status, int]]:
+    def _keep_house(self, reaped: list[Reaped]) -> Swept:
         """One bounded statement for each kind of thing; what is left over is for the next sweep."""
         settings, alias = conf.current(), self.line.alias
         resumed = self.line.call(Queue.objects.db_manager(alias).resume_ended)
-        silence = settings.lease_ttl + MISSED_BEATS * settings.heartbeat_interval
+        silence = settings.worker_silence
         gone = self.line.call(Worker.objects.db_manager(alias).mark_gone, silence)
         self.line.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+        given_up = self.line.call(unknown.give_up, alias)
         pruned = {}
         for status, kept in (
             (Status.COMPLETED, settings.keep_completed),
@@ -107,7 +112,14 @@ class Watchdog:
             logger.info("The pause of queue %r has ended", queue)
         for worker in gone:
             logger.warning("Worker %s has said nothing for %s: taken for gone", worker, silence)
-        return resumed, gone, pruned
+        return Swept(
+            reaped=reaped,
+            resumed=resumed,
+            gone=gone,
+            given_up=given_up,
+            pruned=pruned,
+            has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown.MOST_AT_ONCE,
+        )
 
     def _wait_out_an_outage(self) -> None:
         """While the database was away nobody could extend a lease: that they ran out says nothing about their holders.

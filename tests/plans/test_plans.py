@@ -18,6 +18,7 @@ from pulse_django import managers, reads
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete, Postpone
 from pulse_django.identity import Identity
+from pulse_django.invariants import Limits, known
 from pulse_django.lanes import Lane, rotation
 from pulse_django.leases import Lease
 from pulse_django.models import Job
@@ -82,6 +83,19 @@ def explain(statement: str, *params: Any) -> dict[str, Any]:
     return (json.loads(plan) if isinstance(plan, str) else plan)[0]
 
 
+def read_by_invariants() -> dict[str, int]:
+    """How many buffers each question reads."""
+    params = Limits().params()
+    read = {}
+    for one in known():
+        if one.sql:
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {one.sql}", params)
+                [(plan,)] = cursor.fetchall()
+            read[one.name] = buffers((json.loads(plan) if isinstance(plan, str) else plan)[0])
+    return read
+
+
 def buffers(plan: dict[str, Any]) -> int:
     root = plan["Plan"]
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
@@ -134,6 +148,11 @@ class TestAMillionClaimableJobs:
         plan = explain_claim(100, lanes)
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
+
+    def test_no_invariant_reads_the_backlog(self) -> None:
+        # A lane takes some four buffers to find, and there are a thousand.
+        too_many = {name: read for name, read in read_by_invariants().items() if read > 20_000}
+        assert too_many == {}
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -237,6 +256,11 @@ class TestAMillionFinishedJobs:
     def test_an_idle_poll_reads_next_to_nothing(self) -> None:
         assert Job.objects.lanes() == []
         assert buffers(explain_claim(100, [Lane("default", 0)])) < 20
+
+    def test_no_invariant_reads_the_history(self) -> None:
+        # Those that look at the latest 2,000 rows of a kind find each of them, and its row in the ledger.
+        too_many = {name: read for name, read in read_by_invariants().items() if read > 20_000}
+        assert too_many == {}
 
     def test_pruning_does_not_wade_through_what_is_kept(self) -> None:
         # Every dead letter is older than every completed job.

@@ -16,12 +16,12 @@ from django.core.management import CommandError, call_command
 
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.runtime.lines import Line
-from pulse_django.runtime.watchdog import Watchdog
+from pulse_django.runtime.watchdog import Swept, Watchdog
 from pulse_django.states import Status
 from pulse_django.workers import Presence
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
-from tests.factories import make_job, now
+from tests.factories import AttemptFactory, make_job, now
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -138,3 +138,26 @@ def test_alone_it_sweeps_until_it_is_told_to_stop() -> None:
 
 def _instants() -> dict[str, Any]:
     return {"started_at": now(OLD), "finished_at": now(OLD)}
+
+
+def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: Any) -> None:
+    settings.PULSE = {"UNKNOWN_TASK_AGE": 60}
+    Worker.objects.note(presence("new code"))
+    Worker.objects.update(tasks=["tests.add"])
+    job, known = make_job(task="gone", attempts=1, refunds=1), make_job(attempts=1, refunds=1)
+    for waiting in (job, known):
+        message = f"unknown task {waiting.task!r}: no decorated function of this worker has that name"
+        AttemptFactory(job=waiting, outcome="RELEASED", message=message, started_at=now(OLD))
+    assert dog.sweep().given_up == [job.pk]
+    job.refresh_from_db()
+    assert job.status == Status.DEAD_LETTERED
+    assert Job.objects.get(pk=known.pk).status == Status.PENDING
+    assert dog.sweep().given_up == []
+
+
+def test_many_watchdogs_do_not_come_in_step() -> None:
+    swept = Watchdog(Line("default", "watchdog"), interval=10.0)
+    pauses = {swept.pause_after(Swept(reaped=[])) for _ in range(50)}
+    assert len(pauses) > 40
+    assert all(8.0 <= pause <= 10.0 for pause in pauses)
+    assert swept.pause_after(Swept(reaped=[], has_more=True)) == 0.0

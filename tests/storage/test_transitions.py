@@ -46,6 +46,7 @@ ACTS: dict[Verb, list[Act]] = {
     Verb.HEARTBEAT: [lambda job: Job.objects.heartbeat([lease_of(job)])],
     Verb.SETTLE: [settle_with(outcome, decision) for outcome, decision in DECISIONS],
     Verb.REAP: [lambda job: Job.objects.reap()],
+    Verb.MEND: [lambda job: Job.objects.mend([job.pk])],
     Verb.RELEASE: [lambda job: Job.objects.release([lease_of(job)])],
     Verb.REQUEST_CANCEL: [lambda job: Job.objects.request_cancel([job.pk])],
     Verb.RETRY: [lambda job: Job.objects.retry([job.pk])],

@@ -1,7 +1,11 @@
-"""``manage.py pulse_watchdog``: the loop that ends lost runs, alone: for hosts without workers, or beside them."""
+"""``manage.py pulse_watchdog``: the loop that ends lost runs, alone: for hosts without workers, or beside them.
+
+With ``--check`` it asks what should not be, with ``--repair`` it mends that, and ends.
+"""
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -10,20 +14,35 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
-from pulse_django import conf
+from pulse_django.invariants import ask_all
 from pulse_django.models import Job
+from pulse_django.ops.inspection import (
+    Unrepairable,
+    findings_as_json,
+    findings_in_words,
+    perform,
+    rehearse,
+    repairable,
+)
 from pulse_django.runtime import logs
 from pulse_django.runtime.lines import Line, keep_calling
-from pulse_django.runtime.watchdog import Watchdog
+from pulse_django.runtime.watchdog import Swept, Watchdog
 
 
 class Command(BaseCommand):
-    help = "End runs whose lease ran out, and keep house. Any number may run, anywhere; workers do the same by default."
+    help = (
+        "End runs whose lease ran out, and keep house. Any number may run, anywhere; workers do the same by default. "
+        "--check exits with 1 if anything is as it should not be."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="one sweep, housekeeping included, then exit")
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--once", action="store_true", help="one sweep, housekeeping included, then exit")
+        what.add_argument("--check", action="store_true", help="ask every invariant; exit with 1 if one fails")
+        what.add_argument("--repair", metavar="NAME", help="say what would mend this invariant; --yes does it")
+        parser.add_argument("--yes", action="store_true", help="with --repair: do it")
         parser.add_argument("--interval", type=float, help="seconds between two sweeps; default WATCHDOG_INTERVAL")
-        parser.add_argument("--json", action="store_true", help="one line of JSON for each sweep")
+        parser.add_argument("--json", action="store_true", help="JSON: one line for each sweep, or one for the answer")
         parser.add_argument("--database", help="alias of the database whose jobs to look after")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,8 +52,50 @@ class Command(BaseCommand):
             raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")
+        if options["yes"] and not options["repair"]:
+            raise CommandError("--yes belongs to --repair.")
         self.check(databases=[alias])
-        watchdog = Watchdog(Line(alias, "watchdog"))
+        if options["check"]:
+            self._check(alias, as_json=options["json"])
+        elif options["repair"]:
+            self._repair(alias, options)
+        else:
+            self._watch(Watchdog(Line(alias, "watchdog"), options["interval"]), options)
+
+    def _check(self, alias: str, *, as_json: bool) -> None:
+        findings = ask_all(alias)
+        if as_json:
+            self.stdout.write(findings_as_json(findings))
+        else:
+            for line in findings_in_words(findings, self.style.SUCCESS, self.style.ERROR):
+                self.stdout.write(line)
+        failed = [finding.invariant.name for finding in findings if not finding.holds]
+        if failed:
+            raise CommandError(f"{len(failed)} of {len(findings)} invariants do not hold: {', '.join(failed)}.")
+
+    def _repair(self, alias: str, options: dict[str, Any]) -> None:
+        try:
+            invariant = repairable(options["repair"])
+            if not options["yes"]:
+                finding, lines = rehearse(invariant, alias)
+                if options["json"]:
+                    self.stdout.write(json.dumps(finding.to_json(), default=str))
+                else:
+                    self._tell(*lines)
+                return
+            done = perform(invariant, alias, (lambda _: None) if options["json"] else self._tell)
+        except Unrepairable as refused:
+            raise CommandError(str(refused)) from refused
+        if options["json"]:
+            self.stdout.write(json.dumps(done))
+        if not done["holds"]:
+            raise CommandError(f"{invariant.name} does not hold yet.")
+
+    def _tell(self, *lines: str) -> None:
+        for line in lines:
+            self.stdout.write(line)
+
+    def _watch(self, watchdog: Watchdog, options: dict[str, Any]) -> None:
         if options["once"]:
             self._sweep(watchdog, options, housekeeping=True)
             return
@@ -44,11 +105,8 @@ class Command(BaseCommand):
         self._run(watchdog, options, stopping)
 
     def _run(self, watchdog: Watchdog, options: dict[str, Any], stopping: threading.Event) -> None:
-        interval = options["interval"] or conf.current().watchdog_interval.total_seconds()
-
         def step() -> float:
-            self._sweep(watchdog, options, housekeeping=None)
-            return interval
+            return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
 
         loop = threading.Thread(target=keep_calling, args=(watchdog.line, stopping, step), name="watchdog", daemon=True)
         loop.start()
@@ -56,8 +114,9 @@ class Command(BaseCommand):
             watchdog.line.enforce(time.monotonic())
             loop.join(0.2)
 
-    def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> None:
+    def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
         swept = watchdog.sweep(housekeeping=housekeeping)
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
+        return swept

@@ -1,0 +1,167 @@
+"""Invariants of queues and workers: is there work that nobody will do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import unknown
+from ..models import Queue
+from ..reads import LANES
+from .words import Invariant, Repair, Severity, register
+
+_LANES = LANES.rstrip().removesuffix("SELECT queue, priority FROM lane").strip()
+
+# Work that is due and may be claimed, a row for each queue; and who is there to do it.
+_DUE = f"""
+{_LANES},
+due AS (
+    SELECT lane.queue, min(earliest.next_run_at) AS since
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT next_run_at
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        ORDER BY next_run_at, id
+        LIMIT 1
+    ) AS earliest
+    WHERE earliest.next_run_at <= statement_timestamp()
+    GROUP BY lane.queue
+),
+paused AS (
+    SELECT name, paused_at, paused_until, pause_reason
+    FROM pulse_django_queue
+    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+),
+live AS (
+    SELECT id, queues, tasks, GREATEST(slots - in_flight - stuck_slots, 0) AS free
+    FROM pulse_django_worker
+    WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s
+)
+"""
+
+
+def _resume(alias: str, names: Sequence[str]) -> int:
+    queues = Queue.objects.db_manager(alias)
+    return sum(queues.resume(name) for name in names)
+
+
+def _give_up(alias: str, _: Sequence[str]) -> int:
+    return len(unknown.give_up(alias))
+
+
+register(
+    Invariant(
+        name="queue-without-worker",
+        severity=Severity.STUCK,
+        says="Every queue in which jobs are due has a worker that serves it.",
+        means="These jobs wait for a worker that does not exist.",
+        to_do="Start a worker for the queue, or see what --queues and QUEUES leave out.",
+        sql=f"""
+{_DUE}
+SELECT due.queue, concat(
+    'due for ', date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
+)
+FROM due
+WHERE due.since < statement_timestamp() - %(silence)s
+    AND due.queue NOT IN (SELECT name FROM paused)
+    AND NOT EXISTS (SELECT FROM live WHERE live.queues = '[]' OR jsonb_exists(live.queues, due.queue))
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+# A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
+register(
+    Invariant(
+        name="overdue-while-idle",
+        severity=Severity.STUCK,
+        says="A due job does not wait while workers of its queue have free slots and begin nothing.",
+        means="Something keeps workers from claiming: locks that somebody holds, errors of theirs, or they hang.",
+        to_do="Read a worker's log. Look in pg_stat_activity for a transaction that has locked jobs, and end it.",
+        sql=f"""
+{_DUE},
+begun AS (
+    SELECT queue, started_at FROM pulse_django_job WHERE status = 'RUNNING'
+    UNION ALL
+    SELECT job.queue, latest.started_at
+    FROM (SELECT job_id, started_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
+    JOIN pulse_django_job AS job ON job.id = latest.job_id
+)
+SELECT due.queue, concat(
+    'due for ', date_trunc('second', statement_timestamp() - due.since), ' while ', idle.free, ' slots are free'
+)
+FROM due
+CROSS JOIN LATERAL (
+    SELECT sum(live.free) AS free FROM live WHERE live.queues = '[]' OR jsonb_exists(live.queues, due.queue)
+) AS idle
+WHERE due.since < statement_timestamp() - %(overdue)s
+    AND due.queue NOT IN (SELECT name FROM paused)
+    AND idle.free > 0
+    AND NOT EXISTS (
+        SELECT FROM begun WHERE begun.queue = due.queue AND begun.started_at > statement_timestamp() - %(overdue)s
+    )
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Invariant(
+        name="paused-backlog",
+        severity=Severity.STUCK,
+        says="No paused queue has jobs that are due.",
+        means="They wait until somebody resumes the queue, or its pause ends.",
+        to_do="Ask who paused it whether the reason still holds.",
+        sql=f"""
+{_DUE}
+SELECT paused.name, concat(
+    'paused for ', date_trunc('second', statement_timestamp() - paused.paused_at),
+    COALESCE(' until ' || date_trunc('second', paused.paused_until)::text, ' without an end'),
+    ' (', COALESCE(NULLIF(paused.pause_reason, ''), 'no reason given'), '), jobs due for ',
+    date_trunc('second', statement_timestamp() - due.since)
+)
+FROM paused
+JOIN due ON due.queue = paused.name
+ORDER BY paused.name
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Resume the queue.", act=_resume),
+    )
+)
+
+register(
+    Invariant(
+        name="task-unknown",
+        severity=Severity.STUCK,
+        says="Some live worker knows the task of every waiting job, as far as the oldest of each queue tell.",
+        means="No deploy has this task, or not any more: its jobs are put back again and again.",
+        to_do="Deploy the code that has it, or give a task that was renamed its old name in aliases=(...).",
+        sql=f"""
+{_DUE},
+oldest AS (
+    SELECT job.task, job.queue
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT task, queue
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        ORDER BY next_run_at, id
+        LIMIT 20
+    ) AS job
+)
+SELECT task, concat(count(*), ' jobs or more, in ', string_agg(DISTINCT queue, ', '))
+FROM oldest
+WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM live WHERE tasks IS NULL OR jsonb_exists(tasks, oldest.task))
+GROUP BY task
+ORDER BY task
+LIMIT %(limit)s
+""",
+        repair=Repair(
+            says="Dead-letter those that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
+            act=_give_up,
+        ),
+    )
+)

@@ -1,0 +1,138 @@
+"""The invariant of the schema: whatever the models say is there, valid, after migrations that broke off or hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from django.apps import apps
+from django.db import connections
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
+
+from .words import Invariant, Limits, Repair, Severity, Subject, register
+
+# A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
+LOCK_TIMEOUT = "2s"
+SEQUENCE = "pulse_django_token"
+
+_COLUMNS = """
+SELECT c.relname, a.attname
+FROM pg_class AS c
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+"""
+_NAMED = """
+SELECT i.relname, x.indisvalid
+FROM pg_index AS x
+JOIN pg_class AS i ON i.oid = x.indexrelid
+JOIN pg_class AS c ON c.oid = x.indrelid
+WHERE c.relname = ANY (%s) AND pg_table_is_visible(c.oid)
+UNION ALL
+SELECT con.conname, con.convalidated
+FROM pg_constraint AS con
+JOIN pg_class AS c ON c.oid = con.conrelid
+WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_table_is_visible(c.oid)
+UNION ALL
+SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_table_is_visible(oid)
+"""
+
+Named = Index | CheckConstraint | UniqueConstraint
+
+
+def _models() -> list[type[Model]]:
+    return list(apps.get_app_config("pulse_django").get_models())
+
+
+def _named(model: type[Model]) -> Iterator[Named]:
+    yield from model._meta.indexes
+    for constraint in model._meta.constraints:
+        if isinstance(constraint, CheckConstraint | UniqueConstraint):
+            yield constraint
+
+
+def _look(alias: str, limits: Limits) -> Iterable[Subject]:
+    tables = [model._meta.db_table for model in _models()]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_COLUMNS, [tables])
+        columns = set(cursor.fetchall())
+        cursor.execute(_NAMED, [tables, tables, SEQUENCE])
+        there = dict(cursor.fetchall())
+    missing = [
+        Subject(f"{model._meta.db_table}.{field.column}", "the column is missing: run migrate")
+        for model in _models()
+        for field in model._meta.concrete_fields
+        if (model._meta.db_table, field.column) not in columns
+    ]
+    if SEQUENCE not in there:
+        missing.append(Subject(SEQUENCE, "the sequence is missing: run migrate"))
+    for model in _models():
+        for one in _named(model):
+            kind = "index" if isinstance(one, Index) else "constraint"
+            if one.name not in there:
+                missing.append(Subject(one.name, f"the {kind} of {model._meta.db_table} is missing"))
+            elif not there[one.name]:
+                missing.append(Subject(one.name, f"the {kind} of {model._meta.db_table} is not valid"))
+    return missing[: limits.limit]
+
+
+def _rebuild(alias: str, names: Sequence[str]) -> int:
+    """Build what has a name in the models. Columns and the sequence are for ``migrate``."""
+    wanted = {one.name: (model, one) for model in _models() for one in _named(model)}
+    return sum(_build(alias, *wanted[name]) for name in names if name in wanted)
+
+
+def _build(alias: str, model: type[Model], one: Named) -> bool:
+    connection = connections[alias]
+    quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(model._meta.db_table)
+    with connection.schema_editor(atomic=False) as editor:
+        if isinstance(one, CheckConstraint):
+            editor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'", None)
+            try:
+                if not _is_there(
+                    alias, one.name
+                ):  # rows that are there already must not keep new ones from being checked
+                    editor.execute(f"{_sql_of(model, one, editor)} NOT VALID", None)
+            finally:
+                editor.execute("RESET lock_timeout", None)
+            editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
+            return True
+        # A build that broke off leaves an index that is not valid. It serves nobody.
+        editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted}", None)
+        if isinstance(one, Index):
+            editor.add_index(model, one, concurrently=True)  # type: ignore[call-arg]  # PostgreSQL's editor has it
+        elif one.condition is not None:
+            unique = _sql_of(model, one, editor)
+            editor.execute(unique.replace("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX CONCURRENTLY", 1), None)
+        else:
+            fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
+            columns = ", ".join(connection.ops.quote_name(fields[name]) for name in one.fields)
+            editor.execute(f"CREATE UNIQUE INDEX CONCURRENTLY {quoted} ON {table} ({columns})", None)
+            editor.execute(f"ALTER TABLE {table} ADD CONSTRAINT {quoted} UNIQUE USING INDEX {quoted}", None)
+    return True
+
+
+def _is_there(alias: str, name: str) -> bool:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s)", [name])
+        return bool(cursor.fetchone()[0])
+
+
+def _sql_of(model: type[Model], one: CheckConstraint | UniqueConstraint, editor: BaseDatabaseSchemaEditor) -> str:
+    return str(one.create_sql(model, editor))
+
+
+register(
+    Invariant(
+        name="schema-incomplete",
+        severity=Severity.BROKEN,
+        says="Every column, index, constraint and sequence that the models name exists and is valid.",
+        means="A migration broke off, or somebody dropped it: queries scan tables, or wrong states become possible.",
+        to_do="Run migrate. What it thinks is there already, the repair builds.",
+        look=_look,
+        repair=Repair(
+            says="Build missing indexes concurrently; add and validate missing constraints. One at a time.",
+            act=_rebuild,
+            at_a_time=1,
+        ),
+    )
+)

@@ -1,0 +1,105 @@
+"""Invariants of the server: its clock, other people's transactions, and what dead rows do to our tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.apps import apps
+from django.db import connections
+
+from .words import Invariant, Repair, Severity, register
+
+register(
+    Invariant(
+        name="clock-stepped",
+        severity=Severity.BROKEN,
+        says="Nothing that was written lately carries an instant of the future.",
+        means="The server's clock was set back. Backoffs, pauses and leases last longer by as much.",
+        to_do="Check NTP on the database's host. --repair lease-too-long shortens leases; the rest passes.",
+        sql="""
+SELECT which, concat('is ', date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
+FROM (
+    SELECT concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
+    FROM pulse_django_worker
+    UNION ALL
+    SELECT concat('the creation of job ', id), created_at - statement_timestamp()
+    FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT %(sample)s) AS latest
+    UNION ALL
+    SELECT concat('the start of job ', id), started_at - statement_timestamp()
+    FROM (SELECT id, started_at FROM pulse_django_job WHERE status = 'RUNNING' ORDER BY id LIMIT %(sample)s) AS running
+    UNION ALL
+    SELECT concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
+    FROM (
+        SELECT job_id, number, finished_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s
+    ) AS ended
+    UNION ALL
+    SELECT concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
+) AS written
+WHERE ahead > %(slack)s
+ORDER BY ahead DESC
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Invariant(
+        name="long-transaction",
+        severity=Severity.RISK,
+        says="No transaction of this database is older than a few minutes.",
+        means="Rows that died since it began cannot be removed: claims and heartbeats read more and more of them.",
+        to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one.",
+        sql="""
+SELECT which, concat(what, ', for ', date_trunc('second', age))
+FROM (
+    SELECT
+        concat('pid ', pid) AS which,
+        concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
+        statement_timestamp() - xact_start AS age
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%%')
+        AND xact_start < statement_timestamp() - %(long_transaction)s
+    UNION ALL
+    SELECT concat('prepared ', gid), concat('a prepared transaction of ', owner), statement_timestamp() - prepared
+    FROM pg_prepared_xacts
+    WHERE database = current_database() AND prepared < statement_timestamp() - %(long_transaction)s
+) AS open
+ORDER BY age DESC
+LIMIT %(limit)s
+""",
+    )
+)
+
+
+def _vacuum(alias: str, tables: Sequence[str]) -> int:
+    ours = {model._meta.db_table for model in apps.get_app_config("pulse_django").get_models()}
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        for table in tables:
+            if table in ours:
+                cursor.execute(f"VACUUM (ANALYZE) {connection.ops.quote_name(table)}")
+    return 0  # one time around: what vacuum leaves, an old transaction still needs
+
+
+register(
+    Invariant(
+        name="table-bloat",
+        severity=Severity.RISK,
+        says="Autovacuum keeps up: dead rows are a small share of each table.",
+        means="Claims and heartbeats read through rows that are long gone, and the table grows for nothing.",
+        to_do="Look for a long transaction first: what one may still see cannot be removed. Then at autovacuum.",
+        sql="""
+SELECT relname, concat(
+    n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',
+    COALESCE(GREATEST(last_autovacuum, last_vacuum)::text, 'never')
+)
+FROM pg_stat_user_tables
+WHERE relname LIKE 'pulse\\_django\\_%%' AND pg_table_is_visible(relid)
+    AND n_dead_tup > %(dead_rows)s AND n_dead_tup > %(dead_share)s * n_live_tup
+ORDER BY n_dead_tup DESC
+LIMIT %(limit)s
+""",
+        repair=Repair(says="VACUUM (ANALYZE) the table; the queue goes on meanwhile.", act=_vacuum),
+    )
+)
