@@ -1,27 +1,345 @@
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import OutputWrapper
+from django.core.management.color import no_style
 
-from pulse_django.management.commands.pulse_demo import Command
-from pulse_django.models import Job
+from pulse_django import conf
+from pulse_django.demo import deaths, handlers
+from pulse_django.demo.pace import REAL_TIME, SCALED, Pace
+from pulse_django.demo.processes import Process, census, descendants, from_ps
+from pulse_django.demo.rows import Row, look
+from pulse_django.demo.screen import Screen, has_news, line, table
+from pulse_django.demo.stage import Stage, set_up
+from pulse_django.demo.telling import Telling, WentOtherwise
+from pulse_django.management.commands import pulse_demo
+from pulse_django.models import Job, Worker
 from pulse_django.states import Status
+from tests.crash.processes import ROOT, environment
+from tests.crash.workers import is_alive, wait_until
+from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+RUNNING = Row(
+    id=7,
+    task="pulse_demo.steps",
+    status="RUNNING",
+    attempts=1,
+    locked_by="demo-A:boot:3",
+    lease_left=2.45,
+    progress={"done": 40, "total": 100},
+)
+DEAD = Row(id=8, task="pulse_demo.poison", status="DEAD_LETTERED", attempts=2, last_error="lost 2 workers: SIGKILL")
 
 
-def test_the_demo_tells_its_story_and_leaves_one_completed_job() -> None:
-    out = StringIO()
-    call_command("pulse_demo", "--no-migrate", stdout=out, no_color=True)
-    story = out.getvalue()
-    for line in ("status=PENDING", "status=RUNNING", "worker lease expired", "attempts=2 of 10", "Nothing was lost."):
-        assert line in story
-    assert Job.objects.get().status == Status.COMPLETED
+def changed(row: Row, **changes: Any) -> Row:
+    return Row(**{name: getattr(row, name) for name in Row.__slots__} | changes)
 
 
-def test_the_demo_fails_when_the_story_goes_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Command, "claim_if_due", lambda *args: None)
-    with pytest.raises(CommandError, match="The story went otherwise: there was nothing to claim"):
+# The command. `make demo` plays the whole story; here it must fail when it should
+
+
+def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pulse_db: None) -> None:
+    env = environment(PULSE=json.dumps({"MIDDLEWARE": ["nowhere.at_all"]}))
+    command = [sys.executable, "manage.py", "pulse_demo", "--no-migrate"]
+    demo = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert demo.returncode == 1
+    assert "The story went otherwise: expected three small jobs to be completed" in demo.stderr
+    assert "demo-A ended with status 1" in demo.stderr
+    assert "nowhere" in demo.stdout  # what the worker itself said
+    assert "Nothing was lost" not in demo.stdout
+
+
+def test_a_demo_that_is_terminated_leaves_no_worker_behind(pulse_db: None) -> None:
+    command = [sys.executable, "manage.py", "pulse_demo", "--no-migrate"]
+    demo = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    family: list[Process] = []
+    try:
+        wait_until(lambda: Job.objects.filter(status=Status.COMPLETED).count() >= 3)
+        wait_until(Worker.objects.exists)
+        family = descendants(Worker.objects.get().pid, census())
+        demo.send_signal(signal.SIGTERM)
+        demo.communicate(timeout=30)
+        left = [one.pid for one in family if is_alive(one.pid)]
+    finally:
+        for pid in (demo.pid, *(one.pid for one in family)):
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        demo.communicate()
+    assert demo.returncode == 130
+    assert len(family) == 3
+    assert left == []
+    assert Worker.objects.get().stopped_at is not None  # or the next demo would be refused
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> list[Telling]:
+    """What the story was begun with; it is not played."""
+    tellings: list[Telling] = []
+    monkeypatch.setattr(pulse_demo, "play", tellings.append)
+    return tellings
+
+
+def test_the_demo_refuses_to_run_beside_live_workers(pulse_db: None, played: list[Telling]) -> None:
+    WorkerFactory(name="shop-1")
+    with pytest.raises(CommandError, match=r"at work on this database: shop-1:boot\d+ on host"):
         call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+    assert played == []
+
+
+def test_workers_that_stopped_or_fell_silent_do_not_keep_the_demo_from_running(
+    pulse_db: None, played: list[Telling]
+) -> None:
+    WorkerFactory(stopped_at=now())
+    WorkerFactory(last_beat_at=now(timedelta(seconds=-31)))
+    call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+    assert len(played) == 1
+
+
+@pytest.mark.parametrize(("flags", "pace"), [([], SCALED), (["--real-time"], REAL_TIME)], ids=["scaled", "real time"])
+def test_a_flag_chooses_the_pace(pulse_db: None, played: list[Telling], flags: list[str], pace: Pace) -> None:
+    call_command("pulse_demo", "--no-migrate", *flags, stdout=StringIO())
+    assert played[0].pace == pace
+
+
+def test_a_story_that_goes_otherwise_is_an_error_of_the_command(
+    pulse_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(telling: Telling) -> None:
+        telling.expect(False, "the job to be completed", "PENDING")
+
+    monkeypatch.setattr(pulse_demo, "play", fails)
+    with pytest.raises(CommandError, match="otherwise: expected the job to be completed; seen: PENDING"):
+        call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+
+
+# The pace
+
+
+def test_real_time_is_the_defaults_of_production() -> None:
+    settings = conf.PulseSettings()
+    theirs = (settings.lease_ttl, settings.heartbeat_interval, settings.watchdog_interval)
+    assert tuple(timedelta(seconds=one) for one in (REAL_TIME.ttl, REAL_TIME.beat, REAL_TIME.tick)) == theirs
+
+
+@pytest.mark.parametrize("pace", [SCALED, REAL_TIME], ids=["scaled", "real time"])
+def test_the_settings_of_a_pace_are_sound(pace: Pace) -> None:
+    parsed, problems = conf.parse(pace.settings)
+    assert problems == []  # no warning either: three beats to a lease
+    assert parsed.lease_ttl == timedelta(seconds=pace.ttl)
+    assert pace.long_work > 3 * pace.ttl  # "outlives several leases"
+    assert pace.short_work > 2 * pace.beat  # a beat carries progress, and something is left to do
+    assert pace.nap > pace.beat * 2  # time to freeze the worker after a beat
+
+
+# How it is told
+
+
+@pytest.fixture
+def telling(pulse_db: None, tmp_path: Path) -> Telling:
+    stage = Stage(tmp_path, "demo", {})
+    return Telling(Screen(OutputWrapper(StringIO()), no_style()), stage, SCALED, "demo", patience=0.3)
+
+
+def test_jobs_that_are_over_without_what_was_expected_fail_at_once(telling: Telling) -> None:
+    job = make_job(Status.DEAD_LETTERED)
+    with pytest.raises(WentOtherwise, match=r"expected a retry; seen: \n.*DEAD_LETTERED"):
+        telling.watch("a retry", [job.pk], lambda rows: rows[0].status == Status.RETRYING)
+
+
+def test_what_does_not_happen_fails_when_patience_is_over(telling: Telling) -> None:
+    job = make_job()
+    with pytest.raises(WentOtherwise, match=r"expected a claim within 0 s; seen: \n.*PENDING"):
+        telling.watch("a claim", [job.pk], lambda rows: rows[0].attempts > 0)
+
+
+def test_a_ledger_with_other_runs_fails(telling: Telling) -> None:
+    job = make_job(Status.COMPLETED)
+    AttemptFactory(job=job)
+    telling.expect_ledger(job.pk, "SUCCEEDED")
+    with pytest.raises(WentOtherwise, match="WORKER_LOST"):
+        telling.expect_ledger(job.pk, "WORKER_LOST", "SUCCEEDED")
+
+
+def test_jobs_go_to_the_demos_own_queue_with_the_options_of_their_task(telling: Telling) -> None:
+    job = Job.objects.get(pk=telling.enqueue(handlers.poison))
+    assert (job.task, job.queue, job.max_losses) == ("pulse_demo.poison", "demo", 2)
+
+
+def test_handlers_that_do_not_resume_from_the_checkpoint_fail_the_story(telling: Telling) -> None:
+    job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result={"resumed_after_step": 0})
+    AttemptFactory(job=job, outcome="WORKER_LOST", finished_at=now(timedelta(seconds=-1)))
+    AttemptFactory(job=job, number=2)
+    with pytest.raises(WentOtherwise, match="resumed from the checkpoint"):
+        deaths.expect_resumed(telling, job.pk)
+
+
+def test_a_retry_without_a_backoff_fails_the_story(telling: Telling) -> None:
+    job = make_job(Status.COMPLETED, attempts=2, progress={"done": 9, "total": 9}, result={"resumed_after_step": 4})
+    AttemptFactory(job=job, outcome="WORKER_LOST")
+    AttemptFactory(job=job, number=2)
+    with pytest.raises(WentOtherwise, match="a backoff of at least"):
+        deaths.expect_resumed(telling, job.pk)
+
+
+def test_a_second_attempt_does_only_the_steps_that_are_left() -> None:
+    noted: list[int] = []
+    context = SimpleNamespace(
+        checkpoint={"done": 3, "total": 5}, attempt=2, progress=lambda done, total: noted.append(done)
+    )
+    assert handlers.steps.func(context, 5, 0.0) == {"attempt": 2, "resumed_after_step": 3, "steps_done": 2}
+    assert noted == [4, 5]
+
+
+def test_the_servers_clock_says_what_is_left_of_a_lease(pulse_db: None) -> None:
+    job = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
+    [row] = look([job.pk])
+    assert row.lease_left is not None
+    assert -10 < row.lease_left <= -1
+
+
+# What is shown
+
+
+def test_a_table_shows_what_matters_and_fits_the_terminal() -> None:
+    head, running, dead = table([RUNNING, DEAD], 100)
+    for text in ("#7 steps", "RUNNING", "demo-A", "2.5s", "████░░░░░░ 40/100"):
+        assert text in running
+    assert "lost 2 workers" in dead
+    assert running.index("demo-A") == head.index("locked_by")
+    assert all(len(one) <= 30 for one in table([RUNNING, DEAD], 30))  # a line that wraps could not be drawn over
+
+
+def test_columns_stay_columns_when_numbers_are_long() -> None:
+    head, *rows = table([RUNNING, changed(DEAD, id=10**12)], 120)
+    assert {row.index(status) for row, status in zip(rows, ("RUNNING", "DEAD"), strict=True)} == {head.index("status")}
+
+
+def test_colour_is_put_around_the_status_and_nothing_else() -> None:
+    _, plain = table([RUNNING], 100)
+    _, painted = table([RUNNING], 100, {"RUNNING": lambda text: f"<{text}>"})
+    assert "<RUNNING      >" in painted
+    assert painted.replace("<", "").replace(">", "") == plain
+
+
+def test_a_plain_line_tells_the_same() -> None:
+    told = line(RUNNING, 4.21)
+    assert told == "    4.2s  #7 steps: RUNNING, attempts 1, locked_by demo-A, lease left 2.5s, progress 40/100"
+    assert line(DEAD, 30.0).endswith("DEAD_LETTERED, attempts 2, lost 2 workers: SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("changes", "counting_down", "news"),
+    [
+        ({}, False, False),
+        ({"lease_left": 1.2}, False, False),  # it goes up and down all the time
+        ({"lease_left": 1.2}, True, True),  # but not when nobody extends it
+        ({"lease_left": 2.1}, True, False),  # the same second
+        ({"lease_left": -0.1}, True, True),
+        ({"progress": {"done": 45, "total": 100}}, False, False),  # the same quarter
+        ({"progress": {"done": 50, "total": 100}}, False, True),
+        ({"status": "RETRYING"}, False, True),
+        ({"attempts": 2}, False, True),
+        ({"locked_by": "demo-B:boot:1"}, False, True),
+        ({"last_error": "worker lease expired"}, False, True),
+    ],
+    ids=str,
+)
+def test_a_plain_line_is_written_when_there_is_news(changes: dict[str, Any], counting_down: bool, news: bool) -> None:
+    assert has_news(changed(RUNNING, **changes), RUNNING, counting_down=counting_down) is news
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_the_table_drawn_over_until_something_is_said() -> None:
+    out = Terminal()
+    screen = Screen(OutputWrapper(out), no_style())
+    screen.show([RUNNING])
+    assert "\x1b[2A" not in out.getvalue()
+    screen.show([RUNNING])
+    assert out.getvalue().count("\x1b[2A") == 1  # a header and a row up
+    screen.say("kill -9")
+    screen.show([RUNNING])
+    assert out.getvalue().count("\x1b[2A") == 1  # what was said stays
+
+
+def test_elsewhere_each_change_is_one_line_without_codes() -> None:
+    out = StringIO()
+    screen = Screen(OutputWrapper(out), no_style())
+    screen.head("Act 1")
+    for row in (RUNNING, RUNNING, changed(RUNNING, status="COMPLETED")):
+        screen.show([row])
+    assert len(re.findall("#7 steps", out.getvalue())) == 2
+    assert "\x1b" not in out.getvalue()
+
+
+# The stage
+
+
+@pytest.fixture
+def stage(pulse_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    monkeypatch.setenv("DATABASE_URL", environment()["DATABASE_URL"])
+    with set_up("demo", SCALED.settings) as stage:
+        yield stage
+
+
+def test_a_worker_is_killed_as_a_whole_also_when_it_is_frozen(pulse_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", environment()["DATABASE_URL"])
+    with set_up("demo", SCALED.settings) as stage:
+        killed, frozen = stage.start("demo-A"), stage.start("demo-B")
+        for worker in (killed, frozen):
+            wait_until(lambda worker=worker: worker.child() is not None, worker.last_words)
+            assert len(worker.family()) == 3  # keeper, nursery, child
+        assert stage.deserters() == []
+        assert killed.kill() == 3
+        assert killed.survivors() == []
+        assert stage.deserters() == []  # it was not its own idea
+        frozen.freeze()
+        wait_until(lambda: all(one.is_stopped for one in frozen.family()), frozen.family)
+        frozen.thaw()
+        wait_until(lambda: not any(one.is_stopped for one in frozen.family()), frozen.family)
+        frozen.freeze()
+    assert frozen.survivors() == []
+
+
+def test_a_child_is_killed_alone_and_a_worker_that_ends_by_itself_is_noticed(stage: Stage) -> None:
+    worker = stage.start("demo-A")
+    wait_until(lambda: worker.child() is not None, worker.last_words)
+    keeper, nursery, _ = (one.pid for one in worker.family())
+    pid = worker.kill_child()
+    wait_until(lambda: worker.child() is not None and worker.child().pid != pid, worker.last_words)
+    assert [one.pid for one in worker.family()[:2]] == [keeper, nursery]
+    os.kill(keeper, signal.SIGKILL)
+    wait_until(lambda: stage.deserters() == [worker])
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="no ps on this machine")
+def test_ps_tells_the_same_family_as_proc() -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        wait_until(lambda: sleeper.pid in from_ps())
+        for processes in (census(), from_ps()):
+            assert processes[sleeper.pid].parent == os.getpid()
+            assert processes[sleeper.pid].is_alive
+        sleeper.kill()
+        wait_until(lambda: not from_ps()[sleeper.pid].is_alive)  # a zombie, until we ask how it ended
+    finally:
+        sleeper.kill()
+        sleeper.wait()
