@@ -1,0 +1,43 @@
+"""``manage.py pulse_doctor``: reads the database and the settings, and advises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections, router
+
+from pulse_django.models import Job
+from pulse_django.ops.doctor import Advice, Level, examine
+from pulse_django.ops.terminal import inert
+
+
+class Command(BaseCommand):
+    help = "Advise on leases, workers, connections, vacuum, indexes and retention. Reads only; safe on a live system."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--strict", action="store_true", help="exit with 1 if there is a warning")
+        parser.add_argument("--json", action="store_true", help="a list of JSON objects")
+        parser.add_argument("--database", help="alias of the database to examine")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or router.db_for_write(Job)
+        if alias not in connections:
+            raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
+        advices = examine(alias)
+        if options["json"]:
+            self.stdout.write(json.dumps([advice.to_json() for advice in advices]))
+        else:
+            for advice in advices:
+                self._say(advice)
+        warnings = sum(advice.level is Level.WARNING for advice in advices)
+        if warnings and options["strict"]:
+            raise CommandError(f"{warnings} warnings.")
+
+    def _say(self, advice: Advice) -> None:
+        paint = {Level.GOOD: self.style.SUCCESS, Level.WARNING: self.style.ERROR}.get(advice.level, self.style.WARNING)
+        self.stdout.write(f"{paint(f'{advice.level:7}')} {advice.topic}: {inert(advice.what)}")
+        self.stdout.write(f"        Why: {advice.why}")
+        if advice.to_do:
+            self.stdout.write(f"        Do:  {advice.to_do}")

@@ -1,0 +1,40 @@
+"""One line of advice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from django.db import connections, transaction
+
+STATEMENT_TIMEOUT = "5s"
+
+
+class Level(StrEnum):
+    GOOD = "good"
+    HINT = "hint"  # it could be better
+    WARNING = "warning"  # it will hurt, or does
+    UNKNOWN = "unknown"  # too little is known to say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    topic: str
+    level: Level
+    what: str
+    why: str
+    to_do: str = ""  # nothing, if all is well
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: str(value) for name, value in asdict(self).items()}
+
+
+def rows(alias: str, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Ask, reading only and not for long."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")
+        cursor.execute(sql, list(params) or None)
+        return list(cursor.fetchall())

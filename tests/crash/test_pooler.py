@@ -1,0 +1,53 @@
+"""A whole worker behind a real transaction pooler: no session of its own, and nothing amiss."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from pulse_django.states import Status
+from testproject.shop import tasks
+from tests.crash.processes import database_url
+from tests.crash.workers import Workers, outcomes, wait_for, wait_until
+from tests.pgbouncer import POOL_SIZE, PgBouncer, needs_pgbouncer
+from tests.runtime import handlers
+from tests.storage.steps import sql
+
+pytestmark = [pytest.mark.usefixtures("pulse_db"), needs_pgbouncer]
+
+
+@pytest.fixture
+def pooler(pulse_db: None) -> Iterator[PgBouncer]:
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:  # a short path: sockets have little room
+        Path(folder).chmod(0o755)
+        pooler = PgBouncer(Path(folder), connection.settings_dict)
+        yield pooler
+        pooler.close()
+
+
+def test_jobs_run_and_a_killed_child_is_recovered_behind_a_transaction_pooler(
+    workers: Workers, pooler: PgBouncer
+) -> None:
+    env = {"DATABASE_URL": database_url(host=pooler.host, port=pooler.port)}
+    quick = [tasks.add.enqueue(number, 1).id for number in range(300)]
+    slow = handlers.naps.enqueue(1.0).id
+    loop = handlers.asks_and_naps_on_the_loop.enqueue(0.1).id
+    worker = workers.ready("--concurrency", "4", settings={"LEASE_TTL": 6, "HEARTBEAT_INTERVAL": 0.5}, env=env)
+    wait_until(lambda: bool(workers.trace.of(slow, "begin")), lambda: worker.log)
+    os.kill(worker.child(), signal.SIGKILL)
+    wait_for(Status.COMPLETED, *quick, slow, loop)
+    assert outcomes(slow) == ["WORKER_LOST", "SUCCEEDED"]
+    wait_until(lambda: worker.says("is there a transaction pooler in between?"), lambda: worker.log)
+    wait_for(Status.COMPLETED, tasks.add.enqueue(1, 2).id)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "DuplicatePreparedStatement" not in worker.log
+    assert "ERROR" not in worker.log.replace("ERROR pulse_django.worker: Process", ""), worker.log
+    backends = sql("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pulse %%'")
+    assert len(backends) <= POOL_SIZE, "through the pooler only"
