@@ -13,6 +13,7 @@ import pytest
 
 import testproject.shop
 import testproject.shop.models
+from pulse_django.invariants import words
 from pulse_django.models import Job
 from pulse_django.states import MOVES, Status, Verb
 from pulse_django.testing import drain
@@ -62,7 +63,7 @@ def test_the_state_diagram_is_the_transition_table() -> None:
     assert drawn | said_in_words == moves
 
 
-HOW_TO = sorted((ROOT / "docs/how-to").glob("*.md"))
+HOW_TO = [page for page in sorted((ROOT / "docs/how-to").glob("*.md")) if "```python" in page.read_text()]
 
 
 @pytest.fixture
@@ -83,14 +84,14 @@ def page_module() -> Iterator[types.ModuleType]:
 def test_every_example_of_a_how_to_page_runs(page: Path, page_module: types.ModuleType) -> None:
     from pulse_django.registry import registry
 
-    known = dict(registry._tasks)
+    known, asked = dict(registry._tasks), dict(words._known)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert blocks
     try:
         for block in blocks:
             exec(compile(block, str(page), "exec"), vars(page_module))
     finally:
-        registry._tasks = known
+        registry._tasks, words._known = known, asked
 
 
 def test_the_reference_is_made_from_the_code() -> None:
@@ -107,5 +108,26 @@ def test_the_reference_is_made_from_the_code() -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs/README.md").read_text()
     for folder in ("tutorial", "how-to", "reference", "explanation"):
-        for page in (ROOT / "docs" / folder).glob("*.md"):
-            assert f"({folder}/{page.name})" in index, page
+        for page in (ROOT / "docs" / folder).rglob("*.md"):
+            if page.name != "README.md":
+                assert f"({page.relative_to(ROOT / 'docs')})" in index, page
+
+
+def test_the_page_of_invariants_names_them_all() -> None:
+    page = (ROOT / "docs/how-to/invariants.md").read_text()
+    severity = ""
+    told = {}
+    for said, name in re.findall(r"^\| (\w*) ?\| `([a-z-]+)` \|", page, re.MULTILINE):
+        severity = said or severity
+        told[name] = severity
+    assert told == {one.name: str(one.severity) for one in words.known()}
+
+
+def test_every_page_of_a_symptom_ends_with_how_to_see_that_it_is_gone() -> None:
+    pages = sorted((ROOT / "docs/how-to/symptoms").glob("*.md"))
+    assert len(pages) == 7
+    for page in pages:
+        if page.name != "README.md":
+            assert re.search(
+                r"^(Gone when|Try it:)", page.read_text().rsplit("\n\n", 2)[-1], re.MULTILINE
+            ) or re.search(r"^(Gone when|Try it:)", page.read_text().rsplit("\n\n", 2)[-2], re.MULTILINE), page

@@ -1,0 +1,32 @@
+"""``manage.py pulse_prune``: delete jobs that have ended, after a look at what that means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse_django.ops.mass_command import MassCommand
+from pulse_django.ops.selection import Selection
+from pulse_django.ops.terminal import in_words
+from pulse_django.ops.verbs import Prune, retention
+from pulse_django.states import TERMINAL
+
+
+class Command(MassCommand):
+    help = (
+        "Delete jobs that have ended, with their attempts. Without --older-than those that outlived KEEP_COMPLETED, "
+        "KEEP_CANCELLED or KEEP_DEAD_LETTERS; dead letters only with --status DEAD_LETTERED. Without --yes it only "
+        "shows which. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+    )
+    statuses = TERMINAL
+
+    def verb(self, selection: Selection, options: dict[str, Any]) -> Prune:
+        return Prune(selection=selection)
+
+    def notes(self, verb: Prune) -> list[str]:
+        if verb.selection.older_than is not None:
+            return []
+        kept = [
+            f"{status} for {in_words(age.total_seconds())}" if (age := retention(status)) else f"{status} for ever"
+            for status in verb.statuses
+        ]
+        return [f"Kept by your settings: {', '.join(kept)}. --older-than overrides that."]

@@ -1,0 +1,30 @@
+"""``manage.py pulse_retry``: revive dead letters, after a look at what that means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from pulse_django.ops import arguments
+from pulse_django.ops.mass_command import MassCommand
+from pulse_django.ops.selection import Selection
+from pulse_django.ops.verbs import Revive
+
+MOST_RUNS = 32_767
+
+
+class Command(MassCommand):
+    help = "Retry dead letters. Without --yes it only shows which. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        runs = arguments.whole(1, MOST_RUNS)
+        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="more runs for each, at least; default 1")
+        parser.add_argument(
+            "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="run them that much later"
+        )
+
+    def verb(self, selection: Selection, options: dict[str, Any]) -> Revive:
+        return Revive(selection=selection, runs=options["runs"], delay=options["delay"])

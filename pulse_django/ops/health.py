@@ -1,0 +1,59 @@
+"""How the fleet is, as facts: what commands print and the admin shows. Ages are the database's, by its own clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    name: str
+    due: int = 0  # wait, and their time has come
+    later: int = 0  # wait for their time
+    running: int = 0
+    oldest_due: timedelta | None = None  # for how long the first of them has been due
+    is_paused: bool = False
+    pause_reason: str = ""
+    paused_until: datetime | None = None  # None: until somebody resumes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusCount:
+    status: str
+    jobs: int
+    is_estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    name: str
+    boot_id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]  # empty: all
+    slots: int
+    in_flight: int
+    stuck_slots: int
+    last_beat: timedelta  # ago
+    has_stopped: bool
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    id: int
+    task: str
+    queue: str
+    error: str  # its first line
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    queues: tuple[QueueFacts, ...]
+    statuses: tuple[StatusCount, ...]
+    workers: tuple[WorkerFacts, ...]
+    dead_letters: tuple[DeadLetter, ...]  # the latest
+    expired_leases: int  # ran out, and nobody reaped them
+    oldest_expired: timedelta | None

@@ -1,0 +1,163 @@
+"""Reads the facts of ``health.py``: six bounded statements, none of which grows with the finished jobs.
+
+What lives is counted through its partial indexes, and dead letters through theirs. What else ended is counted up to a
+bound; beyond it the statistics of the server say about how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from django.db import connections
+
+from ..states import Status
+from ..transactions import Row
+from .health import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
+
+# Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
+COUNTED = 10_000
+MOST_WORKERS = 500
+
+# Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.
+_WAITING = """
+SELECT
+    queue, status,
+    count(*) FILTER (WHERE next_run_at <= statement_timestamp()),
+    count(*) FILTER (WHERE next_run_at > statement_timestamp()),
+    statement_timestamp() - min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
+FROM pulse_django_job
+WHERE status IN ('PENDING', 'RETRYING')
+GROUP BY queue, status
+"""
+
+_RUNNING = """
+SELECT
+    queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
+    statement_timestamp() - min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
+FROM pulse_django_job
+WHERE status = 'RUNNING'
+GROUP BY queue
+"""
+
+_PAUSED = """
+SELECT name, pause_reason, paused_until
+FROM pulse_django_queue
+WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+"""
+
+# ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
+# the table until it has found enough, and that may be all of it.
+_ENDED = """
+SELECT
+    (SELECT count(*) FROM pulse_django_job WHERE status = 'DEAD_LETTERED'),
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job WHERE status = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+    ) AS latest),
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job WHERE status = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
+    ) AS latest),
+    (SELECT json_object_agg(common.value, common.share * greatest(class.reltuples, 0)) FROM unnest(
+        column_stats.most_common_vals::text::text[], column_stats.most_common_freqs
+    ) AS common (value, share))
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_stats AS column_stats
+    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+    AND column_stats.attname = 'status' AND NOT column_stats.inherited
+WHERE class.oid = 'pulse_django_job'::regclass
+"""
+
+_WORKERS = """
+SELECT
+    name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
+    statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, versions::text
+FROM pulse_django_worker
+WHERE %s OR stopped_at IS NULL
+ORDER BY stopped_at IS NOT NULL, name, boot_id
+LIMIT %s
+"""
+
+_DEAD_LETTERS = """
+SELECT id, task, queue, left(split_part(last_error, E'\\n', 1), 100), statement_timestamp() - finished_at
+FROM pulse_django_job
+WHERE status = 'DEAD_LETTERED'
+ORDER BY finished_at DESC, id DESC
+LIMIT 5
+"""
+
+
+def take(alias: str, *, stopped_workers: bool = False) -> Health:
+    """Look at everything, once."""
+    waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
+    expired_for = [row[3] for row in running if row[3] is not None]
+    return Health(
+        queues=_queues(waiting, running, paused),
+        statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
+        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
+        dead_letters=tuple(
+            DeadLetter(id=job_id, task=task, queue=queue, error=error, age=age)
+            for job_id, task, queue, error, age in _rows(alias, _DEAD_LETTERS)
+        ),
+        expired_leases=sum(row[2] for row in running),
+        oldest_expired=max(expired_for, default=None),
+    )
+
+
+def _queues(waiting: list[Row], running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
+    found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for name, _, due, later, oldest in waiting:
+        facts = found[name]
+        facts["due"], facts["later"] = facts.get("due", 0) + due, facts.get("later", 0) + later
+        known = facts.get("oldest_due")
+        facts["oldest_due"] = oldest if known is None else known if oldest is None else max(known, oldest)
+    for name, jobs, *_ in running:
+        found[name]["running"] = jobs
+    for name, reason, until in paused:
+        found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
+    queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
+    return tuple(sorted(queues, key=lambda queue: (-queue.due, -queue.running, queue.name)))
+
+
+def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[StatusCount, ...]:
+    dead, completed, cancelled, shares = ended
+    guesses = json.loads(shares) if isinstance(shares, str) else shares or {}
+    exact = {
+        Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),
+        Status.RUNNING: sum(jobs for _, jobs, *_ in running),
+        Status.RETRYING: sum(due + later for _, status, due, later, _ in waiting if status == Status.RETRYING),
+        Status.COMPLETED: completed,
+        Status.DEAD_LETTERED: dead,
+        Status.CANCELLED: cancelled,
+    }
+    return tuple(_counted(status, jobs, guesses.get(status, 0)) for status, jobs in exact.items())
+
+
+def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
+    if status not in (Status.COMPLETED, Status.CANCELLED) or jobs <= COUNTED:
+        return StatusCount(status=status, jobs=jobs)
+    return StatusCount(status=status, jobs=max(jobs, round(guess)), is_estimate=True)
+
+
+def _worker(row: Row) -> WorkerFacts:
+    name, boot_id, host, pid, queues, slots, in_flight, stuck_slots, last_beat, has_stopped, versions = row
+    return WorkerFacts(
+        name=name,
+        boot_id=boot_id,
+        host=host,
+        pid=pid,
+        queues=tuple(json.loads(queues)),
+        slots=slots,
+        in_flight=in_flight,
+        stuck_slots=stuck_slots,
+        last_beat=last_beat,
+        has_stopped=has_stopped,
+        versions=json.loads(versions),
+    )
+
+
+def _rows(alias: str, sql: str, params: Any = ()) -> list[Row]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
