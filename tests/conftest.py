@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any, djang
     """Create the test database always: pytest-django would create it only for tests that carry its mark."""
     # What waits for a lock for ever should fail and not hang; longer than any step of a rival's may take.
     connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=25s"
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # one database for each process that runs tests
+        connection.settings_dict["TEST"]["NAME"] = f"test_{connection.settings_dict['NAME']}_{worker}"
     with django_db_blocker.unblock():
         created = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb)
     yield

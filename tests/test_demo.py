@@ -324,7 +324,7 @@ def test_a_child_is_killed_alone_and_a_worker_that_ends_by_itself_is_noticed(sta
     wait_until(lambda: worker.child() is not None, worker.last_words)
     keeper, nursery, _ = (one.pid for one in worker.family())
     pid = worker.kill_child()
-    wait_until(lambda: worker.child() is not None and worker.child().pid != pid, worker.last_words)
+    wait_until(lambda: (child := worker.child()) is not None and child.pid != pid, worker.last_words)
     assert [one.pid for one in worker.family()[:2]] == [keeper, nursery]
     os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: stage.deserters() == [worker])

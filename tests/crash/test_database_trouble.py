@@ -234,7 +234,10 @@ def test_a_long_handler_holds_no_transaction_open(workers: Workers) -> None:
 def wait_until_idle_and_listening(workers: Workers) -> list[int]:
     """A worker that has just started looks of its own accord: let it find nothing first."""
     wait_until(lambda: workers.last().says("Listening for wake-ups"), lambda: workers.last().log)
-    looked = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse claims%%' AND state = 'idle'"
+    looked = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name LIKE 'pulse claims%%' AND state = 'idle'"
+    )
     wait_until(lambda: sql(looked)[0][0] >= 1)
     threading.Event().wait(0.3)  # it looks a second time right after a wake-up, which its own test may be
     return listening()

@@ -49,5 +49,7 @@ def test_jobs_run_and_a_killed_child_is_recovered_behind_a_transaction_pooler(
     assert worker.wait() == 0
     assert "DuplicatePreparedStatement" not in worker.log
     assert "ERROR" not in worker.log.replace("ERROR pulse_django.worker: Process", ""), worker.log
-    backends = sql("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pulse %%'")
+    backends = sql(
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pulse %%' AND datname = current_database()"
+    )
     assert len(backends) <= POOL_SIZE, "through the pooler only"
