@@ -79,7 +79,7 @@ WHERE lane.queue <> ALL (ARRAY(
 
 _SERVER_UP_FOR = "SELECT EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
 
-_FAMILY = """
+FAMILY = """
 WITH RECURSIVE family (id) AS (
     SELECT unnest(%s::bigint[])
     UNION
@@ -118,7 +118,7 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
 
     def family(self, job_ids: Collection[int]) -> list[int]:
         """Return these jobs and all that their handlers enqueued, and those theirs."""
-        return [job_id for (job_id,) in self._rows(_FAMILY, [sorted(job_ids)])]
+        return [job_id for (job_id,) in self._rows(FAMILY, [sorted(job_ids)])]
 
     def put_back_for(self, job_id: int) -> timedelta | None:
         """Return how long ago a worker first put the job back with a reason, or None."""

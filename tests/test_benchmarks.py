@@ -24,6 +24,18 @@ WORKER_KEYS = {
     "idle_pss_mb",
     "heartbeat_1000_ms",
 }
+RECOVERY_GOALS = {
+    "kill to reap, max",
+    "kills over 3 s",
+    "lease end to reap, p99",
+    "lease end to reap, max",
+    "child's death to settle, p95",
+    "300 reaped",
+    "claim p99, ratio",
+    "claim p99, ratio, rounds taken together",
+    "deadlocks beside claims",
+    "deadlocks among watchdogs",
+}
 MAY_BE_ZERO_OR_NULL = {"drain_2", "drain_async_1", "idle_statements_per_s", "pgqueuer_1", "pickup_polling_ms_p99"}
 
 
@@ -59,3 +71,15 @@ def test_the_worker_benchmark_prints_its_figures() -> None:
     figures = figures_of("worker.py", "--only", parts, *tiny)
     assert set(figures) >= WORKER_KEYS | MAY_BE_ZERO_OR_NULL
     assert all(figures[key] > 0 for key in WORKER_KEYS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads Linux's /proc")
+def test_the_recovery_benchmark_holds_its_figures_against_their_goals(tmp_path: Path) -> None:
+    out = tmp_path / "recovery.json"
+    tiny = ["--quick", "--kills", "1", "--expired", "300", "--json", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "recovery.py"), *tiny]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(out.read_text())["figures"]
+    assert {name for name, figure in figures.items() if figure["goal"] is not None} == RECOVERY_GOALS
+    assert all(figures[name]["verdict"] in ("met", "NOT met") and name in done.stdout for name in RECOVERY_GOALS)

@@ -14,17 +14,8 @@ from django.db.models.expressions import RawSQL
 from ..functions import StatementTimestamp
 from ..models import Job
 from ..querysets import JobQuerySet
+from ..reads import FAMILY
 from ..states import CLAIMABLE, TERMINAL, Status
-
-# As a condition, so that a family of a million ids never travels.
-_FAMILY = """
-WITH RECURSIVE family (id) AS (
-    SELECT unnest(%s::bigint[])
-    UNION
-    SELECT job.id FROM family JOIN pulse_django_job AS job ON job.parent_id = family.id
-)
-SELECT id FROM family
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +80,8 @@ def with_families(roots: JobQuerySet) -> JobQuerySet:
     The roots are found now and for good: once one of them is cancelled, no filter finds it again, nor its children.
     """
     ids = list(roots.order_by("id").values_list("id", flat=True))
-    family: JobQuerySet = Job.objects.using(roots.db).filter(pk__in=RawSQL(_FAMILY, [ids]))  # noqa: S611 - a constant
+    # As a condition, so that a family of a million ids never travels.
+    family: JobQuerySet = Job.objects.using(roots.db).filter(pk__in=RawSQL(FAMILY, [ids]))  # noqa: S611 - a constant
     return family
 
 
