@@ -8,7 +8,7 @@
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
 | ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
-| ``worker_lost`` | a child of a worker died | ``name``, ``reason``, ``leases`` |
+| ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
 
 The first is sent where the handler runs, the last two by the keeper or a watchdog, the others by the process that
 reports; what a keeper or a watchdog dead-letters, they tell.
