@@ -90,6 +90,8 @@ class Channel:
             except OSError:
                 closed = True
                 break
+            for fd in fds:  # what comes this way would otherwise be inherited by whatever a handler starts
+                os.set_inheritable(fd, False)
             self._fds += fds
             if not data:
                 closed = True

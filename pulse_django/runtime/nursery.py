@@ -61,12 +61,14 @@ class _Nursery:
         self._nursing: dict[int, Channel] = {}  # pid of a child: where it asks for runners
         self._selector = selectors.DefaultSelector()
         self._keeper = keeper
+        self._wakes: socket.socket
 
     def run(self) -> int:
         """Serve until the keeper is gone."""
         woken, wakes = socket.socketpair()
         for end in (woken, wakes):
             end.setblocking(False)
+        self._wakes = wakes
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, ignore)
         ignore_stops()
@@ -165,6 +167,7 @@ class _Nursery:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]  # all of them are sockets
         self._selector.close()
+        self._wakes.close()
 
 
 def _leave(main: Callable[[], int]) -> NoReturn:

@@ -58,6 +58,18 @@ def test_a_handler_that_kills_its_process_is_dead_after_its_budget_and_its_neigh
     wait_for(Status.COMPLETED, *neighbours)
 
 
+def test_a_disposable_process_has_no_socket_but_its_channel_and_what_it_starts_has_none(workers: Workers) -> None:
+    """The worker's connections, and those of other handlers, stay with those whose they are."""
+    busy = [handlers.asks_and_naps.enqueue(3.0).id for _ in range(3)]  # connections that might be passed on
+    worker = workers.start("--concurrency", "4", settings=LONG_LEASE)
+    wait_until(lambda: workers.trace.count("begin").total() == len(busy), lambda: worker.log)
+    job = handlers.lists_its_files.enqueue().id
+    wait_for(Status.COMPLETED, job)
+    said = Job.objects.get(pk=job).result
+    assert len([name for name in said["mine"] if name.startswith("socket:")]) == 1, said
+    assert not [name for name in said["inherited"] if name.startswith(("socket:", "/dev/zero"))], said
+
+
 @pytest.mark.parametrize(
     ("name", "said"), [("exits", "exited with status 3"), ("segfaults", "SIGSEGV")], ids=["os._exit", "segfault"]
 )

@@ -15,9 +15,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -313,6 +314,19 @@ def orphans_a_process(context: Context) -> None:
     """Start a process whose parent ends before it does, as a daemon's would."""
     subprocess.run(["/bin/sh", "-c", "sleep 0.3 & echo $! >&2"], check=True)
     trace("ran", context.job_id)
+
+
+@task(takes_context=True, isolation="process")
+def lists_its_files(context: Context) -> dict[str, list[str]]:
+    """What this process has open, and what a program that it starts would inherit."""
+    script = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3'))"
+    program = [sys.executable, "-c", script]
+    started = subprocess.run(program, close_fds=False, capture_output=True, text=True, check=True)
+    mine = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one that lists them
+            mine.append(os.readlink(f"/proc/self/fd/{name}"))
+    return {"mine": mine, "inherited": started.stdout.split()}
 
 
 @task(takes_context=True)
