@@ -23,8 +23,8 @@ from .. import conf
 from ..answers import Report
 from ..decisions import Postpone
 from ..identity import Identity
-from ..outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
-from ..performing import Performed, judged
+from ..outcomes import Released
+from ..performing import Performed
 from ..registry import registry
 from ..runs import Run
 from ..taskapi import Task
@@ -35,10 +35,11 @@ from .executors import Executor
 from .executors.event_loop import EventLoop
 from .executors.processes import Processes
 from .executors.threads import Threads
-from .hand import HORIZON, Hand
+from .hand import Hand
 from .holdings import Holdings
+from .judging import LONGEST_WAIT_FOR_SLOT, Judge
 from .lines import Line, keep_calling
-from .logs import log_lost, log_out_of_touch
+from .logs import log_lost
 from .memory import resident_mib
 from .nursery import ignore_stops
 from .orders import Orders
@@ -50,10 +51,7 @@ logger = logging.getLogger("pulse_django.worker")
 # Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
 TICK, IDLE_TICK = 0.1, 1.0
 BETWEEN_PROGRESS = 0.2
-# For a handler that was told to stop, and could: after that it is given up as a thread's is.
-PATIENCE_WITH_STOPPED = 1.0
-# What was claimed and has not begun by then goes back: another worker may have a free slot.
-LONGEST_WAIT_FOR_SLOT = 2.0
+PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
 DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
@@ -82,6 +80,7 @@ class Child:
         self._threads = Threads(orders.concurrency, hand.begin, self._done)
         self._loop = EventLoop(orders.concurrency, hand.begin, self._done)
         self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery)
+        self._judge = Judge(hand, self._route, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
         self._why = ""
@@ -113,9 +112,9 @@ class Child:
                     self._tick(claiming)
         self._finished.set()
         self._reporter.interrupt()
-        reporting.join(PATIENCE_WITH_STOPPED)
+        reporting.join(PATIENCE_AT_END)
         self._teller.interrupt()
-        telling.join(PATIENCE_WITH_STOPPED)
+        telling.join(PATIENCE_AT_END)
         self._keeper.send({"ended": self._why})
         self._keeper.flush()
         return 0
@@ -208,7 +207,8 @@ class Child:
             line.enforce(now)
         self._keeper.flush()
         runs = self._hand.active
-        self._look_after(runs, now)
+        if self._judge.look_after(runs, now) and not self._why:
+            self._give_back(now - LONGEST_WAIT_FOR_SLOT)
         self._pass_progress(runs, now)
         if self._why and not claiming.is_alive():
             self._give_back()
@@ -226,71 +226,6 @@ class Child:
 
     def _is_done(self) -> bool:
         return self._hand.is_idle and self._reporter.is_idle
-
-    def _look_after(self, runs: Sequence[Run], now: float) -> None:
-        slow = waits_too_long = False
-        for run in runs:
-            run.look()
-            if run.begun_at is None:
-                waits_too_long = waits_too_long or now - run.granted_at > LONGEST_WAIT_FOR_SLOT
-                continue
-            slow = slow or now - run.begun_at > HORIZON
-            self._judge(run, now)
-        if slow:
-            self._hand.slow_down()
-        if waits_too_long and not self._why:
-            self._give_back(now - LONGEST_WAIT_FOR_SLOT)
-
-    def _judge(self, run: Run, now: float) -> None:
-        """End a run that may not go on, or that nobody can stop."""
-        remaining = run.lease_remaining()
-        if run.reported or run.completed or not self._hand.is_active(run):
-            return  # it ended while we were looking, and what its entry says is somebody else's
-        if run.is_out_of_touch and not self._hand.is_orphaned:
-            self._await_word(run, now, remaining)
-            return
-        if run.told_at is not None:
-            if now - run.told_at > PATIENCE_WITH_STOPPED and self._route(run) is not self._processes:
-                self._give_up(run)
-            return
-        if run.lost:
-            log_lost(run, "its handler is told to stop")
-        elif remaining <= 0:
-            log_out_of_touch(run, "its handler is told to stop")
-        elif run.overdue(now):
-            run.verdict = TimedOut()
-        elif run.stalled(now):
-            run.verdict = Stalled()
-        elif not (run.cancelled and self._route(run) is not self._threads):
-            return
-        else:
-            run.verdict = Cancelled()
-        run.told_at = now
-        if not self._route(run).stop(run) and not run.is_out_of_touch:
-            self._give_up(run)
-
-    def _await_word(self, run: Run, now: float, remaining: float) -> None:
-        """A handler that did not stop goes on if a beat comes through after all: nobody else has had its job."""
-        if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
-            run.told_at = None
-            log_out_of_touch(run, "it was extended after all, and its handler goes on")
-
-    def _give_up(self, run: Run) -> None:
-        """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
-        verdict: Outcome | None = None if run.lost else run.verdict
-        if not self._hand.given_up(run) or not run.is_first_report():  # it ended in this moment, and says so itself
-            return
-        logger.warning(
-            "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",
-            run.claim.job_id,
-            run.claim.task,
-            len(self._hand.stuck),
-            self._hand.slots,
-        )
-        if verdict is None:
-            self._hand.settled([run])
-        else:
-            self._reporter.report(judged(run, registry.get(run.claim.task), verdict))
 
     def _give_back(self, granted_before: float = float("inf")) -> None:
         """Return what has not begun. The attempts are refunded."""

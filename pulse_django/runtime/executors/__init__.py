@@ -9,6 +9,9 @@ from ...runs import Run
 
 
 class Executor(Protocol):
+    can_stop: bool  # it can make a handler end
+    kills: bool  # ... whatever the handler does
+
     def submit(self, runs: Sequence[Run]) -> None:
         """Run these as slots become free."""
 

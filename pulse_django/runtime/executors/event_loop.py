@@ -19,6 +19,8 @@ from .tidiness import tidy_connections
 
 
 class EventLoop:
+    can_stop, kills = True, False
+
     def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
         self._slots, self._begin, self._done = slots, begin, done
         self._waiting: deque[Run] = deque()

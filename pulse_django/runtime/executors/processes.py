@@ -53,6 +53,8 @@ class Ward:
 class Processes:
     """``nursery`` is the channel on which new processes are asked for. All of it happens in one thread."""
 
+    can_stop = kills = True
+
     def __init__(
         self,
         slots: int,

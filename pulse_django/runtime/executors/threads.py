@@ -22,6 +22,8 @@ logger = logging.getLogger("pulse_django.worker")
 class Threads:
     """Threads take from one deque until it is empty. Only those that sleep need waking, and not for each run."""
 
+    can_stop = kills = False
+
     def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
         self._slots, self._begin, self._done = slots, begin, done
         self._waiting: deque[Run] = deque()
