@@ -94,6 +94,11 @@ class PulseSettings:
         return self.lease_ttl + 3 * self.heartbeat_interval
 
     @property
+    def longest_lease(self) -> timedelta:
+        """What no worker's lease exceeds, as far as one can know: hosts may have other settings than this one."""
+        return max(3 * self.lease_ttl, timedelta(minutes=5))
+
+    @property
     def backoff(self) -> Backoff:
         return Backoff(cap=self.retry_backoff_cap, jitter=self.retry_jitter)
 

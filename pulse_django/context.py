@@ -159,5 +159,6 @@ class Context(TaskContext):
                 return
             if lease in beat.lost or self.run.lease_remaining() <= 0:
                 self.run.lost = lease in beat.lost
+                self.run.was_out_of_touch = not self.run.lost
                 raise LeaseLost("the job was given to another run, or its row is locked; its progress was not saved")
             time.sleep(PAUSE_BEFORE_LOCKED_ROW)

@@ -366,7 +366,7 @@ SELECT id, holder, attempt, token, outcome, status FROM reaped
 # -------------------------------------------------------------------------------------------------------------- mend
 
 # For leases that the protocol cannot have granted: none at all, or one that a clock which was set back left too long.
-# Nothing is taken from a live holder, whose next beat extends what it has.
+# Nothing is taken from a live holder, whose next beat extends what it has; its host may have another LEASE_TTL than we.
 _MEND = """
 WITH wrong AS MATERIALIZED (
     SELECT id
@@ -374,6 +374,7 @@ WITH wrong AS MATERIALIZED (
     WHERE id = ANY (%s::bigint[]) AND status = 'RUNNING' AND (
         locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
         OR lease_until > statement_timestamp() + COALESCE(lease_ttl, %s) + interval '1 second'
+        OR attempts <= refunds OR attempts - refunds > max_attempts
     )
     ORDER BY id
     FOR NO KEY UPDATE
@@ -382,7 +383,12 @@ UPDATE pulse_django_job AS job
 SET locked_by = COALESCE(job.locked_by, 'nobody'),
     token = COALESCE(job.token, nextval('pulse_django_token')),
     started_at = COALESCE(job.started_at, clock_timestamp()),
-    lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
+    attempts = GREATEST(job.attempts, job.refunds + 1),
+    max_attempts = GREATEST(job.max_attempts, job.attempts - job.refunds, 1),
+    lease_until = COALESCE(
+        LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s)),
+        clock_timestamp() + COALESCE(job.lease_ttl, %s)
+    )
 FROM wrong
 WHERE job.id = wrong.id AND job.status = 'RUNNING'
 RETURNING job.id
@@ -580,9 +586,23 @@ class JobManager(JobReader):
         return [reaped for job_id in self._reapable_ids(limit) for reaped in self._reap_one(job_id)]
 
     def mend(self, job_ids: Collection[int]) -> list[int]:
-        """Bring leases that cannot be, missing or too long, to one TTL from now. Return of which jobs."""
-        ttl = conf.current().lease_ttl
-        return sorted(job_id for (job_id,) in run_joined(self._alias, _MEND, [sorted(job_ids), ttl, ttl]))
+        """Bring leases that cannot be, missing or too long, to what one may be. Return of which jobs."""
+        settings = conf.current()
+        longest = settings.longest_lease
+        try:
+            rows = run_joined(self._alias, _MEND, [sorted(job_ids), longest, longest, settings.lease_ttl])
+        except UNSTORABLE:
+            if len(job_ids) <= 1 or connections[self._alias].in_atomic_block:
+                raise
+            return [mended for job_id in sorted(job_ids) for mended in self._mend_one(job_id)]
+        return sorted(job_id for (job_id,) in rows)
+
+    def _mend_one(self, job_id: int) -> list[int]:
+        try:
+            return self.mend([job_id])
+        except UNSTORABLE:
+            logger.exception("Job %d could not be mended", job_id)
+            return []
 
     def release(self, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
         """Hand jobs back that no handler is running (any more). The attempts are refunded."""

@@ -11,6 +11,10 @@ from .errors import ErrorReport
 from .exceptions import PayloadError
 from .payloads import encode_result
 
+# Begins the reason for which a worker puts a job back whose task it does not know; and for which it is given up.
+UNKNOWN_TASK = "unknown task"
+GIVEN_UP = f"given up: {UNKNOWN_TASK}"
+
 
 class OutcomeName(StrEnum):
     """How the ledger spells an Outcome."""

@@ -20,14 +20,25 @@ from .errors import ErrorReport
 from .exceptions import DeadlinePassed, Discard, JobCancelled, LeaseLost, Snooze
 from .middleware import configured, surrounded
 from .models import Job
-from .outcomes import Cancelled, Discarded, Failed, Outcome, Released, Snoozed, Succeeded, TimedOut, returned
+from .outcomes import (
+    GIVEN_UP,
+    UNKNOWN_TASK,
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+    returned,
+)
 from .registry import Registry, registry
 from .results import finished, result_of_run
 from .runs import Run, running
 from .signals import job_dead_lettered, job_failed, job_finished, job_started, lease_lost, tell
 from .states import Status
 from .taskapi import Task, TaskResult, is_heard, task_backends, task_finished, task_started
-from .unknown import UNKNOWN_TASK
 
 logger = logging.getLogger(__name__)
 
@@ -152,10 +163,11 @@ def put_back_unknown(run: Run) -> Report:
     """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
     settings, claim = conf.current(), run.claim
     waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
-    reason = f"{UNKNOWN_TASK} {claim.task!r}: no decorated function of this worker has that name"
-    outcome = Released(settings.unknown_task_delay, reason)
+    why = f"{claim.task!r}: no decorated function of this worker has that name"
     if waited is not None and waited >= settings.unknown_task_age:
-        return Report(claim.lease, outcome, DeadLetter(f"{reason}, for {waited}"))
+        reason = f"{GIVEN_UP} {why}, for {waited}"
+        return Report(claim.lease, Released(reason=reason), DeadLetter(reason))
+    outcome = Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}")
     return Report(claim.lease, outcome, decide(outcome, claim.budget))
 
 
@@ -238,18 +250,18 @@ def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
             return Discarded(error.reason)
         case JobCancelled():
             return Cancelled()
-        case LeaseLost():
+        case LeaseLost() if run.lost or run.was_out_of_touch:
             return _out_of_touch(run)
         case DeadlinePassed():
             return run.verdict or TimedOut()
-        case asyncio.CancelledError() if run.verdict is not None or run.told_at is not None:
+        case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
             return run.verdict or _out_of_touch(run)
     return Failed(ErrorReport.of(error))
 
 
 def _out_of_touch(run: Run) -> Outcome | None:
     """A handler that stopped because nobody could say whether it still held its lease: if it did, nothing happened."""
-    return None if run.lost else OUT_OF_TOUCH
+    return None if run.lost or run.reported else OUT_OF_TOUCH
 
 
 def _surrounded(task: Task, call: Call) -> Any:

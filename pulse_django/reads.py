@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
 
 from .lanes import Lane
+from .outcomes import UNKNOWN_TASK
 from .querysets import JobQuerySet
-from .transactions import Row, run_joined
+from .transactions import Params, Row, run_joined
 
 if TYPE_CHECKING:
     from .models import Job
@@ -88,10 +89,15 @@ WITH RECURSIVE family (id) AS (
 SELECT id FROM family
 """
 
+# Only since its last run by a worker that knew its task, or since it was given up and retried.
 _PUT_BACK_FOR = """
 SELECT clock_timestamp() - MIN(started_at)
 FROM pulse_django_attempt
-WHERE job_id = %s AND outcome = 'RELEASED' AND message LIKE 'unknown task %%'
+WHERE job_id = %(job)s AND number > COALESCE((
+    SELECT MAX(number)
+    FROM pulse_django_attempt
+    WHERE job_id = %(job)s AND NOT (outcome = 'RELEASED' AND starts_with(message, %(unknown)s))
+), 0)
 """
 
 
@@ -121,11 +127,11 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         return [job_id for (job_id,) in self._rows(FAMILY, [sorted(job_ids)])]
 
     def put_back_for(self, job_id: int) -> timedelta | None:
-        """Return how long ago a worker first put the job back with a reason, or None."""
-        waited: timedelta | None = self._rows(_PUT_BACK_FOR, [job_id])[0][0]
+        """Return since when workers have done nothing but put the job back, because none knew its task; or None."""
+        waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
         return waited
 
-    def _rows(self, sql: str, params: Sequence[Any]) -> list[Row]:
+    def _rows(self, sql: str, params: Params) -> list[Row]:
         return run_joined(self._alias, sql, params)
 
     @property

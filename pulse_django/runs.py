@@ -52,6 +52,7 @@ class Run:
         "tether",
         "told_at",
         "verdict",
+        "was_out_of_touch",
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class Run:
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False
+        self.was_out_of_touch = False  # its handler was told to stop because nobody could say who has the job
         self.reported = False  # somebody has spoken for this run; what comes later is evidence
         self.verdict: Outcome | None = None  # of whoever made the handler stop
         self.begun_at: float | None = None
@@ -95,12 +97,15 @@ class Run:
         if self._beat is not None and not _on_an_event_loop():
             self._beat(self)
         self.look()
-        if self.lost or self.lease_remaining() <= 0:
+        if self.lost:
+            raise LeaseLost("another run has this job by now")
+        if self.verdict is not None and not self.completed:
+            raise DeadlinePassed(getattr(self.verdict, "reason", "the run was ended"))
+        if self.lease_remaining() <= 0:
+            self.was_out_of_touch = True
             raise LeaseLost("another run may have this job by now")
         if self.cancelled:
             raise JobCancelled("the job was asked to stop")
-        if self.verdict is not None and not self.completed:
-            raise DeadlinePassed(getattr(self.verdict, "reason", "the run was ended"))
 
     def lease_remaining(self) -> float:
         """Seconds for which the lease surely holds, by this host's own monotonic clock."""

@@ -8,7 +8,7 @@ twice. Both travel in the transaction: session state does not survive a transact
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from .exceptions import NotInsideTransaction
 
 Row = tuple[Any, ...]
+Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
@@ -43,13 +44,13 @@ def refuse_callers_transaction(alias: str) -> None:
         )
 
 
-def run_alone(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
+def run_alone(alias: str, sql: str, params: Params) -> list[Row]:
     """Run one statement that must commit by itself."""
     refuse_callers_transaction(alias)
     return run_joined(alias, sql, params)
 
 
-def run_joined(alias: str, sql: str, params: Sequence[Any]) -> list[Row]:
+def run_joined(alias: str, sql: str, params: Params) -> list[Row]:
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
     if _is_in_transaction(connection):
@@ -84,13 +85,13 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 
 
-def _execute(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
+def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
 
-def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any]) -> list[Row]:
+def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         # The extended protocol takes one statement at a time: five round trips instead of one.
         with joined(connection.alias):

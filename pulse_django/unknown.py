@@ -10,7 +10,7 @@ from .answers import Report
 from .decisions import DeadLetter
 from .identity import Identity
 from .models import Job
-from .outcomes import Released
+from .outcomes import GIVEN_UP, UNKNOWN_TASK, Released
 from .signals import job_dead_lettered, tell
 from .states import Status
 from .transactions import run_joined
@@ -18,49 +18,61 @@ from .transactions import run_joined
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 100
-UNKNOWN_TASK = "unknown task"  # begins the reason for which a worker put such a job back
+LATEST = 10_000  # attempts among which put-backs are looked for; they come every half a minute
 
-# The evidence is the ledger's: a worker has met the job, did not know its task, and that was so long ago. Only due jobs
-# are asked for, because only those can be claimed.
+# Two kinds of evidence: workers have met the job and did nothing but put it back for so long; and no worker that knows
+# its task has been alive for so long, as the registry tells, which keeps those that stopped. One that has not said what
+# it knows may know anything.
 _GIVEN_UP = """
-WITH live AS (
-    SELECT tasks
+WITH lately AS (
+    SELECT tasks, stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AS is_live
     FROM pulse_django_worker
-    WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s::interval
+    WHERE last_beat_at > statement_timestamp() - GREATEST(%(age)s, %(silence)s)
 )
 SELECT job.id, statement_timestamp() - met.first
 FROM (
-    SELECT job_id, min(started_at) AS first
-    FROM (SELECT job_id, started_at, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT 10000) AS latest
-    WHERE outcome = 'RELEASED' AND starts_with(message, %s)
-    GROUP BY job_id
+    SELECT DISTINCT job_id
+    FROM (
+        SELECT job_id, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(latest)s
+    ) AS latest
+    WHERE outcome = 'RELEASED' AND starts_with(message, %(unknown)s)
 ) AS recent
 JOIN pulse_django_job AS job ON job.id = recent.job_id
 CROSS JOIN LATERAL (
     SELECT min(started_at) AS first
     FROM pulse_django_attempt
-    WHERE job_id = job.id AND outcome = 'RELEASED' AND starts_with(message, %s)
+    WHERE job_id = job.id AND number > COALESCE((
+        SELECT max(number)
+        FROM pulse_django_attempt
+        WHERE job_id = job.id AND NOT (outcome = 'RELEASED' AND starts_with(message, %(unknown)s))
+    ), 0)
 ) AS met
 WHERE job.status IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
-    AND met.first < statement_timestamp() - %s::interval
-    AND EXISTS (SELECT FROM live)
-    AND NOT EXISTS (SELECT FROM live WHERE tasks IS NULL OR jsonb_exists(tasks, job.task))
+    AND met.first < statement_timestamp() - %(age)s
+    AND EXISTS (SELECT FROM lately WHERE is_live)
+    AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR jsonb_exists(tasks, job.task))
 ORDER BY job.id
-LIMIT %s
+LIMIT %(most)s
 """
 
 
 def give_up(alias: str) -> list[int]:
     """Dead-letter what has been put back for longer than ``UNKNOWN_TASK_AGE``. Return the jobs."""
     settings = conf.current()
-    params = [settings.worker_silence, UNKNOWN_TASK, UNKNOWN_TASK, settings.unknown_task_age, MOST_AT_ONCE]
+    params = {
+        "silence": settings.worker_silence,
+        "age": settings.unknown_task_age,
+        "unknown": UNKNOWN_TASK,
+        "latest": LATEST,
+        "most": MOST_AT_ONCE,
+    }
     waited: dict[int, timedelta] = dict(run_joined(alias, _GIVEN_UP, params))
     if not waited:
         return []
     jobs = Job.objects.db_manager(alias)
     reports = []
     for claim in jobs.claim_these(Identity("watchdog"), list(waited)):
-        reason = f"{UNKNOWN_TASK} {claim.task!r}: no live worker has it, for {waited[claim.job_id]}"
+        reason = f"{GIVEN_UP} {claim.task!r}: no live worker has it, for {waited[claim.job_id]}"
         reports.append(Report(claim.lease, Released(reason=reason), DeadLetter(reason)))
     settled = jobs.settle(reports)
     given_up = sorted(lease.job_id for lease, status in settled.accepted.items() if status is Status.DEAD_LETTERED)

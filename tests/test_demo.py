@@ -343,3 +343,21 @@ def test_ps_tells_the_same_family_as_proc() -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
+def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "manage.py", "pulse_demo", "--no-migrate"],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        wait_until(lambda: len(descendants(demo.pid, census())) >= 4)  # itself, a keeper, a nursery and a child
+        family = [one.pid for one in descendants(demo.pid, census())]
+    finally:
+        demo.kill()
+        demo.communicate()
+    wait_until(lambda: not [pid for pid in family if pid in census() and census()[pid].is_alive], patience=15)

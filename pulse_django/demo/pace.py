@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-HANDLERS = "pulse_django.demo.handlers"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
@@ -24,7 +22,6 @@ class Pace:
             "HEARTBEAT_INTERVAL": self.beat,
             "WATCHDOG_INTERVAL": self.tick,
             "POLL_INTERVAL": 0.25,
-            "TASK_MODULES": [HANDLERS],
             "PROCESSES": 1,
             "CONCURRENCY": 4,
             "MAX_JOBS": 0,
@@ -33,6 +30,11 @@ class Pace:
             "MAX_LOSSES": 5,
             "RETRY_BACKOFF_CAP": 60,
             "RETRY_JITTER": 0.1,
+            # Their watchdogs leave the project's own jobs alone.
+            "KEEP_COMPLETED": 0,
+            "KEEP_CANCELLED": 0,
+            "KEEP_DEAD_LETTERS": 0,
+            "UNKNOWN_TASK_AGE": 365 * 24 * 3600,
         }
 
     @property

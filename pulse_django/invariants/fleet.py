@@ -33,7 +33,13 @@ paused AS (
     WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
 ),
 live AS (
-    SELECT id, queues, tasks, GREATEST(slots - in_flight - stuck_slots, 0) AS free
+    -- One that has only just started may not have said yet how busy it is.
+    SELECT
+        id, queues, tasks,
+        CASE
+            WHEN started_at > statement_timestamp() - %(silence)s THEN 0
+            ELSE GREATEST(slots - in_flight - stuck_slots, 0)
+        END AS free
     FROM pulse_django_worker
     WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s
 )
@@ -147,6 +153,8 @@ oldest AS (
         SELECT task, queue
         FROM pulse_django_job
         WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+            AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
+            AND created_at < statement_timestamp() - %(silence)s
         ORDER BY next_run_at, id
         LIMIT 20
     ) AS job

@@ -38,7 +38,7 @@ register(
     Invariant(
         name="running-without-lease",
         severity=Severity.BROKEN,
-        says="Every RUNNING job has a holder, a lease and a token.",
+        says="Every RUNNING job has a holder, a lease, a token and an attempt.",
         means="Somebody wrote to the table after dropping the CHECK that refuses this. No watchdog sees such a job.",
         to_do="Find out who writes to pulse_django_job. --repair schema-incomplete brings the CHECK back.",
         sql="""
@@ -47,7 +47,8 @@ SELECT id, concat(
     ', lease_until ', COALESCE(lease_until::text, 'never')
 )
 FROM pulse_django_job
-WHERE status = 'RUNNING' AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL)
+WHERE status = 'RUNNING'
+    AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL OR started_at IS NULL OR attempts <= refunds)
 ORDER BY id
 LIMIT %(limit)s
 """,
@@ -62,7 +63,7 @@ register(
     Invariant(
         name="lease-too-long",
         severity=Severity.BROKEN,
-        says="No lease reaches further than one TTL from now.",
+        says="No lease reaches further than any worker could have meant: five minutes, or three times LEASE_TTL.",
         means="The server's clock was set back, or somebody wrote the lease. Should its worker die, nobody sees it.",
         to_do="Check the server's clock (NTP, a failover to another host), then repair.",
         sql="""
@@ -70,12 +71,12 @@ SELECT id, concat(
     task, ' attempt ', attempts, ': leased for ', date_trunc('second', lease_until - statement_timestamp())
 )
 FROM pulse_django_job
-WHERE status = 'RUNNING' AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(lease_ttl)s) + %(slack)s
+WHERE status = 'RUNNING' AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
 ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(
-            says="Shorten each to one TTL from now. A live worker goes on extending it.", act=_bring_leases_back
+            says="Shorten each to the longest that may be. A live worker goes on extending it.", act=_bring_leases_back
         ),
     )
 )
@@ -168,7 +169,7 @@ LIMIT %(limit)s
 register(
     Invariant(
         name="child-of-cancelled",
-        severity=Severity.STUCK,
+        severity=Severity.RISK,
         says="Nothing that a cancelled job enqueued is still waiting or running.",
         means="Its result may be wanted by nobody: the job was cancelled without its children.",
         to_do="Decide whether they are wanted. pulse_cancel --children takes them along next time.",

@@ -48,24 +48,29 @@ register(
         severity=Severity.RISK,
         says="No transaction of this database is older than a few minutes.",
         means="Rows that died since it began cannot be removed: claims and heartbeats read more and more of them.",
-        to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one.",
+        to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
         sql="""
-SELECT which, concat(what, ', for ', date_trunc('second', age))
+SELECT which, concat(what, ', for ' || date_trunc('second', age)::text)
 FROM (
     SELECT
         concat('pid ', pid) AS which,
         concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
         statement_timestamp() - xact_start AS age
     FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+        AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)  -- they do not hold back one another
         AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%%')
         AND xact_start < statement_timestamp() - %(long_transaction)s
     UNION ALL
     SELECT concat('prepared ', gid), concat('a prepared transaction of ', owner), statement_timestamp() - prepared
     FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < statement_timestamp() - %(long_transaction)s
+    UNION ALL
+    SELECT concat('replication slot ', slot_name), concat(age(xmin), ' transactions behind, and nobody reads it'), NULL
+    FROM pg_replication_slots
+    WHERE NOT active AND xmin IS NOT NULL
 ) AS open
-ORDER BY age DESC
+ORDER BY age DESC NULLS LAST
 LIMIT %(limit)s
 """,
     )

@@ -30,7 +30,7 @@ class Limits:
 
     limit: int = 20  # subjects of one question
     sample: int = 2_000  # rows that a question looks at where it cannot look at all
-    lease_ttl: timedelta = timedelta(seconds=30)
+    longest_lease: timedelta = timedelta(minutes=5)
     # Less, and a deploy looks like a trouble; more, and a trouble is seen later.
     overdue: timedelta = timedelta(minutes=5)
     silence: timedelta = timedelta(seconds=60)  # of a worker, until it counts as gone
@@ -45,7 +45,7 @@ class Limits:
     def of(cls, settings: conf.PulseSettings, **others: Any) -> Limits:
         """Take what depends on the project's settings from them."""
         derived = {
-            "lease_ttl": settings.lease_ttl,
+            "longest_lease": settings.longest_lease,
             "overdue": settings.overdue_after,
             "silence": settings.worker_silence,
             "unreaped": settings.lease_ttl + 3 * settings.watchdog_interval,

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from django.db import Error
+
 from ..invariants import Finding, Invariant, RepairRefused, ask, known, mend, named
 from .terminal import inert
 
@@ -85,6 +87,8 @@ def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> 
             tell(f"  step {steps}: {len(step.subjects)} found, {step.mended} mended")
     except RepairRefused as refused:
         raise Unrepairable(f"Not now: {refused}.") from refused
+    except Error as error:
+        raise Unrepairable(f"After {mended} mended: {inert(' '.join(str(error).split()))}") from error
     finding = ask(invariant, alias)
     tell(f"{invariant.name}: {mended} mended; it {'holds now' if finding.holds else 'does not hold yet'}")
     return {"name": invariant.name, "steps": steps, "mended": mended, "holds": finding.holds}

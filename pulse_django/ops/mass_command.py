@@ -78,7 +78,7 @@ class MassCommand(BaseCommand):
     def verb(self, selection: Selection, options: dict[str, Any]) -> MassVerb:
         raise NotImplementedError
 
-    def notes(self, verb: Any) -> list[str]:
+    def notes(self, verb: Any, alias: str) -> list[str]:
         """Tell what an operator may not expect of the choice."""
         return []
 
@@ -112,7 +112,7 @@ class MassCommand(BaseCommand):
                 alias=alias,
                 preview=look(jobs, limit=options["limit"]),
                 missed=unmatched(jobs, selection.ids),
-                notes=self.notes(verb),
+                notes=self.notes(verb, alias),
             )
         except (Error, PulseError, ImproperlyConfigured) as error:
             raise CommandError(f"Nothing was changed: {_said(error)}") from error

@@ -58,6 +58,7 @@ class Judge:
         if run.lost:
             log_lost(run, "its handler is told to stop")
         elif remaining <= 0:
+            run.was_out_of_touch = True
             log_out_of_touch(run, "its handler is told to stop")
         elif run.overdue(now):
             run.verdict = TimedOut()
@@ -75,7 +76,8 @@ class Judge:
         """A handler that did not stop goes on if a beat comes through after all: nobody else has had its job."""
         if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
             run.told_at = None
-            log_out_of_touch(run, "it was extended after all, and its handler goes on")
+            if not self._executor_of(run).can_stop:  # others may be cleaning up
+                log_out_of_touch(run, "it was extended after all, and its handler goes on")
 
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""

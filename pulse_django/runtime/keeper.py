@@ -312,7 +312,10 @@ class Keeper:
             },
             queues=self._orders.queues,
             slots=self._orders.processes * self._orders.concurrency,
-            in_flight=sum(held.begun for nest in self._nests for held in nest.holdings.held()),
+            # What has ended and is not reported yet is held as well.
+            in_flight=sum(
+                min(self._orders.concurrency, sum(held.begun for held in nest.holdings.held())) for nest in self._nests
+            ),
             stuck_slots=sum(nest.stuck for nest in self._nests),
             tasks=list(registry),
             vitals=self._heartbeat.vitals.to_json(),

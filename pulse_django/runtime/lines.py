@@ -75,6 +75,11 @@ class Line:
             logger.info("%s: the database answers again", self.purpose)
         return answer
 
+    def connection_params(self) -> dict[str, Any]:
+        """Return what psycopg needs to open another connection as ours are. It asks the database nothing."""
+        params: dict[str, Any] = self._prepared().get_connection_params()
+        return {name: value for name, value in params.items() if name not in ("context", "cursor_factory")}
+
     def enforce(self, now: float) -> None:
         """Cut a line that has been waiting for too long. Called by another thread."""
         wrapper = self._wrapper

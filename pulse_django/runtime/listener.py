@@ -78,9 +78,7 @@ class Listener:
         if dsn := conf.current().listen_dsn:
             connection = psycopg.connect(dsn, autocommit=True, connect_timeout=3)
         else:
-            params = self.line.call(lambda: connections[self._alias].get_connection_params())
-            params.pop("context", None)
-            params.pop("cursor_factory", None)
+            params = self.line.connection_params()
             connection = psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None})
         connection.execute(f"LISTEN {CHANNEL}")
         self._tested_at = float("-inf")

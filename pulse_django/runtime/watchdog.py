@@ -57,6 +57,7 @@ class Watchdog:
         self._trusts_leases_at = float("-inf")
         self._away = True  # as far as we know: nobody has asked yet
         self._asked = False
+        self._up_for = 0.0  # the server, when we last asked
         self._kept_house_at = float("-inf")
 
     def run_once(self) -> float:
@@ -124,18 +125,27 @@ class Watchdog:
     def _wait_out_an_outage(self) -> None:
         """While the database was away nobody could extend a lease: that they ran out says nothing about their holders.
 
-        It was away if it could not be reached, or if it has only just been started. A connection that was merely closed
-        is no outage: the next one is there at once.
+        It was away if it could not be reached, or if it has only just been started; and for us, if we slept. That a
+        connection was merely closed is no outage: the next one is there at once.
         """
         ttl = conf.current().lease_ttl.total_seconds()
         up_for = self._server_up_for()
         wait = max(ttl - up_for, ttl if self._away and self._asked else 0.0)
-        self._away, self._asked = False, True
+        if self._slept(up_for, ttl):
+            wait = max(wait, ttl)
+        self._away, self._asked, self._up_for = False, True, up_for
         until = time.monotonic() + wait
         if wait > 0 and until > self._trusts_leases_at + 1.0:
             logger.info("The database was away: leases that ran out are believed in %.1f s", wait)
         if wait > 0:
             self._trusts_leases_at = max(until, self._trusts_leases_at)
+
+    def _slept(self, up_for: float, ttl: float) -> bool:
+        """Whether this host did not get to run for a lease or longer, by the server's clock.
+
+        Its own workers could not beat either, and are about to. Our clock may have slept as well.
+        """
+        return self._asked and not self._away and up_for - self._up_for > max(ttl, 1.5 * self.interval)
 
     def _server_up_for(self) -> float:
         try:

@@ -15,8 +15,9 @@ from pulse_django import conf
 from pulse_django.identity import Identity
 from pulse_django.invariants import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
 from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.outcomes import UNKNOWN_TASK
 from pulse_django.states import Status
-from pulse_django.unknown import UNKNOWN_TASK
+from pulse_django.unknown import give_up
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.rival import Rival
 from tests.storage.steps import sql
@@ -66,7 +67,7 @@ def without(model: type[Any], name: str) -> Iterator[None]:
 
 
 def live_worker(**fields: Any) -> Worker:
-    defaults: dict[str, Any] = {"slots": 8, "tasks": ["tests.add"]}
+    defaults: dict[str, Any] = {"slots": 8, "tasks": ["tests.add"], "started_at": now(LONG_AGO)}
     worker: Worker = WorkerFactory(**defaults | fields)
     return worker
 
@@ -123,11 +124,50 @@ def test_a_lease_that_a_clock_left_too_long_is_shortened_and_its_holder_goes_on(
     mended("lease-too-long")
     assert holds("lease-too-long")
     [(left,)] = sql("SELECT lease_until - clock_timestamp() FROM pulse_django_job WHERE id = %s", job.pk)
-    assert timedelta(seconds=28) < left <= timedelta(seconds=30)
+    assert timedelta(minutes=4) < left <= timedelta(minutes=5)
     for untouched in (other, long_lease):
         before = untouched.lease_until
         untouched.refresh_from_db()
         assert untouched.lease_until == before
+
+
+def test_a_lease_of_a_worker_with_longer_leases_than_ours_is_left_alone(settings: Any) -> None:
+    settings.PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 3, "WATCHDOG_INTERVAL": 3}
+    job = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=60)))
+    assert holds("lease-too-long")
+    assert Job.objects.mend([job.pk]) == []
+
+
+def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> None:
+    """It was never claimed: its attempt would be the zeroth."""
+    with without(Job, "pulse_job_running_iff_leased"):
+        never, spent = make_job(), make_job(attempts=3, refunds=2)
+        sql("UPDATE pulse_django_job SET status = 'RUNNING'")
+        assert sorted(keys(found("running-without-lease"))) == sorted([never.pk, spent.pk])
+        mended("running-without-lease")
+        assert holds("running-without-lease")
+        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
+        assert sorted(one.lease.job_id for one in Job.objects.reap()) == sorted([never.pk, spent.pk])
+        assert sorted(Attempt.objects.values_list("number", flat=True)) == [1, 3]
+
+
+def test_one_row_that_cannot_be_mended_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    with without(Job, "pulse_job_running_iff_leased"):
+        hopeless, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        sql("UPDATE pulse_django_job SET lease_until = NULL")
+        sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range")
+        sql("UPDATE pulse_django_job SET priority = 999 WHERE id = %s", hopeless.pk)
+        sql("ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_priority_in_range CHECK (priority <= 100) NOT VALID")
+        try:
+            assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
+        finally:
+            sql(
+                "DELETE FROM pulse_django_job; ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range"
+            )
+            with connection.schema_editor() as editor:
+                [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_priority_in_range"]
+                editor.add_constraint(Job, constraint)
+    assert f"Job {hopeless.pk} could not be mended" in caplog.text
 
 
 def test_leases_that_no_watchdog_reaps_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +256,8 @@ def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> 
     assert finding.subjects[0].words.endswith("while 4 slots are free")
     sql("UPDATE pulse_django_worker SET in_flight = 8 WHERE id = %s", idle.pk)
     assert holds("overdue-while-idle")
+    live_worker(started_at=now())  # has not said yet how busy it is
+    assert holds("overdue-while-idle")
 
 
 def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
@@ -244,8 +286,12 @@ def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
 def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(settings: Any) -> None:
     settings.PULSE = {"UNKNOWN_TASK_AGE": 3600}
     live_worker()
-    live_worker(tasks=["gone.too"], stopped_at=now())
-    old, young, never_met = (make_job(task="gone.too", attempts=1, refunds=1) for _ in range(3))
+    live_worker(tasks=["gone.too"], stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    old, young, never_met = (
+        make_job(task="gone.too", attempts=1, refunds=1, created_at=now(LONG_AGO)) for _ in range(3)
+    )
+    make_job(task="of.tomorrow", created_at=now(LONG_AGO), next_run_at=now(timedelta(days=1)))
+    make_job(task="deployed.this.minute")
     make_job()
     for job, age in ((old, LONG_AGO), (young, timedelta(minutes=-5))):
         AttemptFactory(job=job, outcome="RELEASED", message=f"{UNKNOWN_TASK} 'gone.too'", started_at=now(age))
@@ -255,13 +301,54 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
     statuses = {job.pk: job.status for job in Job.objects.filter(task="gone.too")}
     assert statuses == {old.pk: Status.DEAD_LETTERED, young.pk: Status.PENDING, never_met.pk: Status.PENDING}
     old.refresh_from_db()
-    assert old.last_error.startswith("unknown task 'gone.too': no live worker has it, for 2:00:0")
+    assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
 
 
-def test_a_worker_that_does_not_tell_its_tasks_may_know_any() -> None:
+def put_back(job: Job, number: int, age: timedelta = LONG_AGO) -> None:
+    AttemptFactory(
+        job=job, number=number, outcome="RELEASED", message=f"{UNKNOWN_TASK} {job.task!r}", started_at=now(age)
+    )
+
+
+@pytest.fixture
+def forgotten(settings: Any) -> Job:
+    """Put back two hours ago, and its task is known to nobody."""
+    settings.PULSE = {"UNKNOWN_TASK_AGE": 3600}
+    live_worker()
+    job = make_job(task="gone.too", attempts=3, refunds=3)
+    put_back(job, 1)
+    return job
+
+
+def test_what_was_put_back_once_and_has_run_since_is_not_given_up(forgotten: Job) -> None:
+    AttemptFactory(job=forgotten, number=2, outcome="SNOOZED")
+    put_back(forgotten, 3, timedelta(minutes=-1))  # as in the deploy that goes on just now
+    assert give_up("default") == []
+    assert Job.objects.put_back_for(forgotten.pk) < timedelta(minutes=2)
+
+
+def test_what_was_given_up_and_retried_has_its_time_again(forgotten: Job) -> None:
+    assert give_up("default") == [forgotten.pk]
+    Job.objects.retry([forgotten.pk])
+    assert give_up("default") == []
+    assert Job.objects.put_back_for(forgotten.pk) is None
+
+
+def test_a_task_whose_workers_have_only_just_stopped_is_not_given_up(forgotten: Job) -> None:
+    live_worker(tasks=["gone.too"], stopped_at=now(timedelta(minutes=-10)), last_beat_at=now(timedelta(minutes=-10)))
+    assert give_up("default") == []
+
+
+def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
+    Worker.objects.all().delete()
+    assert give_up("default") == []
+
+
+def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
     live_worker(tasks=None)
-    make_job(task="gone.too")
+    sql("UPDATE pulse_django_job SET created_at = created_at - interval '1 day'")
     assert holds("task-unknown")
+    assert give_up("default") == []
 
 
 # The server
@@ -345,6 +432,57 @@ def test_a_missing_constraint_is_added_again(constraint: str) -> None:
         entry = AttemptFactory(job=make_job(Status.COMPLETED))
         with pytest.raises(IntegrityError, match=constraint):
             AttemptFactory(job=entry.job, number=entry.number)
+
+
+def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
+    sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_running_iff_leased")
+    sql(
+        "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
+    )
+    try:
+        mended("schema-incomplete")
+        assert holds("schema-incomplete")
+    finally:
+        sql("DROP SCHEMA elsewhere CASCADE")
+
+
+def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
+    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_one_per_run; DROP INDEX pulse_job_reap")
+    entry = AttemptFactory(job=make_job(Status.COMPLETED))
+    AttemptFactory(job=entry.job, number=entry.number)
+    try:
+        with pytest.raises(RepairRefused, match=r"one_per_run.*is duplicated"):
+            mended("schema-incomplete")
+        assert keys(found("schema-incomplete")) == ["pulse_attempt_one_per_run"]
+    finally:
+        Attempt.objects.all().delete()
+        mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes after would wait behind us."""
+    monkeypatch.setattr("pulse_django.invariants.schema.LOCK_TIMEOUT", "100ms")
+    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_number_is_positive")
+    rival.begin()
+    rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")
+    with pytest.raises(RepairRefused, match="lock timeout"):
+        mended("schema-incomplete")
+    assert sql("SHOW lock_timeout") != [("100ms",)]
+    rival.rollback()
+    mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+def test_a_field_that_nothing_keeps_unique_is_named() -> None:
+    [(name,)] = sql(
+        "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_queue'::regclass AND contype = 'u'"
+    )
+    sql(f"ALTER TABLE pulse_django_queue DROP CONSTRAINT {name}")
+    try:
+        assert keys(found("schema-incomplete")) == ["pulse_django_queue.name"]
+    finally:
+        sql(f"ALTER TABLE pulse_django_queue ADD CONSTRAINT {name} UNIQUE (name)")
 
 
 def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrate() -> None:

@@ -329,3 +329,12 @@ def test_signals_reach_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopped.value.code == 130
     assert [status_of(job) for job in jobs] == [Status.PENDING, Status.DEAD_LETTERED]
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_retry_says_whom_more_runs_will_not_help() -> None:
+    make_job(Status.DEAD_LETTERED, losses=5)
+    make_job(Status.DEAD_LETTERED, losses=1, max_losses=1)
+    make_job(Status.DEAD_LETTERED, losses=4)
+    said = run("pulse_retry", "--all", "--runs", 9)
+    assert "2 of them lost as many workers as they may: one more ends such a job, whatever --runs says." in said
+    assert "as they may" not in run("pulse_retry", "--all", "--limit", 1, "--task", "no.such")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 
 from pulse_django import task
+from pulse_django.exceptions import LeaseLost
 from pulse_django.models import Job
 from tests.runtime.handlers import trace
 
@@ -58,3 +60,35 @@ def completes_itself_and_goes_on(context: Any, seconds: float) -> None:
         completion.result = "done"
     time.sleep(seconds)
     trace("end", context.job_id)
+
+
+@task
+def loses_its_lease_by_itself() -> None:
+    """Raise what only Pulse should."""
+    raise LeaseLost("says who?")
+
+
+@task(takes_context=True)
+def checks(context: Any) -> None:
+    context.check()
+
+
+@task
+async def is_cancelled_while_it_cleans_up() -> None:
+    raise asyncio.CancelledError
+
+
+released = threading.Event()
+threads_at_work: list[str] = []
+
+
+@task(takes_context=True)
+async def leaves_a_thread_at_work(context: Any) -> None:
+    """Be cancelled while a thread of it goes on."""
+    await sync_to_async(_works)()
+
+
+def _works() -> None:
+    threads_at_work.append("begun")
+    released.wait(20)
+    threads_at_work.append("ended")

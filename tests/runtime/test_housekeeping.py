@@ -143,7 +143,7 @@ def _instants() -> dict[str, Any]:
 def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: Any) -> None:
     settings.PULSE = {"UNKNOWN_TASK_AGE": 60}
     Worker.objects.note(presence("new code"))
-    Worker.objects.update(tasks=["tests.add"])
+    Worker.objects.update(tasks=["tests.add"], started_at=now(OLD))
     job, known = make_job(task="gone", attempts=1, refunds=1), make_job(attempts=1, refunds=1)
     for waiting in (job, known):
         message = f"unknown task {waiting.task!r}: no decorated function of this worker has that name"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from pulse_django.runtime import listener as module
@@ -128,3 +129,27 @@ def test_another_way_to_listen_can_be_named(listen: Any, settings: Any) -> None:
     assert sql("SELECT query FROM pg_stat_activity WHERE application_name = 'by_the_side_door'")
     notify("mail")
     wait_until(lambda: heard.names == ["mail"])
+
+
+def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts: list[float] = []
+
+    def refused(**_: Any) -> None:
+        attempts.append(time.monotonic())
+        raise psycopg.OperationalError("connection refused")
+
+    listener = Listener("default", (), lambda name: None, tick=0.05)
+    pauses = []
+    with monkeypatch.context() as away:
+        away.setattr(module.psycopg, "connect", refused)
+        for _ in range(8):
+            with pytest.raises(psycopg.OperationalError) as caught:
+                listener.run_once()
+            pauses.append(listener.line.failed(caught.value))
+    listener.line.hang_up()
+    assert len(attempts) == 8
+    assert pauses[-1] >= 0.5, "longer from failure to failure"
+    assert "answers again" not in caplog.text
+    assert caplog.text.count("wake-up") == 1, "told once"

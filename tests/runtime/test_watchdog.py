@@ -190,3 +190,32 @@ def test_sweeps_come_early_at_most_and_not_in_step(
 
 def _gone(*_: Any, **__: Any) -> Any:
     raise OperationalError("gone")
+
+
+def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beaten_again(
+    line: Line, clock: Clock, up_for: list[float]
+) -> None:
+    """Our own clock may have stood still meanwhile, as a suspended host's does."""
+    dog = Watchdog(line)
+    dog.run_once()
+    up_for[0] += 45.0
+    job = expired()
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RUNNING
+    for _ in range(4):
+        up_for[0] += 10.0
+        clock.now += 10.0
+        dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
+
+
+def test_the_usual_pause_is_no_sleep(line: Line, clock: Clock, up_for: list[float]) -> None:
+    dog = Watchdog(line)
+    dog.run_once()
+    up_for[0] += 12.0
+    job = expired()
+    dog.run_once()
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING

@@ -22,7 +22,7 @@ class Command(MassCommand):
     def verb(self, selection: Selection, options: dict[str, Any]) -> Prune:
         return Prune(selection=selection)
 
-    def notes(self, verb: Prune) -> list[str]:
+    def notes(self, verb: Prune, alias: str) -> list[str]:
         if verb.selection.older_than is not None:
             return []
         kept = [

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db.models.functions import Coalesce
 
+from pulse_django import conf
 from pulse_django.ops import arguments
 from pulse_django.ops.mass_command import MassCommand
 from pulse_django.ops.selection import Selection
@@ -25,6 +27,14 @@ class Command(MassCommand):
         parser.add_argument(
             "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="run them that much later"
         )
+
+    def notes(self, verb: Revive, alias: str) -> list[str]:
+        """A job that lost as many workers as it may is not given more of them by more runs."""
+        limit = Coalesce("max_losses", conf.current().max_losses)
+        count = verb.jobs(alias).filter(losses__gte=limit).count()
+        if not count:
+            return []
+        return [f"{count} of them lost as many workers as they may: one more ends such a job, whatever --runs says."]
 
     def verb(self, selection: Selection, options: dict[str, Any]) -> Revive:
         return Revive(selection=selection, runs=options["runs"], delay=options["delay"])

@@ -7,12 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
 from ...errors import ErrorReport
 from ...outcomes import Failed
-from ...performing import Performed, judged, perform_async
+from ...performing import OUT_OF_TOUCH, Performed, judged, perform_async
 from ...registry import registry
 from ...runs import Run
 from .tidiness import tidy_connections
@@ -102,20 +103,26 @@ class EventLoop:
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
         performed.ended_at = time.monotonic()
-        _close_thread_of(mine)
+        thread = _close_thread_of(mine)
         self._tasks.pop(id(run), None)
-        self._done(run, performed)
+        if thread is not None and performed.report is not None and performed.report.outcome is OUT_OF_TOUCH:
+            # The attempt is refunded, so the job may run again at once: not while a part of it is still at work.
+            thread.add_done_callback(lambda _: self._done(run, performed))
+        else:
+            self._done(run, performed)
         if self._waiting:
             self._fill()
 
 
-def _close_thread_of(context: ThreadSensitiveContext) -> None:
+def _close_thread_of(context: ThreadSensitiveContext) -> Future[None] | None:
     """End the thread in which a handler used the ORM, if it did, and tidy up there.
 
     Each has a thread of its own, so that none closes another's connection. The loop does not wait for it: what a
-    cancelled handler left running there may take its time.
+    cancelled handler left running there may take its time. Return what is done when it has ended.
     """
     executor = SyncToAsync.context_to_thread_executor.pop(context, None)
-    if executor is not None:
-        executor.submit(tidy_connections)
-        executor.shutdown(wait=False)
+    if executor is None:
+        return None
+    tidied: Future[None] = executor.submit(tidy_connections)
+    executor.shutdown(wait=False)
+    return tidied
