@@ -21,7 +21,7 @@ READY := $(VENV)/.ready-$(CHOICES)
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
 	@echo "make demo        see jobs being run, killed and recovered"
-	@echo "make bench       measure the core and the worker"
+	@echo "make bench       measure the core, the worker and recovery"
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
@@ -39,6 +39,7 @@ demo: $(READY)
 bench: $(READY)
 	@PYTHONPATH=. $(PY) benchmarks/core.py $(ARGS)
 	@PYTHONPATH=. $(PY) benchmarks/worker.py
+	@PYTHONPATH=. $(PY) benchmarks/recovery.py
 
 lint: $(READY)
 	@$(PY) -m ruff check
