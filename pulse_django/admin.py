@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
-from .models import Attempt, Job, Queue, Worker
+from .console.paging import NewestFirst
+from .console.story import share_of, told_of
+from .functions import StatementTimestamp
+from .models import Job, Queue, Worker
+from .ops.terminal import in_words
 
 
 class ReadOnly:
@@ -26,34 +33,73 @@ class ReadOnly:
         return False
 
 
-class AttemptInline(ReadOnly, admin.TabularInline):
-    model = Attempt
-    fields = ("number", "outcome", "started_at", "finished_at", "worker", "error_class", "message", "late_outcome")
-    ordering = ("number",)
-    extra = 0
-
-
 @admin.register(Job)
 class JobAdmin(ReadOnly, admin.ModelAdmin):
-    list_display = ("id", "task", "queue", "status", "attempt", "next_run_at", "locked_by", "last_error_in_short")
+    list_display = ("id", "task", "queue", "status", "attempt", "progress_bar", "age", "lease_left", "error_in_short")
     list_filter = ("status",)
-    ordering = ("-id",)
-    inlines = (AttemptInline,)
+    sortable_by = ()  # by id alone: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
-    # Counting millions of rows for a line of text is what makes queue admins slow.
     show_full_result_count = False
+    change_form_template = "admin/pulse_django/job/change_form.html"
+    change_list_template = "admin/pulse_django/job/change_list.html"
+    fieldsets = (
+        (_("What it is"), {"fields": ("task", "queue", "priority", "args", "kwargs", "idempotency_key", "result")}),
+        (
+            _("How it may run"),
+            {"fields": ("max_attempts", "max_losses", "free_losses", "lease_ttl", "timeout", "stall_after")},
+        ),
+        (
+            _("Where it stands"),
+            {
+                "fields": (
+                    "status", "attempts", "refunds", "losses", "locked_by", "token", "lease_until", "deadline",
+                    "progress", "progress_at", "cancel_requested_at", "cancel_reason",
+                )
+            },
+        ),
+        (_("When"), {"fields": ("created_at", "next_run_at", "started_at", "finished_at")}),
+    )  # fmt: skip
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return NewestFirst
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
-        # A list of jobs shows no payloads, and each may be a megabyte; the page of one job reads its own.
-        return super().get_queryset(request).defer("args", "kwargs", "result", "progress")
+        # A list of jobs shows no arguments and results, and each may be a megabyte; the page of one job reads its own.
+        rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
+        return rows.defer("args", "kwargs", "result")
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        job = self.get_object(request, unquote(object_id))
+        told = told_of(job) if job is not None and self.has_view_permission(request, job) else {}
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
 
     @admin.display(description=_("attempt"))
     def attempt(self, job: Job) -> str:
-        return f"{job.attempts - job.refunds} / {job.max_attempts}"
+        counted = job.attempts - job.refunds
+        return gettext("%(counted)d of %(most)d") % {"counted": counted, "most": job.max_attempts}
+
+    @admin.display(description=_("age"))
+    def age(self, job: Job) -> str:
+        return in_words((job.now - job.created_at).total_seconds())  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=_("lease left"), empty_value="")
+    def lease_left(self, job: Job) -> str | None:
+        if job.lease_until is None:
+            return None
+        return in_words((job.lease_until - job.now).total_seconds())  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=_("progress"), empty_value="")
+    def progress_bar(self, job: Job) -> str | None:
+        share = share_of(job.progress)
+        if share is None:
+            return None
+        return format_html('<progress max="1" value="{}" aria-label="{}"></progress>', f"{share:.4f}", f"{share:.0%}")
 
     @admin.display(description=_("last error"))
-    def last_error_in_short(self, job: Job) -> str:
-        return job.last_error[:100]
+    def error_in_short(self, job: Job) -> str:
+        return " ".join(job.last_error[:200].split())[:100]
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("pulse_django.change_job")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,20 @@ from pulse_django.identity import Identity
 from tests.rival import Rival
 
 TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pulse_django_worker")
+
+
+# Tests that start workers and measure how soon something happens: one of them at a time.
+PROCESSES = ("crash", "runtime", "doctor", "test_demo.py", "test_tutorial.py", "test_benchmarks.py")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say what ``--dist loadgroup`` keeps together: those, and the tests of each other file."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    here = Path(__file__).parent
+    for item in items:
+        file = item.path.relative_to(here)
+        item.add_marker(pytest.mark.xdist_group("processes" if file.parts[0] in PROCESSES else str(file)))
 
 
 @pytest.fixture(scope="session")
