@@ -30,7 +30,7 @@ help:
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
 test: $(READY)
-	@$(PY) -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) $(ARGS)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)

@@ -61,6 +61,14 @@ class CancelRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """The answer to a change of jobs that wait."""
+
+    changed: frozenset[int]
+    moved_on: frozenset[int]  # did not wait any more, or do not exist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """The answer to a retry of dead letters."""
 

@@ -10,6 +10,10 @@
     release         RUNNING                 PENDING, CANCELLED
     request_cancel  PENDING, RETRYING       CANCELLED
                     RUNNING                 RUNNING, asked to stop
+    reschedule      PENDING                 PENDING, at another time
+                    RETRYING                RETRYING, at another time
+    move            PENDING                 PENDING, elsewhere
+                    RETRYING                RETRYING, elsewhere
     retry           DEAD_LETTERED           PENDING
     prune           COMPLETED,              (gone)
                     DEAD_LETTERED,
@@ -49,14 +53,14 @@ from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models.expressions import RawSQL
 
 from . import conf
-from .answers import Beat, CancelRequested, Reaped, Report, Retried, Settled
+from .answers import Beat, CancelRequested, Changed, Reaped, Report, Retried, Settled
 from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from .functions import StatementTimestamp
 from .identity import Identity
 from .lanes import Lane, rotation
 from .leases import Claim, Lease
-from .newjob import MAX_DELAY, NewJob
+from .newjob import MAX_DELAY, NewJob, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text
 from .reads import JobReader
@@ -414,6 +418,26 @@ WHERE job.id = wanted.id AND job.finished_at IS NULL AND job.cancel_requested_at
 RETURNING job.id, job.status
 """
 
+# ------------------------------------------------------------------------------------------------ reschedule and move
+
+# Of what waits only: a run that goes on has its own deadline, and its job's next time is its outcome's to say.
+_WAITING = """
+WITH waiting AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE id = ANY (%s::bigint[]) AND status IN ('PENDING', 'RETRYING')
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job AS job
+SET {change}
+FROM waiting
+WHERE job.id = waiting.id AND job.status IN ('PENDING', 'RETRYING')
+RETURNING job.id
+"""
+_RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s")
+_MOVE = _WAITING.format(change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority)")
+
 # ------------------------------------------------------------------------------------------------------------- retry
 
 # ``attempts`` stays: a zombie of an old run must never meet its own number again. What a retry grants is refunds, and
@@ -616,6 +640,27 @@ class JobManager(JobReader):
         cancelled = frozenset(job_id for job_id, status in rows if status == Status.CANCELLED)
         asked = frozenset(job_id for job_id, status in rows if status == Status.RUNNING)
         return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
+
+    def reschedule(self, job_ids: Collection[int], *, delay: timedelta = timedelta()) -> Changed:
+        """Let what waits run now, or after ``delay``."""
+        _check_delay(delay)
+        return self._change(_RESCHEDULE, job_ids, [delay])
+
+    def move(self, job_ids: Collection[int], *, queue: str | None = None, priority: int | None = None) -> Changed:
+        """Let what waits do so in another queue, or with another priority."""
+        if queue is None and priority is None:
+            raise ValueError("move: name a queue or a priority")
+        if queue is not None:
+            check_queue_name(queue)
+        if priority is not None:
+            check_priority(priority)
+        return self._change(_MOVE, job_ids, [queue, priority])
+
+    def _change(self, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:
+        asked_for = frozenset(job_ids)
+        rows = run_joined(self._alias, statement, [sorted(asked_for), *params])
+        changed = frozenset(job_id for (job_id,) in rows)
+        return Changed(changed=changed, moved_on=asked_for - changed)
 
     def retry(self, job_ids: Collection[int], *, runs: int = 1, delay: timedelta = timedelta()) -> Retried:
         """Revive what is still dead, with at least ``runs`` more attempts and all of its history."""

@@ -48,7 +48,7 @@ class NewJob:
     def __post_init__(self) -> None:
         _check_name("task", self.task, MAX_TASK_NAME)
         check_queue_name(self.queue)
-        _check_whole_number("priority", self.priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+        check_priority(self.priority)
         if self.max_attempts is not None:
             _check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         if self.max_losses is not None:
@@ -92,6 +92,10 @@ class NewJob:
 def check_queue_name(name: object) -> None:
     """Any printable name is a queue; nothing need be created first."""
     _check_name("queue", name, MAX_QUEUE_NAME)
+
+
+def check_priority(value: object) -> None:
+    _check_whole_number("priority", value, LOWEST_PRIORITY, HIGHEST_PRIORITY)
 
 
 def _seconds(duration: timedelta | None) -> float | None:

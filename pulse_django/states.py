@@ -44,6 +44,8 @@ class Verb(StrEnum):
     MEND = "mend"
     RELEASE = "release"
     REQUEST_CANCEL = "request_cancel"
+    RESCHEDULE = "reschedule"
+    MOVE = "move"
     RETRY = "retry"
     PRUNE = "prune"
 
@@ -74,6 +76,8 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
                 Status.RUNNING: {Status.RUNNING},  # asked; its handler ends it
             }
         ),
+        Verb.RESCHEDULE: _moves({status: {status} for status in CLAIMABLE}),
+        Verb.MOVE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.RETRY: _moves({Status.DEAD_LETTERED: {Status.PENDING}}),
         Verb.PRUNE: _moves({status: {GONE} for status in TERMINAL}),
     }

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +15,20 @@ TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pul
 
 
 # Tests that start workers and measure how soon something happens: one of them at a time.
-PROCESSES = ("crash", "runtime", "doctor", "test_demo.py", "test_tutorial.py", "test_benchmarks.py")
+PROCESSES = ("crash", "runtime", "test_demo.py")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say what ``--dist loadgroup`` keeps together: those, and the tests of each other file."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    here = Path(__file__).parent
-    for item in items:
-        file = item.path.relative_to(here)
-        item.add_marker(pytest.mark.xdist_group("processes" if file.parts[0] in PROCESSES else str(file)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run those, and each other file's tests stay together: they share what is dear to build."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "processes" if file.split("/")[1] in PROCESSES else file
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

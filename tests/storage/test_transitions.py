@@ -49,6 +49,8 @@ ACTS: dict[Verb, list[Act]] = {
     Verb.MEND: [lambda job: Job.objects.mend([job.pk])],
     Verb.RELEASE: [lambda job: Job.objects.release([lease_of(job)])],
     Verb.REQUEST_CANCEL: [lambda job: Job.objects.request_cancel([job.pk])],
+    Verb.RESCHEDULE: [lambda job: Job.objects.reschedule([job.pk])],
+    Verb.MOVE: [lambda job: Job.objects.move([job.pk], queue="other", priority=5)],
     Verb.RETRY: [lambda job: Job.objects.retry([job.pk])],
     Verb.PRUNE: [prune_any],
 }
