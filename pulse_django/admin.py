@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from .console import acts
 from .console.paging import NewestFirst
 from .console.story import share_of, told_of
 from .functions import StatementTimestamp
 from .models import Job, Queue, Worker
 from .ops.terminal import in_words
+
+SECRETS = ("args", "kwargs", "result")  # for those who may see them
 
 
 class ReadOnly:
@@ -60,6 +67,55 @@ class JobAdmin(ReadOnly, admin.ModelAdmin):
         (_("When"), {"fields": ("created_at", "next_run_at", "started_at", "finished_at")}),
     )  # fmt: skip
 
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        return [path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"), *super().get_urls()]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
+        if request.user.has_perm("pulse_django.view_arguments"):
+            return self.fieldsets
+        return [
+            (title, options | {"fields": [name for name in options["fields"] if name not in SECRETS]})
+            for title, options in self.fieldsets
+        ]
+
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do one thing to one job."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        act, job = acts.named(name), self.get_object(request, unquote(object_id))
+        if act is None or job is None:
+            raise Http404
+        if not self._may(request, act, job):
+            raise PermissionDenied
+        form = act.form_for(job, request.POST)
+        if not form.is_valid():
+            said = "; ".join(f"{field}: {' '.join(map(str, errors))}" for field, errors in form.errors.items())
+            self.message_user(request, f"{act.label}: {said}", messages.ERROR)
+        elif act.do(job._state.db or DEFAULT_DB_ALIAS, job.pk, form.cleaned_data):
+            details = ", ".join(f"{field} {value}" for field, value in form.cleaned_data.items())
+            message = f"{act.done}: {details}" if details else str(act.done)
+            self.log_change(request, job, message)
+            self.message_user(request, message, messages.SUCCESS)
+        else:
+            self.message_user(request, _("The job had moved on: nothing was changed."), messages.WARNING)
+        return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
+
+    def _may(self, request: HttpRequest, act: acts.Act, job: Job) -> bool:
+        return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")
+
+    def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
+        """Return the buttons that fit the job and the user."""
+        return [
+            {
+                "act": act,
+                "form": act.form_for(job),
+                "url": reverse(f"{self.admin_site.name}:pulse_django_job_act", args=[job.pk, act.name]),
+            }
+            for act in acts.fitting(job)
+            if self._may(request, act, job)
+        ]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return NewestFirst
 
@@ -72,7 +128,9 @@ class JobAdmin(ReadOnly, admin.ModelAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         job = self.get_object(request, unquote(object_id))
-        told = told_of(job) if job is not None and self.has_view_permission(request, job) else {}
+        told: dict[str, Any] = {}
+        if job is not None and self.has_view_permission(request, job):
+            told = told_of(job) | {"acts": self._offered(request, job)}
         return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
 
     @admin.display(description=_("attempt"))
@@ -102,12 +160,16 @@ class JobAdmin(ReadOnly, admin.ModelAdmin):
         return " ".join(job.last_error[:200].split())[:100]
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("pulse_django.change_job")
+        return request.user.has_perm("pulse_django.retry_job")
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         answer = Job.objects.retry(list(queryset.values_list("pk", flat=True)))
         revived, moved_on = len(answer.revived), len(answer.moved_on)
+        if answer.revived:
+            done = self.model.objects.only("pk", "task").filter(pk__in=answer.revived)
+            who: Any = request.user.pk  # whoever has a permission is somebody
+            LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
         message = ngettext("%d job revived.", "%d jobs revived.", revived) % revived
         if moved_on:
             message += " " + ngettext("%d was not dead.", "%d were not dead.", moved_on) % moved_on

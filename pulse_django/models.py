@@ -92,6 +92,12 @@ class Job(models.Model):
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
+        permissions = [
+            ("retry_job", _("Can retry dead letters")),
+            ("cancel_job", _("Can cancel jobs, and take them from their workers")),
+            ("schedule_job", _("Can say when and where waiting jobs run")),
+            ("view_arguments", _("Can see the arguments and results of jobs")),
+        ]
         constraints = JOB_CONSTRAINTS
         # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
         # every index (docs/adr/0004).

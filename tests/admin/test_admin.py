@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
@@ -81,18 +82,19 @@ def test_nobody_writes_rows_by_hand(admin_client: Client, what: str) -> None:
 
 def test_who_may_only_look_cannot_retry() -> None:
     dead = make_job(Status.DEAD_LETTERED)
-    client = staff("view_job")
+    client = staff("view_job", "change_job", "cancel_job")
     assert client.get(LIST).status_code == 200
     retry(client, dead)
     dead.refresh_from_db()
     assert dead.status == Status.DEAD_LETTERED
 
 
-def test_who_may_change_jobs_can_retry() -> None:
-    dead = make_job(Status.DEAD_LETTERED)
-    retry(staff("view_job", "change_job"), dead)
+def test_who_may_retry_can_and_it_is_logged() -> None:
+    dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
+    retry(staff("view_job", "retry_job"), dead, done)
     dead.refresh_from_db()
     assert dead.status == Status.PENDING
+    assert [(entry.object_id, entry.change_message) for entry in LogEntry.objects.all()] == [(str(dead.pk), "Retried")]
 
 
 def test_staff_without_permission_and_strangers_see_nothing() -> None:

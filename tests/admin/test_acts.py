@@ -1,0 +1,190 @@
+"""The buttons of a job's page: who may press which, when, and what is told when the job has moved on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+
+from pulse_django.console import acts
+from pulse_django.console.acts import ACTS, Act
+from pulse_django.models import Attempt, Job
+from pulse_django.states import Status
+from tests.factories import make_job, now
+
+pytestmark = pytest.mark.django_db
+
+VALID: dict[str, dict[str, Any]] = {
+    "retry": {"runs": 2},
+    "run-now": {},
+    "postpone": {"delay": 3600},
+    "move": {"queue": "quick", "priority": 5},
+    "cancel": {"reason": "not wanted"},
+    "release": {},
+}
+PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
+
+
+def page_of(job: Job) -> str:
+    return reverse("admin:pulse_django_job_change", args=[job.pk])
+
+
+def url_of(job: Job, act: str) -> str:
+    return reverse("admin:pulse_django_job_act", args=[job.pk, act])
+
+
+def press(client: Client, job: Job, act: str, **data: Any) -> Any:
+    form = {f"{act}-{name}": value for name, value in (VALID[act] | data).items()}
+    return client.post(url_of(job, act), form, follow=True)
+
+
+def staff(*permissions: str, **options: Any) -> Client:
+    user = User.objects.create_user("operator", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def job_for(act: Act) -> Job:
+    return make_job(act.statuses[0], next_run_at=now(timedelta(days=1)))
+
+
+def rows() -> list[dict[str, Any]]:
+    return list(Job.objects.order_by("pk").values())
+
+
+EVERY_ACT = pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+
+
+def test_every_act_is_tested_with_what_it_needs() -> None:
+    assert set(VALID) == {act.name for act in ACTS}
+    assert {act.permission for act in ACTS} == set(PERMISSIONS)
+
+
+@EVERY_ACT
+def test_it_is_done_told_and_logged_with_who_and_why(act: Act) -> None:
+    job = job_for(act)
+    client = staff("view_job", act.permission)
+    before = rows()
+    page = press(client, job, act.name).content.decode()
+    assert rows() != before
+    assert str(act.done) in page
+    entry = LogEntry.objects.get()
+    assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
+    for value in VALID[act.name].values():
+        assert str(value) in entry.change_message
+
+
+@EVERY_ACT
+def test_a_get_changes_nothing(admin_client: Client, act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert admin_client.get(url_of(job, act.name), {f"{act.name}-reason": "x"}).status_code == 405
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_without_its_permission_it_is_refused_and_not_offered(act: Act) -> None:
+    job = job_for(act)
+    others = [permission for permission in PERMISSIONS if permission != act.permission]
+    client = staff("view_job", "change_job", *others)
+    before = rows()
+    assert press(client, job, act.name).status_code == 403
+    assert rows() == before
+    assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
+    assert not LogEntry.objects.exists()
+
+
+@EVERY_ACT
+def test_who_may_not_see_jobs_may_not_touch_them(act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert press(staff(act.permission), job, act.name).status_code == 403
+    assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_a_post_from_elsewhere_is_refused(act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert press(staff("view_job", act.permission, enforce_csrf_checks=True), job, act.name).status_code == 403
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_a_job_that_moved_on_is_left_alone_and_that_is_told(act: Act) -> None:
+    """The page was opened before, and the button pressed now."""
+    [elsewhere] = [status for status in (Status.COMPLETED,) if status not in act.statuses]
+    job = make_job(elsewhere)
+    before = rows()
+    page = press(staff("view_job", act.permission), job, act.name).content.decode()
+    assert "The job had moved on: nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("status", Status)
+def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> None:
+    job = make_job(status)
+    page = admin_client.get(page_of(job)).content.decode()
+    offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
+    assert offered == {act.name for act in ACTS if status in act.statuses}
+
+
+@pytest.mark.parametrize(
+    ("act", "data"),
+    [
+        ("retry", {"runs": 0}),
+        ("retry", {"runs": "many"}),
+        ("cancel", {"reason": ""}),
+        ("cancel", {"reason": "x" * 501}),
+        ("postpone", {"delay": 1}),
+        ("move", {"queue": ""}),
+        ("move", {"priority": 101}),
+    ],
+)
+def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data: dict[str, Any]) -> None:
+    found = acts.named(act)
+    assert found is not None
+    job = job_for(found)
+    before = rows()
+    page = press(admin_client, job, act, **data).content.decode()
+    assert 'class="error"' in page
+    assert rows() == before
+
+
+def test_an_act_or_a_job_that_there_is_not(admin_client: Client) -> None:
+    job = make_job()
+    assert admin_client.post(url_of(job, "explode")).status_code == 404
+    assert admin_client.post(reverse("admin:pulse_django_job_act", args=[10**12, "cancel"])).status_code == 404
+
+
+def test_a_job_that_is_taken_from_its_worker_has_had_an_attempt(admin_client: Client) -> None:
+    job = make_job(Status.RUNNING)
+    press(admin_client, job, "release")
+    job.refresh_from_db()
+    assert (job.status, job.refunds) == (Status.RETRYING, 0)
+    assert Attempt.objects.get().outcome == "WORKER_LOST"
+
+
+def test_arguments_and_results_are_for_those_who_may_see_them() -> None:
+    job = make_job(Status.COMPLETED, args=["a secret"], kwargs={"iban": "another"}, result="a third")
+    page = staff("view_job").get(page_of(job)).content.decode()
+    assert not [word for word in ("a secret", "iban", "another", "a third") if word in page]
+    User.objects.all().delete()
+    page = staff("view_job", "view_arguments").get(page_of(job)).content.decode()
+    assert "a secret" in page
+    assert "a third" in page
+
+
+def test_hostile_reasons_are_text(admin_client: Client) -> None:
+    job = make_job()
+    page = press(admin_client, job, "cancel", reason="<img src=x onerror=alert(1)>\x00").content.decode()
+    assert "<img src=x" not in page
