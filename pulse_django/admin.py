@@ -42,11 +42,12 @@ class ReadOnly:
 
 @admin.register(Job)
 class JobAdmin(ReadOnly, admin.ModelAdmin):
-    list_display = ("id", "task", "queue", "status", "attempt", "progress_bar", "age", "lease_left", "error_in_short")
+    list_display = ("id", "task", "queue", "status", "attempt", "error_in_short", "progress_bar", "age", "lease_left")
     list_filter = ("status",)
     sortable_by = ()  # by id alone: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they would count the table, once for each status
     change_form_template = "admin/pulse_django/job/change_form.html"
     change_list_template = "admin/pulse_django/job/change_list.html"
     fieldsets = (
