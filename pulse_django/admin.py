@@ -9,7 +9,6 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db import DEFAULT_DB_ALIAS
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -93,7 +92,7 @@ class JobAdmin(ReadOnly, admin.ModelAdmin):
         if not form.is_valid():
             said = "; ".join(f"{field}: {' '.join(map(str, errors))}" for field, errors in form.errors.items())
             self.message_user(request, f"{act.label}: {said}", messages.ERROR)
-        elif act.do(job._state.db or DEFAULT_DB_ALIAS, job.pk, form.cleaned_data):
+        elif act.do(job.pk, form.cleaned_data):
             details = ", ".join(f"{field} {value}" for field, value in form.cleaned_data.items())
             message = f"{act.done}: {details}" if details else str(act.done)
             self.log_change(request, job, message)

@@ -13,9 +13,6 @@ from .states import CLAIMABLE, TERMINAL, Status
 if TYPE_CHECKING:
     from .models import Job  # noqa: F401 - named in the base class below
 
-if TYPE_CHECKING:
-    pass
-
 
 def lease_ran_out() -> Q:
     return Q(lease_until__lt=StatementTimestamp())

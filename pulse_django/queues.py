@@ -14,9 +14,6 @@ from .transactions import run_joined
 if TYPE_CHECKING:
     from .models import Queue  # noqa: F401 - named in the base class below
 
-if TYPE_CHECKING:
-    pass
-
 MAX_REASON = 2_000
 
 _PAUSE = """

@@ -26,7 +26,7 @@ class Waiting(NamedTuple):
 
 # A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
 # queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
-LANES = """
+LANES_CTE = """
 WITH RECURSIVE lane AS (
     (
         SELECT queue, priority
@@ -56,13 +56,12 @@ WITH RECURSIVE lane AS (
         )
         LIMIT 1
     ) AS following
-)
-SELECT queue, priority FROM lane
-"""
+)"""
+LANES = f"{LANES_CTE}\nSELECT queue, priority FROM lane"
 
 # An idle worker asks this one question and no other: where work waits, and for how long it will have to. One more probe
 # of the claim index per lane.
-_WAITING = f"""{LANES.rstrip().removesuffix("SELECT queue, priority FROM lane")}
+_WAITING = f"""{LANES_CTE}
 SELECT lane.queue, lane.priority, EXTRACT(epoch FROM earliest.next_run_at - statement_timestamp())::float8
 FROM lane
 CROSS JOIN LATERAL (

@@ -15,9 +15,6 @@ from .transactions import run_joined
 if TYPE_CHECKING:
     from .models import Worker  # noqa: F401 - named in the base class below
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:

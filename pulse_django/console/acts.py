@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.db import router
 from django.utils.translation import gettext_lazy as _
 
 from .. import api
@@ -46,38 +47,31 @@ class MoveForm(forms.Form):
     priority = forms.IntegerField(label=_("priority"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY)
 
 
-def _jobs(alias: str) -> Any:
-    return Job.objects.db_manager(alias)
+def _retry(job_id: int, data: Data) -> bool:
+    return bool(api.retry(job_id, runs=data["runs"]).revived)
 
 
-def _retry(alias: str, job_id: int, data: Data) -> bool:
-    revived = bool(_jobs(alias).retry([job_id], runs=data["runs"]).revived)
-    if revived:
-        wake_workers(alias, [ANY_QUEUE])
-    return revived
-
-
-def _cancel(alias: str, job_id: int, data: Data) -> bool:
-    answer = _jobs(alias).request_cancel([job_id], reason=data["reason"])
+def _cancel(job_id: int, data: Data) -> bool:
+    answer = api.cancel(job_id, reason=data["reason"])
     return bool(answer.cancelled or answer.asked)
 
 
-def _run_now(alias: str, job_id: int, data: Data) -> bool:
-    changed = bool(_jobs(alias).reschedule([job_id]).changed)
+def _run_now(job_id: int, data: Data) -> bool:
+    changed = bool(Job.objects.reschedule([job_id]).changed)
     if changed:
-        wake_workers(alias, [ANY_QUEUE])
+        wake_workers(router.db_for_write(Job), [ANY_QUEUE])
     return changed
 
 
-def _postpone(alias: str, job_id: int, data: Data) -> bool:
-    return bool(_jobs(alias).reschedule([job_id], delay=timedelta(seconds=data["delay"])).changed)
+def _postpone(job_id: int, data: Data) -> bool:
+    return bool(Job.objects.reschedule([job_id], delay=timedelta(seconds=data["delay"])).changed)
 
 
-def _move(alias: str, job_id: int, data: Data) -> bool:
-    return bool(_jobs(alias).move([job_id], queue=data["queue"], priority=data["priority"]).changed)
+def _move(job_id: int, data: Data) -> bool:
+    return bool(Job.objects.move([job_id], queue=data["queue"], priority=data["priority"]).changed)
 
 
-def _release(alias: str, job_id: int, data: Data) -> bool:
+def _release(job_id: int, data: Data) -> bool:
     return bool(api.release(job_id, reason="taken from its worker by an operator").accepted)
 
 
@@ -91,7 +85,7 @@ class Act:
     done: Any  # for the message, and the log of the admin
     permission: str
     statuses: tuple[Status, ...]
-    do: Callable[[str, int, Data], bool]  # whether the job had not moved on
+    do: Callable[[int, Data], bool]  # whether the job had not moved on
     form: type[forms.Form] = forms.Form
 
     def form_for(self, job: Job, data: Any = None) -> forms.Form:

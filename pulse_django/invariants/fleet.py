@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from .. import unknown
 from ..models import Queue
-from ..reads import LANES
+from ..reads import LANES_CTE
 from .words import Invariant, Repair, Severity, register
-
-_LANES = LANES.rstrip().removesuffix("SELECT queue, priority FROM lane").strip()
 
 # Work that is due and may be claimed, a row for each queue; and who is there to do it.
 _DUE = f"""
-{_LANES},
+{LANES_CTE},
 due AS (
     SELECT lane.queue, min(earliest.next_run_at) AS since
     FROM lane
