@@ -16,12 +16,21 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test demo bench lint types migrations conformance stop clean
+.PHONY: help test pooled proofs chaos chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
+	@echo "make pooled      the tests of protocol, tasks and crashes through PgBouncer in transaction mode"
+	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
-	@echo "make bench       measure the core, the worker and recovery"
+	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history"
+	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7')"
+	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
+	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
+	@echo "make pictures    take the documentation's pictures of the demo and the admin (needs Chromium)"
+	@echo "make bench       measure beside the floor and the peers, which are installed into .bench (ARGS=--quick)"
+	@echo "make bench-core  measure the core, the worker and recovery"
+	@echo "make soak        half an hour at half of the maximum rate: does anything grow? (ARGS='--minutes 120')"
 	@echo "make lint        style, format and import contracts"
 	@echo "make types       mypy"
 	@echo "make migrations  check that no migration is missing"
@@ -30,16 +39,53 @@ help:
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
 test: $(READY)
-	@$(PY) -m pytest -n $(JOBS) $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) -m "not proof" $(ARGS)
+
+# Everything that works without a session of its own. Which tests need one, and why, their marks say.
+pooled: $(READY)
+	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) tests/storage tests/tasks tests/invariants tests/crash $(ARGS)
+
+# One at a time: what they measure is the server's, and another's table of a million rows shows in it.
+proofs: $(READY)
+	@$(PY) -m pytest -m proof $(ARGS)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)
 	@$(PY) manage.py pulse_demo $(ARGS)
 
+# Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed.
+SEEDS ?= 1 2 3
+chaos: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.run --seed $$seed $(ARGS) || exit $$?; done
+
+chaos-long: $(READY)
+	@$(PY) -m chaos.run --seconds 3600 $(ARGS)
+
+# Each plants a bug in the workers, and has to be found.
+mutants: $(READY)
+	@$(PY) -m chaos.prove $(ARGS)
+
+# The protocol's model, in every order of its statements, and what goes wrong without each rule.
+model: $(READY)
+	@$(PY) model/check.py $(ARGS)
+
+# The demo as it plays, and the pages of the admin as Chromium shows them, for the documentation.
+pictures: $(READY)
+	@$(PY) manage.py pulse_demo | $(PY) docs/images/record.py docs/images/demo.svg
+	@PULSE_NEEDS_BROWSER=1 PULSE_PICTURES=docs/images $(PY) -m pytest tests/browser/test_pages.py $(ARGS)
+
+# Keeps what it measured in .bench/results.json after every measurement; docs/explanation/benchmarks.md tells the rest.
 bench: $(READY)
+	@$(PY) -m benchmarks.peers.run $(ARGS)
+
+bench-core: $(READY)
 	@PYTHONPATH=. $(PY) benchmarks/core.py $(ARGS)
 	@PYTHONPATH=. $(PY) benchmarks/worker.py
 	@PYTHONPATH=. $(PY) benchmarks/recovery.py
+
+# Looks every few seconds for what grows, and keeps what it saw in soak/results.json.
+soak: $(READY)
+	@PYTHONPATH=. $(PY) benchmarks/soak.py $(ARGS)
 
 lint: $(READY)
 	@$(PY) -m ruff check
@@ -60,7 +106,7 @@ stop:
 
 clean:
 	-@$(MAKE) --no-print-directory stop
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .bench/venvs build dist
 
 # Every candidate is executed: a name on the PATH may be a shim that only prints an error.
 $(READY): pyproject.toml

@@ -50,14 +50,14 @@ def worker_command(*flags: str) -> list[str]:
     return [sys.executable, "manage.py", "pulse_worker", *flags]
 
 
-def run_burst(around: Surroundings, processes: int) -> float:
+def run_burst(around: Surroundings, processes: int, *flags: str, pulse: dict[str, Any] | None = None) -> float:
     """Let a worker drain what is there. Return how many seconds it took from its start to its end."""
     log = around.log("burst")
-    command = worker_command("--burst", "--processes", str(processes))
+    command = worker_command("--burst", "--processes", str(processes), *flags)
     with log.open("w") as file:
         started = time.perf_counter()
         code = subprocess.run(
-            command, cwd=ROOT, env=around.environment(), stdout=file, stderr=file, timeout=LONGEST_DRAIN
+            command, cwd=ROOT, env=around.environment(pulse), stdout=file, stderr=file, timeout=LONGEST_DRAIN
         ).returncode
         seconds = time.perf_counter() - started
     if code:

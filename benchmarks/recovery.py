@@ -124,6 +124,7 @@ def figures_of_kills(kills: list[Recovered]) -> list[Figure]:
             {"p99": tick, "max": tick + GRACE_AFTER_LEASE},
         ),
         Figure(name="longest doubt about a kill", value=max(kill.uncertain for kill in kills)),
+        Figure(name="death to requeue, reported and observed apart", value=max(kill.apart for kill in kills), goal=1.0),
     ]
 
 

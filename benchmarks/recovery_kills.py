@@ -47,6 +47,7 @@ class Recovered:
     lease_left: float  # at the kill
     after_lease: float  # from the end of the lease to the reap
     uncertain: float  # how long the kill itself may have taken
+    apart: float  # by how much the time that Pulse reports differs from the one that was observed
 
 
 def kill_workers(around: Surroundings, pulse: dict[str, Any], kills: int, at_once: int) -> list[Recovered]:
@@ -112,6 +113,8 @@ def recovery_of(kill: Kill) -> Recovered:
     if (job.status, job.attempts, job.refunds, job.losses) != ("RETRYING", 1, 0, 1):
         raise SystemExit(f"Job {job.pk}: {job.status} with {job.attempts} attempts and {job.losses} losses")
     reaped_at, before, after, lease_until = entries[0].finished_at, kill.before, kill.after, kill.lease_until
+    if entries[0].last_seen_at is None:
+        raise SystemExit(f"Job {job.pk}: nobody says when its worker was heard of last")
     if before is None or after is None or lease_until is None or reaped_at < lease_until:
         raise SystemExit(f"Job {job.pk}: reaped at {reaped_at}, under a lease until {lease_until}")
     return Recovered(
@@ -119,4 +122,5 @@ def recovery_of(kill: Kill) -> Recovered:
         lease_left=(lease_until - before).total_seconds(),
         after_lease=(reaped_at - lease_until).total_seconds(),
         uncertain=(after - before).total_seconds(),
+        apart=abs((before - entries[0].last_seen_at).total_seconds()),
     )

@@ -24,13 +24,13 @@ def scratch_database(prefix: str = "bench") -> Iterator[None]:
         connection.creation.destroy_test_db("", verbosity=0)
 
 
-def database_url(scheme: str = "postgres") -> str:
-    """Name this database for another process, as DATABASE_URL or to libpq and asyncpg."""
+def database_url(scheme: str = "postgres", name: str | None = None) -> str:
+    """Name this database, or another of its server, for another process: as DATABASE_URL, or to libpq and asyncpg."""
     settings = connection.settings_dict
     password = f":{quote(settings['PASSWORD'], safe='')}" if settings["PASSWORD"] else ""
     user = quote(settings["USER"] or "postgres", safe="")
     where = {"host": settings["HOST"] or "localhost", "port": str(settings["PORT"] or 5432)}
-    return f"{scheme}://{user}{password}@/{quote(settings['NAME'], safe='')}?{urlencode(where)}"
+    return f"{scheme}://{user}{password}@/{quote(name or settings['NAME'], safe='')}?{urlencode(where)}"
 
 
 def fill(new_jobs: list[NewJob]) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .policies import NO_RETRIES, Backoff, RetryPolicy, never, only
     from .tasks import task
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {

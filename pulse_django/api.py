@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,12 +16,11 @@ from .decisions import Decision, Retry, decide
 from .exceptions import InvalidJob
 from .leases import Lease
 from .models import Job
-from .newjob import NewJob
 from .outcomes import WorkerLost
 from .querysets import JobQuerySet
 from .registry import key_of
 from .states import Status
-from .taskapi import Task
+from .taskapi import Task, normalize_json
 from .wakeups import ANY_QUEUE, wake_workers
 
 Arguments = Iterable[Any] | Mapping[str, Any]
@@ -51,20 +50,27 @@ def cancel(*job_ids: int | str, reason: str = "", children: bool = False) -> Can
     return Job.objects.request_cancel(Job.objects.family(ids) if children else ids, reason=reason)
 
 
-def retry(*job_ids: int | str, runs: int = 1, delay: timedelta = timedelta()) -> Retried:
-    """Revive dead letters, with at least ``runs`` more attempts each."""
-    answer = Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay)
+def retry(*job_ids: int | str, runs: int = 1, delay: timedelta = timedelta(), attempt: int | None = None) -> Retried:
+    """Revive dead letters, with at least ``runs`` more attempts each.
+
+    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
+    """
+    answer = Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay, attempt=attempt)
     if answer.revived and not delay:
         _wake_workers(ANY_QUEUE)
     return answer
 
 
-def release(*job_ids: int | str, reason: str = "taken back from its worker") -> Settled:
+def release(*job_ids: int | str, reason: str = "taken back from its worker", attempt: int | None = None) -> Settled:
     """Take running jobs from their workers; they run again at once, or are dead letters if that was their last attempt.
 
     The attempt counts: its handler may still be at work, and finds its lease lost.
+
+    With ``attempt``, only the run of that number is ended.
     """
-    held = Job.objects.running().filter(pk__in=job_ids)
+    held = Job.objects.using(router.db_for_write(Job)).running().filter(pk__in=job_ids)
+    if attempt is not None:
+        held = held.filter(attempts=attempt)
     reports = []
     for job in held:
         decision = decide(outcome := WorkerLost(reason), job.budget, max_losses=conf.current().max_losses)
@@ -83,22 +89,20 @@ def enqueue_many(
     All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
     """
-    if getattr(task, "idempotency_key", None) is not None:
-        raise InvalidJob(
-            "idempotency_key: one key cannot stand for many jobs; enqueue them one by one, each with its own"
-        )
-    ids: list[int] = Job.objects.enqueue_many((_new_job(task, item) for item in arguments), progress=progress)
+    new = new_job(task, (), {})
+    ids: list[int] = Job.objects.enqueue_alike(new, map(_normalized, arguments), progress=progress)
     if ids and task.run_after is None:
         _wake_workers(task.queue_name)
     return ids
 
 
-def _new_job(task: Task, item: Arguments) -> NewJob:
+def _normalized(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
-        return new_job(task, (), item)
+        return (), normalize_json(dict(item))
     if isinstance(item, str | bytes):
         raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
-    return new_job(task, tuple(item), {})
+    args = list(item)
+    return normalize_json(args) if args else args, {}
 
 
 def _wake_workers(queue: str) -> None:

@@ -1,6 +1,7 @@
 """The app: its name, its checks and nothing that touches the database."""
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
 from django.core.signals import setting_changed
 from django.utils.translation import gettext_lazy as _
@@ -20,3 +21,7 @@ class PulseConfig(AppConfig):
         checks.register(check_vendor)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
+        if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it
+            from .outlets.opentelemetry import follow_jobs
+
+            follow_jobs()

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error
 from django.db import router
 
+from . import traces
 from .models import Job
 from .newjob import NewJob
 from .registry import key_of, registry
@@ -36,8 +37,9 @@ class PulseBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
         self.validate_task(task)
-        new = new_job(task, args, kwargs)
-        job = Job.objects.enqueue(new)
+        with traces.enqueueing(key_of(task), task.queue_name):
+            new = new_job(task, args, kwargs)
+            job = Job.objects.enqueue(new)
         if new.run_after is None:
             wake_workers(router.db_for_write(Job), [new.queue])
         result = result_of(job, task)
@@ -82,6 +84,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         free_losses=getattr(task, "free_losses", False),
         parent_id=parent.claim.job_id if parent else None,
         idempotency_key=getattr(task, "idempotency_key", None),
+        trace=traces.current(),
     )
 
 

@@ -6,16 +6,18 @@ System checks print the problems (``checks.py``); ``current()`` raises them all 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from .policies import Backoff
+from .setting_values import PARSER_OF_TYPE
 
 SETTING = "PULSE"
 
@@ -85,8 +87,17 @@ class PulseSettings:
     middleware: tuple[str, ...] = ()
     # Whether the log lines of failed runs show the arguments.
     log_arguments: bool = False
+    # Which numbers may not be exceeded, as {"OLDEST_DUE": 600, "DEAD_LETTERS": 20}; how-to/alerts.md names them all.
+    alerts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # Whether jobs carry the OpenTelemetry trace that they are enqueued in, and runs are spans of it.
+    opentelemetry: bool = False
+    # Whether alerts are mailed to ADMINS, beside the log and the signal.
+    alert_mail: bool = True
     # The share by which a pause is made longer or shorter at random, so that failures do not come back in step.
     retry_jitter: float = 0.1
+    # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
+    # them, and only users with the permission `view_board` see them.
+    metrics_token: str = field(default="", repr=False)
 
     @property
     def worker_silence(self) -> timedelta:
@@ -143,6 +154,9 @@ _RANGES = {
     "child_silence": _Range(timedelta(seconds=2), timedelta(days=1), "a healthy process is silent for a while"),
     "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
 }
+
+
+_SECRET = ("METRICS_TOKEN",)  # what they are set to is told nowhere
 
 
 def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:
@@ -223,7 +237,8 @@ def _unknown(key: object) -> Problem:
 
 
 def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
-    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {value!r}, which is not {error}.", f"Give {error}.")
+    shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
+    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {shown}, which is not {error}.", f"Give {error}.")
 
 
 def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
@@ -239,58 +254,5 @@ def _within(field: str, value: Any) -> Any:
     return value
 
 
-def _duration(value: object) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a number of seconds or a timedelta")
-    try:
-        return timedelta(seconds=value)
-    except OverflowError as error:
-        raise ValueError("A timedelta cannot hold it.") from error
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("a whole number")
-    return value
-
-
-def _share(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a number from 0 to 1")
-    return float(value)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if (
-        isinstance(value, str)
-        or not isinstance(value, list | tuple)
-        or not all(isinstance(name, str) for name in value)
-    ):
-        raise TypeError("a list of dotted names")
-    return tuple(value)
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("True or False")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text")
-    return value
-
-
-_PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
-    "timedelta": _duration,
-    "int": _count,
-    "bool": _flag,
-    "str": _text,
-    "float": _share,
-    "tuple[str, ...]": _names,
-}
-_PARSERS = {field.name: _PARSER_OF_TYPE[str(field.type)] for field in fields(PulseSettings)}
+_PARSERS = {field.name: PARSER_OF_TYPE[str(field.type)] for field in fields(PulseSettings)}
 _FIELDS = {field.name.upper(): field.name for field in fields(PulseSettings)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
-from .payloads import clean_text
+from .payloads import clean_text, one_line
 from .policies import dotted_path
 
 # Long enough for any honest message; a 10 MB one is cut in the middle, where the least is lost.
@@ -38,8 +38,7 @@ class ErrorReport:
     def summary(self) -> str:
         """The last error in one line; never empty."""
         text = f"{self.error_class.rpartition('.')[2]}: {self.message}" if self.message else self.error_class
-        line = "".join(char if char.isprintable() else " " for char in clean_text(text, MAX_SUMMARY))
-        return " ".join(line.split()) or "unknown error"
+        return one_line(clean_text(text, MAX_SUMMARY)) or "unknown error"
 
 
 def _message(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and two facts about a value.
+"""The functions of PostgreSQL that Pulse calls by name: its two ways of saying "now", and facts about a value.
 
 The database owns the clock. Write ``ClockTimestamp``: under ``now()`` a claim late in a transaction is born expired,
 and under ``statement_timestamp()`` a statement that waited for a row lock writes an instant that has passed. Compare
@@ -6,7 +6,7 @@ with ``StatementTimestamp``: it is stable, so an index can use it; with the vola
 reads every row that is not due yet. Being earlier, it errs on the safe side.
 """
 
-from django.db.models import CharField, DateTimeField, Func, IntegerField
+from django.db.models import CharField, DateTimeField, Func, IntegerField, TextField
 
 
 class ClockTimestamp(Func):
@@ -39,3 +39,17 @@ class JsonType(Func):
     function = "jsonb_typeof"
     arity = 1
     output_field = CharField()
+
+
+class Fingerprint(Func):
+    """What an error has in common with others of its kind: its text without numbers, ids and addresses.
+
+    Whoever changes a letter of the template makes another index of it (docs/adr/0024).
+    """
+
+    template = (
+        "(left(regexp_replace(left(%(expressions)s, 400),"
+        " '\\m(0x)?[0-9a-f]*[0-9][0-9a-f]*(-[0-9a-f]+)*\\M|[0-9]+', '#', 'gi'), 200) COLLATE \"C\")"
+    )
+    arity = 1
+    output_field = TextField()

@@ -11,6 +11,7 @@ import socket
 # Name, boot id and 19 digits of serial stay below the column's 160 characters.
 MAX_NAME = 80
 MAX_BOOT_ID = 40
+MAX_HOST = 255
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]+")
 
 
@@ -22,8 +23,8 @@ class Identity:
     """
 
     def __init__(self, name: str, boot_id: str | None = None) -> None:
-        self.name = _printable(name, MAX_NAME)
-        self.boot_id = _printable(boot_id, MAX_BOOT_ID) if boot_id else _new_boot_id()
+        self.name = printable(name, MAX_NAME)
+        self.boot_id = printable(boot_id, MAX_BOOT_ID) if boot_id else _new_boot_id()
         self._pid = os.getpid()
         self._serials = itertools.count(1)
 
@@ -40,10 +41,15 @@ class Identity:
         return f"Identity({self.name!r}, {self.boot_id!r})"
 
 
+def holder_prefixes(name: str, boot_id: str) -> tuple[str, str]:
+    """Return how the holders of one start of a worker begin: its own, and those of its children, which it numbers."""
+    return f"{name}:{boot_id}:", f"{name}:{boot_id}."
+
+
 def _new_boot_id() -> str:
     return secrets.token_hex(6)
 
 
-def _printable(text: str, longest: int) -> str:
+def printable(text: str, longest: int) -> str:
     """Keep what is safe in a log line, a column and a page: names come from hosts and environments."""
     return _UNPRINTABLE.sub("_", text)[:longest] or "worker"

@@ -47,6 +47,7 @@ class Claim(NamedTuple):
     stall_after: timedelta | None  # the longest it may go without progress
     max_losses: int | None = None
     free_losses: bool = False
+    trace: str | None = None
 
     @property
     def job_id(self) -> int:

@@ -8,9 +8,11 @@ from django.utils.translation import gettext_lazy as _
 
 from .budgets import Budget
 from .constraints import JOB_CONSTRAINTS
+from .documents import Document
 from .errors import MAX_CLASS
-from .functions import ClockTimestamp
+from .functions import ClockTimestamp, Fingerprint
 from .managers import JobManager
+from .minutes import MinuteManager
 from .newjob import (
     DEFAULT_QUEUE,
     MAX_IDEMPOTENCY_KEY,
@@ -20,6 +22,7 @@ from .newjob import (
 from .outcomes import OutcomeName
 from .queues import QueueManager
 from .states import CLAIMABLE, TERMINAL, Status
+from .traces import MAX_TRACE
 from .workers import WorkerManager
 
 MAX_STATUS = 16
@@ -39,8 +42,8 @@ class Job(models.Model):
     task = models.CharField(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = models.CharField(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
-    args = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
-    kwargs = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    args = Document(default=list, db_default=models.Value([], models.JSONField()))
+    kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     parent = models.ForeignKey(
         "self",
         null=True,
@@ -54,6 +57,8 @@ class Job(models.Model):
     )
     # A second job of the same task with the same key is not enqueued while the first is kept.
     idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
+
+    trace = models.CharField(max_length=MAX_TRACE, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
 
     status = models.CharField(
         max_length=MAX_STATUS,
@@ -76,13 +81,13 @@ class Job(models.Model):
     timeout = models.DurationField(null=True, blank=True)
     deadline = models.DateTimeField(null=True, blank=True)  # of the run that holds the lease
     stall_after = models.DurationField(null=True, blank=True)
-    progress = models.JSONField(null=True, blank=True)
+    progress = Document(null=True, blank=True)
     progress_at = models.DateTimeField(null=True, blank=True)
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     cancel_reason = models.TextField(blank=True, default="", db_default="")
 
     last_error = models.TextField(blank=True, default="", db_default="")
-    result = models.JSONField(null=True, blank=True)
+    result = Document(null=True, blank=True)
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     started_at = models.DateTimeField(null=True, blank=True)  # of the latest run
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -122,6 +127,14 @@ class Job(models.Model):
                 condition=Q(status=Status.DEAD_LETTERED.value),
             ),
             models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
+            # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
+            models.Index(
+                Fingerprint("last_error"),
+                "finished_at",
+                "id",
+                name="pulse_job_fingerprint",
+                condition=Q(status=Status.DEAD_LETTERED.value),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -156,12 +169,15 @@ class Attempt(models.Model):
     number = models.IntegerField()  # the job's ``attempts`` during the run
     token = models.BigIntegerField()
     worker = models.CharField(max_length=MAX_HOLDER)  # the holder of the run's lease
+    due_at = models.DateTimeField(null=True, blank=True)  # the run was not to begin before
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES)
     error_class = models.CharField(max_length=MAX_CLASS, blank=True, default="", db_default="")
     message = models.TextField(blank=True, default="", db_default="")
     traceback = models.TextField(blank=True, default="", db_default="")
+    # When the worker of a run that a watchdog ended was heard of last. It died between then and its next beat.
+    last_seen_at = models.DateTimeField(null=True, blank=True)
     # What the fenced-out worker of this run reported after the job had moved on.
     late_outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
     late_at = models.DateTimeField(null=True, blank=True)
@@ -183,6 +199,16 @@ class Attempt(models.Model):
             ),
             # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
         ]
+        # Of the few runs that went wrong: the others pay nothing.
+        indexes = [
+            models.Index(
+                fields=["worker", "id"],
+                opclasses=["varchar_pattern_ops", "int8_ops"],
+                name="pulse_attempt_lost",
+                condition=Q(outcome=OutcomeName.WORKER_LOST.value),
+            ),
+            models.Index(fields=["late_at"], name="pulse_attempt_late", condition=Q(late_at__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"attempt {self.number} of job {self.job_id}: {self.outcome}"
@@ -196,12 +222,12 @@ class Worker(models.Model):
     boot_id = models.CharField(max_length=40)
     host = models.CharField(max_length=255)
     pid = models.IntegerField()
-    versions = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
-    queues = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
+    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
     slots = models.IntegerField()
     in_flight = models.IntegerField(default=0, db_default=0)
-    tasks = models.JSONField(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
-    vitals = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
+    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
+    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     stuck_slots = models.IntegerField(default=0, db_default=0)  # held by handlers that nobody waits for any more
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
@@ -235,6 +261,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("operate_queue", _("Can pause and resume queues"))]
         constraints = [
             models.CheckConstraint(
                 name="pulse_queue_pause_has_a_start",
@@ -259,3 +286,42 @@ class Fence(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resource}: {self.token}"
+
+
+class Minute(models.Model):
+    """What the whole fleet did in one minute, written once by whoever comes first."""
+
+    minute = models.DateTimeField(primary_key=True)  # its beginning
+    signs = models.JSONField()  # what was counted in it, and how things stood
+    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
+    totals = models.JSONField(null=True, blank=True)
+    workers = models.JSONField(null=True, blank=True)
+
+    objects = MinuteManager()
+
+    class Meta:
+        verbose_name = _("minute")
+        verbose_name_plural = _("minutes")
+
+    def __str__(self) -> str:
+        return self.minute.isoformat()
+
+
+class DeadLetter(Job):
+    """The jobs that gave up, as an entry of their own in the admin."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()  # they are jobs: those of jobs hold
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+
+
+class Board(Queue):
+    """The page that answers "is it healthy?", as an entry of its own in the admin."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+        verbose_name = _("board")
+        verbose_name_plural = _("board")

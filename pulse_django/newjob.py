@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from .exceptions import InvalidJob
 from .payloads import encode_arguments
@@ -24,6 +24,62 @@ MAX_ID = 2**63 - 1
 FIRST_YEAR, LAST_YEAR = 1900, 9000
 # A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
 MAX_DELAY = timedelta(days=365_000)
+
+
+class Payload(NamedTuple):
+    """What a handler will be called with, as JSON."""
+
+    args: str
+    kwargs: str
+
+    @classmethod
+    def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
+        """Encode arguments, or refuse them with the place of the first fault."""
+        return cls(
+            encode_arguments(list(args), limit=limit, what="args") if args else "[]",
+            encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
+        )
+
+
+class Head(NamedTuple):
+    """All that a new job is but its arguments. Jobs that are enqueued together mostly share it."""
+
+    task: str
+    queue: str
+    priority: int
+    run_after: datetime | timedelta | None
+    max_attempts: int | None
+    lease_ttl: timedelta | None
+    timeout: timedelta | None
+    stall_after: timedelta | None
+    max_losses: int | None
+    free_losses: bool
+    parent_id: int | None
+    idempotency_key: str | None
+    trace: str | None
+
+    @property
+    def run_at_or_delay(self) -> tuple[datetime | None, timedelta]:
+        """When it is to run: at this instant, or so long from now, by the server's clock."""
+        if isinstance(self.run_after, datetime):
+            return self.run_after, timedelta()
+        return None, self.run_after or timedelta()
+
+    def to_json(self, number: int) -> dict[str, Any]:
+        """Return it in the shape that the statement for many jobs reads."""
+        run_at, delay = self.run_at_or_delay
+        return self._asdict() | {
+            "number": number,
+            "run_after": None,
+            "run_at": run_at and run_at.isoformat(),
+            "delay": delay.total_seconds(),
+            "lease_ttl": _seconds(self.lease_ttl),
+            "timeout": _seconds(self.timeout),
+            "stall_after": _seconds(self.stall_after),
+        }
+
+
+_head_of = attrgetter(*Head._fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +100,7 @@ class NewJob:
     max_losses: int | None = None  # how many workers it may lose until it is dead-lettered
     free_losses: bool = False  # whether a lost worker costs no attempt
     idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
+    trace: str | None = None  # that it is enqueued in, as a W3C traceparent
 
     def __post_init__(self) -> None:
         _check_name("task", self.task, MAX_TASK_NAME)
@@ -65,28 +122,12 @@ class NewJob:
         if self.idempotency_key is not None:
             _check_name("idempotency_key", self.idempotency_key, MAX_IDEMPOTENCY_KEY)
 
-    def to_json(self, *, payload_limit: int) -> str:
-        """Return the job as one JSON object, in the shape that the insert statement reads."""
-        args = encode_arguments(list(self.args), limit=payload_limit, what="args")
-        kwargs = encode_arguments(dict(self.kwargs), limit=payload_limit, what="kwargs")
-        head = json.dumps(
-            {
-                "task": self.task,
-                "queue": self.queue,
-                "priority": self.priority,
-                "run_at": self.run_after.isoformat() if isinstance(self.run_after, datetime) else None,
-                "delay": self.run_after.total_seconds() if isinstance(self.run_after, timedelta) else 0,
-                "max_attempts": self.max_attempts,
-                "lease_ttl": _seconds(self.lease_ttl),
-                "timeout": _seconds(self.timeout),
-                "stall_after": _seconds(self.stall_after),
-                "max_losses": self.max_losses,
-                "free_losses": self.free_losses,
-                "parent_id": self.parent_id,
-                "idempotency_key": self.idempotency_key,
-            }
-        )
-        return f'{head[:-1]}, "args": {args}, "kwargs": {kwargs}}}'
+    @property
+    def head(self) -> Head:
+        return Head(*_head_of(self))
+
+    def encoded(self, limit: int) -> Payload:
+        return Payload.of(self.args, self.kwargs, limit)
 
 
 def check_queue_name(name: object) -> None:

@@ -13,6 +13,7 @@ from .exceptions import PayloadError, UnstorableResult
 MAX_DEPTH = 100
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
 
 
 def encode_arguments(value: list[Any] | dict[str, Any], *, limit: int, what: str) -> str:
@@ -52,6 +53,11 @@ def clean_text(text: str, limit: int) -> str:
     return _UNSTORABLE.sub(_REPLACEMENT, text)
 
 
+def one_line(text: str) -> str:
+    """Return ``text`` without what breaks a line, moves a cursor or turns the writing around."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
 def _dumps(value: Any, what: str) -> str:
     text = _dumped(value, what)
     # Only what opens that many brackets can be that deep; honest payloads are not walked.
@@ -77,7 +83,7 @@ def _depth_exceeds(value: Any, depth: int) -> bool:
 
 def _dumped(value: Any, what: str) -> str:
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+        return _encode(value)
     except RecursionError:
         raise PayloadError(f"{what}: nested too deeply, or contains itself") from None
     except Exception as error:  # its keys, its items() or its length may raise anything

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from asgiref.sync import sync_to_async
 from django.db import Error
 
-from . import conf
+from . import conf, traces
 from .answers import Report, Settled
 from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
@@ -70,7 +70,7 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
         return _unprepared(run, task, error)
     context = call.context
     try:
-        with running(run):
+        with running(run), traces.running(run.claim):
             value = _surrounded(task, call) if configured() else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
         return _raised(run, task, context, error)
@@ -86,7 +86,7 @@ async def perform_async(run: Run, task: Task) -> Performed:
         return _unprepared(run, task, error)
     context = call.context
     try:
-        with running(run), surrounded(context) if configured() else _NOTHING_AROUND:
+        with running(run), traces.running(run.claim), surrounded(context) if configured() else _NOTHING_AROUND:
             value = await task.func(*call.args, **call.kwargs)
     except BaseException as error:
         return _raised(run, task, context, error)

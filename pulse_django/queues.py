@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
 
@@ -26,13 +26,15 @@ ON CONFLICT (name) DO UPDATE SET
     END,
     paused_until = excluded.paused_until,
     pause_reason = excluded.pause_reason
+WHERE %s::boolean OR %s::timestamptz IS NOT DISTINCT FROM
+    CASE WHEN queue.paused_until <= statement_timestamp() THEN NULL ELSE queue.paused_at END
 RETURNING queue.id
 """
 
 _RESUME = """
 UPDATE pulse_django_queue
 SET paused_at = NULL, paused_until = NULL, pause_reason = ''
-WHERE name = %s AND paused_at IS NOT NULL
+WHERE name = %s AND paused_at IS NOT NULL AND (%s::boolean OR paused_at = %s::timestamptz)
 RETURNING id
 """
 
@@ -45,17 +47,34 @@ RETURNING name
 """
 
 
+class Pause(NamedTuple):
+    """The pause that somebody saw and decides about."""
+
+    paused_at: datetime | None  # None: the queue was not paused
+
+
+def _params_of(seen: Pause | None) -> list[Any]:
+    """Return whether any pause will do, and if not, which one."""
+    return [True, None] if seen is None else [False, seen.paused_at]
+
+
 class QueueManager(models.Manager["Queue"]):
-    def pause(self, name: str, *, reason: str = "", lasting: timedelta | None = None) -> None:
-        """Let no worker claim from the queue any more; what is running runs on. Pausing again renews reason and end."""
+    def pause(
+        self, name: str, *, reason: str = "", lasting: timedelta | None = None, seen: Pause | None = None
+    ) -> bool:
+        """Let no worker claim from the queue any more; what is running runs on. Pausing again renews reason and end.
+
+        With ``seen``, only if the queue is still paused, or not, as it was then. Return whether it was done.
+        """
         check_queue_name(name)
         if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
             raise ValueError(f"lasting: {lasting} is not positive, or beyond all reason")
-        run_joined(self._alias, _PAUSE, [name, lasting, clean_text(reason, MAX_REASON)])
+        params = [name, lasting, clean_text(reason, MAX_REASON), *_params_of(seen)]
+        return bool(run_joined(self._alias, _PAUSE, params))
 
-    def resume(self, name: str) -> bool:
-        """Let workers claim from the queue again. Return whether it was paused."""
-        return bool(run_joined(self._alias, _RESUME, [name]))
+    def resume(self, name: str, *, seen: Pause | None = None) -> bool:
+        """Let workers claim from the queue again. Return whether it was paused: in the pause that was seen, if any."""
+        return bool(run_joined(self._alias, _RESUME, [name, *_params_of(seen)]))
 
     def resume_ended(self) -> list[str]:
         """Clear pauses that have ended. Claims do not wait for it; it is for those who read the table."""

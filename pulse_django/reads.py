@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
@@ -22,6 +22,16 @@ class Waiting(NamedTuple):
 
     lane: Lane
     due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
+
+
+class Depth(NamedTuple):
+    """How much waits in a queue."""
+
+    queue: str
+    due: int  # its time has come
+    later: int
+    overdue: float | None  # for how many seconds the first has been due
+    is_more: bool  # than was counted
 
 
 # A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
@@ -77,6 +87,41 @@ WHERE lane.queue <> ALL (ARRAY(
 ))
 """  # noqa: S608 - made of constants
 
+# Lanes are counted from the claim index, each up to its share of what is counted in all.
+_DEPTHS = f"""{LANES_CTE},
+share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane)
+SELECT
+    lane.queue, sum(due.jobs)::bigint, sum(later.jobs)::bigint,
+    EXTRACT(epoch FROM statement_timestamp() - min(due.since))::float8,
+    bool_or(GREATEST(due.jobs, later.jobs) > share.most)
+FROM lane
+CROSS JOIN share
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, min(next_run_at) AS since
+    FROM (
+        SELECT next_run_at
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+            AND next_run_at <= statement_timestamp()
+        ORDER BY next_run_at
+        LIMIT (SELECT most + 1 FROM share)
+    ) AS first
+) AS due
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs
+    FROM (
+        SELECT
+        FROM pulse_django_job
+        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+            AND next_run_at > statement_timestamp()
+        ORDER BY next_run_at
+        LIMIT (SELECT most + 1 FROM share)
+    ) AS first
+) AS later
+GROUP BY lane.queue
+ORDER BY lane.queue
+"""  # noqa: S608 - made of constants
+
 _SERVER_UP_FOR = "SELECT EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
 
 FAMILY = """
@@ -87,6 +132,27 @@ WITH RECURSIVE family (id) AS (
 )
 SELECT id FROM family
 """
+
+# Ids rise with the time at which rows are written, so a search by halves finds where an instant lies among them: some
+# twenty probes of the primary key, whatever the number of rows, and no index on the instant.
+_ID_AT = """
+WITH RECURSIVE search (low, high) AS (
+    SELECT min(id), max(id) + 1 FROM {table}
+    UNION ALL
+    SELECT
+        CASE WHEN probe.is_before THEN probe.id + 1 ELSE search.low END,
+        CASE WHEN probe.is_before THEN search.high ELSE half.id END
+    FROM search
+    CROSS JOIN LATERAL (SELECT (search.low + search.high) / 2) AS half (id)
+    CROSS JOIN LATERAL (
+        SELECT id, id < search.high AND {column} < %s AS is_before FROM {table} WHERE id >= half.id ORDER BY id LIMIT 1
+    ) AS probe
+    WHERE search.low < search.high
+)
+SELECT min(high) FROM search
+"""
+# Rows that were written at once may have their ids and their instants in different orders.
+OUT_OF_ORDER = 1_000
 
 # Only since its last run by a worker that knew its task, or since it was given up and retried.
 _PUT_BACK_FOR = """
@@ -113,9 +179,14 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         waiting = [Waiting(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
         return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
 
+    def depths(self, in_all: int) -> list[Depth]:
+        """Return how much waits in each queue, counting about ``in_all`` jobs at most."""
+        return depths(self._alias, in_all)
+
     def held_by(self, holder_prefix: str) -> list[Job]:
         """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
-        return list(self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id"))
+        held = self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
+        return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
 
     def server_up_for(self) -> float:
         """Return for how many seconds the server has been running."""
@@ -130,6 +201,10 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
         return waited
 
+    def id_at(self, instant: datetime) -> int:
+        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
+        return id_at(self._alias, "pulse_django_job", "created_at", instant)
+
     def _rows(self, sql: str, params: Params) -> list[Row]:
         return run_joined(self._alias, sql, params)
 
@@ -139,3 +214,13 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
             raise TypeError("Verbs and questions are asked of Job.objects, not of a related manager.")
         alias: str = self._db or router.db_for_write(self.model)
         return alias
+
+
+def depths(alias: str, in_all: int) -> list[Depth]:
+    return [Depth(*row) for row in run_joined(alias, _DEPTHS, {"in_all": in_all})]
+
+
+def id_at(alias: str, table: str, column: str, instant: datetime) -> int:
+    """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
+    [(found,)] = run_joined(alias, _ID_AT.format(table=table, column=column), [instant])
+    return found or 0

@@ -8,9 +8,11 @@
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
 | ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
+| ``alert_raised`` | a threshold of ``ALERTS`` began to be exceeded | ``name``, ``found``, ``allowed``, ``says`` |
+| ``alert_ended`` | it is not exceeded any more | ``name`` |
 | ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
 
-The first is sent where the handler runs, the last two by the keeper or a watchdog, the others by the process that
+The first is sent where the handler runs, the last four by the keeper or a watchdog, the others by the process that
 reports; what a keeper or a watchdog dead-letters, they tell.
 
 The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and ``task_finished``, are sent as well.
@@ -28,6 +30,8 @@ job_failed = Signal()
 job_dead_lettered = Signal()
 lease_lost = Signal()
 job_reaped = Signal()
+alert_raised = Signal()
+alert_ended = Signal()
 worker_lost = Signal()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from inspect import iscoroutinefunction
+from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from .newjob import MAX_TASK_NAME, NewJob
@@ -47,6 +47,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     free_losses: bool = False  # whether a lost worker costs no attempt; ``max_losses`` still ends it
     isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction
+    masked: tuple[str, ...] = ()  # parameters that nobody sees in the admin or in logs; ``"return"`` is the result
     delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
 
@@ -54,8 +55,19 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         object.__setattr__(self, "key", self.key or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
         object.__setattr__(self, "aliases", tuple(self.aliases))
+        if isinstance(self.masked, str):
+            raise InvalidTask(f"masked: {self.masked!r} is one name; write masked=({self.masked!r},).")
+        object.__setattr__(self, "masked", tuple(self.masked))
+        if unknown := self._unknown_masks():
+            raise InvalidTask(f"masked: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
         GenericTask.__post_init__(self)
+
+    def _unknown_masks(self) -> list[str]:
+        """A name that was mistyped would mask nothing."""
+        parameters = signature(self.func).parameters
+        takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+        return [name for name in self.masked if name != "return" and name not in parameters and not takes_any]
 
     def using(
         self,
@@ -143,6 +155,7 @@ def task(
     free_losses: bool = ...,
     isolation: str = ...,
     atomic: bool = ...,
+    masked: tuple[str, ...] = ...,
 ) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
 
 
@@ -164,6 +177,7 @@ def task(
     free_losses: bool = ...,
     isolation: str = ...,
     atomic: bool = ...,
+    masked: tuple[str, ...] = ...,
 ) -> Callable[[Callable[P, T]], PulseTask[P, T]]: ...
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.db import connections, transaction
+from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .exceptions import NotInsideTransaction
@@ -86,7 +86,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
-    with connection.cursor() as cursor:
+    with _told_briefly(), connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
@@ -97,7 +97,7 @@ def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: P
         with joined(connection.alias):
             return _execute(connection, sql, params)
     try:
-        with connection.cursor() as cursor:
+        with _told_briefly(), connection.cursor() as cursor:
             cursor.execute(f"{_BEGIN}{sql}{_COMMIT}", params)
             for _ in range(_RESULTS_BEFORE_OURS):
                 cursor.nextset()
@@ -105,6 +105,19 @@ def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: P
     except BaseException:
         _leave_failed_transaction(connection)
         raise
+
+
+class _told_briefly:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
+    """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
+    would logs, dead letters and whoever collects errors."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        cause = error.__cause__ if isinstance(error, DataError | IntegrityError | ProgrammingError) else None
+        if error is not None and isinstance(cause, psycopg.Error) and cause.diag.message_primary:
+            error.args = cause.args = (cause.diag.message_primary,)
 
 
 def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:

@@ -87,5 +87,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
+MAILERS = {"default": {"BACKEND": "django.core.mail.backends.console.EmailBackend"}}  # since Django 6.1
+
 TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend", "QUEUES": []}}  # no list: any queue may be used
 PULSE: dict[str, Any] = env.json("PULSE", default={})

@@ -1,6 +1,9 @@
-"""The admin is the only page of the test project."""
+"""The admin, the page for Prometheus and the probe are all that the test project serves."""
 
 from django.contrib import admin
 from django.urls import path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from pulse_django.outlets.health import health
+from pulse_django.outlets.prometheus import metrics
+
+urlpatterns = [path("admin/", admin.site.urls), path("metrics", metrics), path("health", health)]

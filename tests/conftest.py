@@ -1,21 +1,59 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.conf import settings
+from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
 from pulse_django.identity import Identity
+from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
 
-TABLES = ("pulse_django_attempt", "pulse_django_job", "pulse_django_queue", "pulse_django_worker")
+TABLES = (
+    "pulse_django_attempt",
+    "pulse_django_job",
+    "pulse_django_queue",
+    "pulse_django_worker",
+    "pulse_django_minute",
+)
 
+
+ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
 # Tests that start workers and measure how soon something happens: one of them at a time.
-PROCESSES = ("crash", "runtime", "test_demo.py")
+PROCESSES = ("crash/", "runtime/", "security/test_notify.py", "security/test_processes.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hash passwords in no time: half a second for each user of each test adds up to minutes."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+# What is shown at scale, or for minutes: ``make proofs``.
+PROOFS = (
+    "plans/",
+    "typing/",
+    "upgrades/",
+    "crash/test_failover.py",
+    "test_benchmarks.py",
+    "test_package.py",
+    "test_tutorial.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_pooled() and (mark := item.get_closest_marker("session")):
+            item.add_marker(pytest.mark.skip(reason=f"through a transaction pooler: {mark.args[0]}"))
+        if item.nodeid.removeprefix("tests/").startswith(PROOFS):
+            item.add_marker(pytest.mark.proof)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -26,13 +64,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "processes" if file.split("/")[1] in PROCESSES else file
+            return "processes" if file.removeprefix("tests/").startswith(PROCESSES) else file
 
     return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_test_environment: None, django_db_blocker: Any, django_db_keepdb: bool) -> Iterator[None]:
+def django_db_setup(
+    django_test_environment: None, django_db_blocker: Any, django_db_keepdb: bool
+) -> Iterator[dict[str, Any]]:
     """Create the test database always: pytest-django would create it only for tests that carry its mark."""
     # What waits for a lock for ever should fail and not hang; longer than any step of a rival's may take.
     connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=25s"
@@ -40,16 +80,60 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any, djang
         connection.settings_dict["TEST"]["NAME"] = f"test_{connection.settings_dict['NAME']}_{worker}"
     with django_db_blocker.unblock():
         created = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb)
-    yield
+    server = dict(connection.settings_dict)
+    with pooled() if is_pooled() else nullcontext():
+        yield server
     if not django_db_keepdb:
         with django_db_blocker.unblock():
+            end_other_sessions()
+            connections.close_all()  # ours may be another than the one that made the database: a test may have cut it
             teardown_databases(created, verbosity=0)
+
+
+@pytest.fixture(scope="session")
+def server(django_db_setup: dict[str, Any]) -> dict[str, Any]:
+    """The settings that lead to the server itself, also where everything else goes through a pooler."""
+    return django_db_setup
+
+
+def end_other_sessions() -> None:
+    """Of processes that a test killed, say, and whose server has not noticed: a database in use cannot be dropped."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+
+
+def is_pooled() -> bool:
+    """Whether everything is to go through PgBouncer: ``make pooled``."""
+    return os.environ.get("PULSE_TEST_POOLER") == "transaction"
+
+
+@contextmanager
+def pooled() -> Iterator[None]:
+    """Put a transaction pooler between the tests, and all that they start, and the server."""
+    settings = connection.settings_dict
+    direct = dict(settings)
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:  # a short path: sockets have little room
+        Path(folder).chmod(0o755)
+        pooler = PgBouncer(Path(folder), settings, pool_size=ROOM_FOR_RIVALS)
+        connection.close()
+        settings.update(HOST=pooler.host, PORT=pooler.port, DISABLE_SERVER_SIDE_CURSORS=True)
+        try:
+            yield
+        finally:
+            connection.close()
+            pooler.close()
+            settings.clear()
+            settings.update(direct)
 
 
 @pytest.fixture
 def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A database in which transactions really commit, and whose jobs are gone afterwards."""
     with django_db_blocker.unblock():
+        connection.close_if_unusable_or_obsolete()  # a test may have cut it off
         empty_tables()
         yield
         if not connection.get_autocommit():

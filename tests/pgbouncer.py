@@ -18,13 +18,16 @@ PORT = 6432
 POOL_SIZE = 4
 PATIENCE = 10.0
 
+LISTENS = "it waits for notifications"  # why a test needs a session of its own
 needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="no pgbouncer on this machine")
 
 
 class PgBouncer:
     """On a Unix socket in a folder of its own. Few connections to the server, so that clients really share them."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], mode: str = "transaction") -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any], mode: str = "transaction", pool_size: int = POOL_SIZE
+    ) -> None:
         assert PROGRAM is not None
         self.host, self.port = str(folder), PORT
         self._database = {"dbname": settings["NAME"], "user": settings["USER"]}
@@ -32,8 +35,9 @@ class PgBouncer:
         config.write_text(
             f"[databases]\n* = host={settings['HOST']} port={settings['PORT'] or 5432} user={settings['USER']}\n"
             f"[pgbouncer]\nlisten_addr =\nunix_socket_dir = {folder}\nlisten_port = {PORT}\nauth_type = any\n"
-            f"pool_mode = {mode}\ndefault_pool_size = {POOL_SIZE}\nmax_client_conn = 200\n"
+            f"pool_mode = {mode}\ndefault_pool_size = {pool_size}\nmax_client_conn = 200\n"
             "ignore_startup_parameters = extra_float_digits,options\n"
+            "server_login_retry = 1\n"
         )
         command = [PROGRAM, str(config)]
         if os.geteuid() == 0:  # it refuses to run as root; the server's own user may use the server's socket

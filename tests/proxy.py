@@ -1,4 +1,4 @@
-"""Proxies in front of PostgreSQL: answers are swallowed, everything is, connections are cut.
+"""Proxies in front of PostgreSQL: answers are swallowed, or questions, or everything; connections are cut.
 
 A commit then happened and its client never learns of it, or a client waits for ever on a connection that looks alive.
 """
@@ -64,25 +64,61 @@ class SwallowingProxy:
         _hang_up(upstream)
 
 
+class CountingProxy(SwallowingProxy):
+    """Counts how often each of some texts is said to the server."""
+
+    def __init__(self, folder: Path, server: dict[str, Any], *texts: bytes) -> None:
+        self.counted = dict.fromkeys(texts, 0)
+        super().__init__(folder, server)
+
+    def _serve(self, client: socket.socket) -> None:
+        upstream = self._connect()
+        threading.Thread(target=self._count, args=(client, upstream), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(upstream, client), daemon=True).start()
+
+    def _count(self, client: socket.socket, upstream: socket.socket) -> None:
+        while data := _receive(client):
+            for text in self.counted:
+                self.counted[text] += data.count(text)
+            upstream.sendall(data)
+        _hang_up(upstream)
+
+
 class BlackHole(SwallowingProxy):
-    """Can swallow everything, both ways and for good, while all its connections look alive; and single answers."""
+    """Can swallow everything, both ways or one, and for good, while its connections look alive; and single answers."""
 
     def __init__(self, folder: Path, server: dict[str, Any]) -> None:
         self._pairs: list[_Pair] = []
-        self._swallowing = False
+        self._questions = self._answers = False  # are swallowed
+        self._refusing = False
         self._losing: bytes | None = None
         self.lost = 0  # answers
         super().__init__(folder, server)
 
-    def swallow(self) -> None:
-        """From now on nothing gets through, and who connects gets no answer. No connection is closed."""
-        self._swallowing = True
+    def swallow(self, *, questions: bool = True, answers: bool = True) -> None:
+        """From now on nothing gets through in these directions, and no connection is closed.
+
+        With answers alone swallowed, the server does what it is asked, and nobody learns of it.
+        """
+        self._questions, self._answers = questions, answers
         for pair in self._pairs:
-            pair.is_dead = True
+            pair.is_deaf |= questions
+            pair.is_mute |= answers
+
+    def refuse(self) -> None:
+        """Close all connections, and from now on every new one as soon as it is made."""
+        self._refusing = True
+        self.hang_up()
 
     def heal(self) -> None:
         """Let new connections through. What the old ones said is lost, as with a firewall that forgot them."""
-        self._swallowing = False
+        self._questions = self._answers = self._refusing = False
+
+    def bury(self) -> None:
+        """Let the server know that the clients behind dead connections are gone, as its keepalives would in time."""
+        for pair in [pair for pair in self._pairs if pair.is_deaf or pair.is_mute]:
+            pair.hang_up()
+            self._pairs.remove(pair)
 
     def lose_the_answer_to(self, text: bytes) -> None:
         """Let the next statement that contains this through, drop its answer, and hang up."""
@@ -106,14 +142,24 @@ class BlackHole(SwallowingProxy):
         return True
 
     def _serve(self, client: socket.socket) -> None:
-        pair = _Pair(self, client, None if self._swallowing else self._connect())
+        if self._refusing:
+            _hang_up(client)
+            return
+        try:
+            pair = _Pair(self, client, None if self._questions and self._answers else self._connect())
+        except OSError:  # the server is away, as the client is to learn
+            _hang_up(client)
+            return
+        pair.is_deaf |= self._questions
+        pair.is_mute |= self._answers
         self._pairs.append(pair)
         pair.start()
 
 
 class _Pair:
     def __init__(self, proxy: BlackHole, client: socket.socket, upstream: socket.socket | None) -> None:
-        self.is_dead = upstream is None
+        # What the client says is dropped, and what the server says.
+        self.is_deaf = self.is_mute = upstream is None
         self._proxy, self._client, self._upstream = proxy, client, upstream
         self._loses_answer = False
 
@@ -129,24 +175,24 @@ class _Pair:
 
     def _ask(self) -> None:
         while data := _receive(self._client):
-            if self.is_dead or self._upstream is None:
+            if self.is_deaf or self._upstream is None:
                 continue
             self._loses_answer = self._loses_answer or self._proxy.take_statement(data)
             with suppress(OSError):
                 self._upstream.sendall(data)
-        if not self.is_dead:
+        if not self.is_deaf:
             self.hang_up()
 
     def _answer(self, upstream: socket.socket) -> None:
         while data := _receive(upstream):
-            if self.is_dead:
+            if self.is_mute:
                 continue
             if self._loses_answer:
                 self._proxy.lost += 1
                 break
             with suppress(OSError):
                 self._client.sendall(data)
-        if not self.is_dead:
+        if not self.is_mute:
             self.hang_up()
 
 

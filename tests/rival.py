@@ -18,7 +18,11 @@ class Rival:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
-        self.pid: int = self.run(backend_pid)
+
+    @property
+    def pid(self) -> int:
+        """The server process of this connection. Behind a transaction pooler it is another's after each transaction."""
+        return self.run(backend_pid)
 
     def run(self, step: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         return self.start(step, *args, **kwargs).result(PATIENCE)
@@ -41,11 +45,14 @@ class Rival:
         self.run(_execute, "SELECT id FROM pulse_django_job WHERE id = %s FOR UPDATE", [job_id])
 
     def wait_until_blocked(self, by: int) -> None:
-        """Return once the server says that this connection waits for a lock of that backend."""
+        """Return once the server says that somebody, so this one, waits for a lock of that backend."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with connection.cursor() as cursor:
-                cursor.execute("SELECT %s = ANY (pg_blocking_pids(%s))", [by, self.pid])
+                # Not pg_stat_activity: within a transaction it goes on showing who was there at the first look.
+                cursor.execute(
+                    "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid)))", [by]
+                )
                 [(blocked,)] = cursor.fetchall()
             if blocked:
                 return

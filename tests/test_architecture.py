@@ -87,5 +87,6 @@ def test_the_app_depends_on_django_and_psycopg_only() -> None:
     import sys
 
     # asgiref is Django's own dependency.
-    extras = {"django_tasks", "pytest"}  # the backport of an extra; a plugin that only pytest loads
+    # The backport of an extra; what writes for Prometheus, of another; a plugin that only pytest loads.
+    extras = {"django_tasks", "opentelemetry", "prometheus_client", "pytest"}
     assert roots - set(sys.stdlib_module_names) <= {"django", "asgiref", "psycopg", "pulse_django", *extras}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ WORKER_KEYS = {
 RECOVERY_GOALS = {
     "kill to reap, max",
     "kills over 3 s",
+    "death to requeue, reported and observed apart",
     "lease end to reap, p99",
     "lease end to reap, max",
     "child's death to settle, p95",
@@ -83,3 +85,77 @@ def test_the_recovery_benchmark_holds_its_figures_against_their_goals(tmp_path: 
     figures = json.loads(out.read_text())["figures"]
     assert {name for name, figure in figures.items() if figure["goal"] is not None} == RECOVERY_GOALS
     assert all(figures[name]["verdict"] in ("met", "NOT met") and name in done.stdout for name in RECOVERY_GOALS)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads Linux's /proc")
+def test_the_soak_keeps_its_samples_and_judges_them(tmp_path: Path) -> None:
+    tiny = [
+        "--minutes",
+        "0.1",
+        "--warm-up",
+        "0.01",
+        "--sample",
+        "0.5",
+        "--drain",
+        "0.3",
+        "--keep",
+        "1",
+        "--share",
+        "0.1",
+    ]
+    command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), *tiny, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["end"]["enqueued"] > 0
+    assert results["end"]["unfinished"] == 0
+    last = results["samples"][-1]
+    assert set(last["memory"]) == {"keeper", "nursery", "child 1", "child 2"}
+    assert last["bytes"]["pulse_django_job"] > 0
+    assert last["claims"]["p99_ms"] > 0
+    assert last["waits"]["ended_per_s"] > 0
+    for what in ("memory of keeper", "pulse_django_attempt", "pulse_job_claim", "claim statement, p99"):
+        assert what in done.stdout
+    picture = tmp_path / "soak.svg"
+    plots = [sys.executable, str(ROOT / "benchmarks" / "soak_plots.py"), str(tmp_path / "results.json"), str(picture)]
+    if importlib.util.find_spec("matplotlib") is None:
+        pytest.skip("there is no matplotlib to draw it with")
+    subprocess.run(plots, check=True, cwd=ROOT)
+    assert "</svg>" in picture.read_text()
+
+
+def test_the_benchmark_of_the_outlets_prints_its_figures() -> None:
+    figures = figures_of("outlets.py", "--jobs", "200", "--rounds", "1")
+    for way in ("none", "metrics_and_alerts", "all_one_trace_in_100", "all_every_trace"):
+        assert figures[way]["jobs_per_s"] > 0
+    assert {"slower_by", "slower_by_range"} <= set(figures["all_every_trace"])
+
+
+@needs_pgbench
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads Linux's /proc")
+def test_the_benchmark_of_the_peers_measures_ours_and_the_floor(tmp_path: Path) -> None:
+    tiny = ["--quick", "--jobs", "200", "--pickups", "3", "--idle", "0.2", "--calm", "0.1", "--bulk", "100"]
+    chosen = ["--only", "pulse,floor", "--measures", "drain,enqueue,cost,pickup,idle"]
+    command = [sys.executable, "-m", "benchmarks.peers.run", *tiny, *chosen, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["is_finished"]
+    assert results["failures"] == []
+    found = {(entry["peer"], entry["measure"], entry["variant"]) for entry in results["measurements"]}
+    drains = {
+        ("pulse", "drain", f"{mode}, {count}") for mode in ("sync", "async") for count in ("1 process", "2 processes")
+    }
+    assert found >= drains | {
+        ("floor", "drain", "sync, 1 process"),
+        ("floor", "enqueue", "many"),
+        ("floor", "pickup", "1 process"),
+        ("pulse", "enqueue", "one"),
+        ("pulse", "enqueue", "many"),
+    }
+    assert {("pulse", what, "1 process") for what in ("cost", "pickup", "idle")} <= found
+    assert all(entry["figures"].get("jobs_per_s", 1) > 0 for entry in results["measurements"])
+    report = [sys.executable, str(ROOT / "benchmarks/peers/report.py"), str(tmp_path / "results.json")]
+    said = subprocess.run(report, capture_output=True, text=True, check=True).stdout
+    assert "### Drain of a backlog" in said
+    assert "Everything that was asked for was measured." in said

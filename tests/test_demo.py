@@ -345,6 +345,11 @@ def test_ps_tells_the_same_family_as_proc() -> None:
         sleeper.wait()
 
 
+def alive_of(family: list[int]) -> list[int]:
+    now = census()  # once: a process may end between two looks
+    return [pid for pid in family if pid in now and now[pid].is_alive]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
 def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: Path) -> None:
     demo = subprocess.Popen(
@@ -360,4 +365,4 @@ def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: 
     finally:
         demo.kill()
         demo.communicate()
-    wait_until(lambda: not [pid for pid in family if pid in census() and census()[pid].is_alive], patience=15)
+    wait_until(lambda: not alive_of(family), patience=15)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import sys
 import types
 from collections.abc import Iterator
@@ -27,6 +28,28 @@ def test_internal_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_a_chapter_lead_to_one(page: Path) -> None:
+    for path, chapter in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        target = page.parent / path if path else page
+        if target.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+            assert chapter in {anchor_of(heading) for heading in headings}, f"{path}#{chapter}"
+
+
+def anchor_of(heading: str) -> str:
+    """How a forge names a chapter."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_the_badges_are_true() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs/images/badges.py"))["badges"]()
+    assert {path.name: path.read_text() for path in (ROOT / "docs/images/badges").iterdir()} == drawn
+    shown = re.findall(r"!\[([^\]]+)\]\(docs/images/badges/([^)]+)\)", (ROOT / "README.md").read_text())
+    assert {name for _, name in shown} == drawn.keys()
+    assert [name for instead, name in shown if f"<title>{instead}</title>" not in drawn[name]] == []
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -1,4 +1,6 @@
-"""The tutorial, done as it says: a fresh project in a folder of its own, real processes, a real ``kill -9``."""
+"""The tutorial, done as it says: the wheel is installed, into an environment that knows nothing of this tree; a fresh
+project, real processes, a real ``kill -9``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,11 @@ import psycopg
 import pytest
 from django.db import connection
 
+from tests.installed import built, python_with
+
 PAGE = (Path(__file__).parent.parent / "docs/tutorial/first-task.md").read_text()
 DATABASE = "test_pulse_tutorial"
+OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUAL_ENV")
 PATIENCE = 60.0
 
 
@@ -29,7 +33,7 @@ def environment(pulse_db: None) -> Iterator[dict[str, str]]:
         with connection.cursor() as cursor:
             cursor.execute(statement)
     yield {
-        **{name: value for name, value in os.environ.items() if name not in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL")},
+        **{name: value for name, value in os.environ.items() if name not in OURS},
         "PGDATABASE": DATABASE,
         "PGHOST": settings["HOST"],
         "PGPORT": str(settings["PORT"] or ""),
@@ -41,10 +45,10 @@ def environment(pulse_db: None) -> Iterator[dict[str, str]]:
 
 
 def console(chapter: str) -> list[list[str]]:
-    """The commands of a chapter, with this test's Python for the reader's."""
+    """The commands of a chapter."""
     text = PAGE.split(f"## {chapter}", 1)[1].split("\n## ", 1)[0]
     lines = [line for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
-    return [[{"python": sys.executable}.get(word, word) for word in shlex.split(line)] for line in lines]
+    return [shlex.split(line) for line in lines]
 
 
 def write_files(project: Path) -> None:
@@ -69,9 +73,13 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
         return done.stdout
 
     install, start_project, change_folder, start_app, check, migrate = console("1. A project")
-    assert install[1:4] == ["-m", "pip", "install"]  # this test has installed it already
+    assert install[:4] == ["python", "-m", "pip", "install"]
+    extras = re.fullmatch(r"pulse-django\[(.*)\]", install[4])
+    assert extras is not None
+    python = python_with(built(tmp_path / "dist")[0], extras[1], tmp_path)
+    environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
     assert change_folder == ["cd", "mysite"]
-    run([sys.executable, "-m", "django", *start_project[1:]], tmp_path)
+    run(start_project, tmp_path)
     project = tmp_path / "mysite"
     run(start_app, project)
     write_files(project)

@@ -17,14 +17,19 @@ import django
 
 django.setup()
 
-from pulse_django import checks, conf, tasks
+from pulse_django import checks, conf, tasks, vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
 
 def pages() -> dict[str, str]:
     """The text of every page, by file name."""
-    return {"settings.md": settings_page(), "task-options.md": options_page(), "checks.md": checks_page()}
+    return {
+        "settings.md": settings_page(),
+        "task-options.md": options_page(),
+        "checks.md": checks_page(),
+        "vital-signs.md": signs_page(),
+    }
 
 
 def settings_page() -> str:
@@ -44,6 +49,22 @@ def settings_page() -> str:
         allowed = conf._RANGES.get(field)
         span = f"{show(allowed.least)} to {show(allowed.most)}" if allowed else "any"
         lines.append(f"| `{field.upper()}` | {show(getattr(default, field))} | {span} | {meaning} |\n")
+    return "".join(lines)
+
+
+def signs_page() -> str:
+    lines = [
+        "# Vital signs\n",
+        GENERATED,
+        "Prometheus puts `pulse_` before each name, OpenTelemetry `pulse.`. Counters and histograms move once a\n",
+        "minute, when a worker writes it; gauges are of the present.\n",
+    ]
+    for title, signs in (("The eight", vital_signs.THE_EIGHT), ("Beside them", vital_signs.BESIDE_THEM)):
+        lines += [f"\n## {title}\n", "\n| name | kind | labels | meaning | when it moves |\n"]
+        lines += ["|---|---|---|---|---|\n"]
+        for one in signs:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.means} | {one.to_do} |\n")
     return "".join(lines)
 
 

@@ -5,7 +5,7 @@ Every verb looks at the row once more when it acts. What has moved on meanwhile 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,26 +15,54 @@ from django.db import router
 from django.utils.translation import gettext_lazy as _
 
 from .. import api
+from ..exceptions import InvalidJob
 from ..models import Job
-from ..newjob import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
+from ..newjob import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME, check_queue_name
 from ..states import CLAIMABLE, Status
 from ..wakeups import ANY_QUEUE, wake_workers
 
 MOST_RUNS = 100
 MAX_REASON = 500
+MOST_ATTEMPTS = 2**31 - 1  # the column holds no more
 
 Data = Mapping[str, Any]
 
 
-class RetryForm(forms.Form):
+def validate_queue_name(name: str) -> None:
+    try:
+        check_queue_name(name)
+    except InvalidJob as error:
+        raise forms.ValidationError(
+            _("No queue has such a name: it is too long, or holds what cannot be printed.")
+        ) from error
+
+
+class ActForm(forms.Form):
+    """What every act asks: why, for the admin's log."""
+
+    # What the page showed. Missing, or nonsense, is as good as another: the act is refused.
+    attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was chosen, for the message and the log."""
+        return {name: value for name, value in self.cleaned_data.items() if name != "attempts" and value != ""}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.order_fields([name for name in self.fields if name != "why"])  # what the act needs comes first
+
+
+class RetryForm(ActForm):
     runs = forms.IntegerField(label=_("runs, at least"), min_value=1, max_value=MOST_RUNS, initial=1)
 
 
-class CancelForm(forms.Form):
-    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
+class CancelForm(ActForm):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
 
 
-class PostponeForm(forms.Form):
+class PostponeForm(ActForm):
     delay = forms.TypedChoiceField(
         label=_("by"),
         coerce=int,
@@ -42,37 +70,57 @@ class PostponeForm(forms.Form):
     )
 
 
-class MoveForm(forms.Form):
-    queue = forms.CharField(label=_("queue"), max_length=MAX_QUEUE_NAME)
+def errors_in_words(form: forms.Form) -> str:
+    """Say what is wrong with a form, for a message in place of the page that held it."""
+    return "; ".join(f"{form[field].label}: {' '.join(map(str, said))}" for field, said in form.errors.items())
+
+
+class QueueName(forms.CharField):
+    """Any name that a job may name: also one that begins or ends with a space."""
+
+    default_validators = [validate_queue_name]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=MAX_QUEUE_NAME, strip=False, **options)
+
+
+class MoveForm(ActForm):
+    queue = QueueName(label=_("queue"))
     priority = forms.IntegerField(label=_("priority"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY)
 
 
 def _retry(job_id: int, data: Data) -> bool:
-    return bool(api.retry(job_id, runs=data["runs"]).revived)
+    return _wake(Job.objects.retry([job_id], runs=data["runs"], attempt=data["attempts"]).revived)
 
 
 def _cancel(job_id: int, data: Data) -> bool:
-    answer = api.cancel(job_id, reason=data["reason"])
+    answer = Job.objects.request_cancel([job_id], reason=data["why"], attempt=data["attempts"])
     return bool(answer.cancelled or answer.asked)
 
 
 def _run_now(job_id: int, data: Data) -> bool:
-    changed = bool(Job.objects.reschedule([job_id]).changed)
-    if changed:
+    return _wake(Job.objects.reschedule([job_id], attempt=data["attempts"]).changed)
+
+
+def _wake(due: Collection[int]) -> bool:
+    if due:
         wake_workers(router.db_for_write(Job), [ANY_QUEUE])
-    return changed
+    return bool(due)
 
 
 def _postpone(job_id: int, data: Data) -> bool:
-    return bool(Job.objects.reschedule([job_id], delay=timedelta(seconds=data["delay"])).changed)
+    delay = timedelta(seconds=data["delay"])
+    return bool(Job.objects.reschedule([job_id], delay=delay, attempt=data["attempts"]).changed)
 
 
 def _move(job_id: int, data: Data) -> bool:
-    return bool(Job.objects.move([job_id], queue=data["queue"], priority=data["priority"]).changed)
+    moved = Job.objects.move([job_id], queue=data["queue"], priority=data["priority"], attempt=data["attempts"])
+    return bool(moved.changed)
 
 
 def _release(job_id: int, data: Data) -> bool:
-    return bool(api.release(job_id, reason="taken from its worker by an operator").accepted)
+    reason = data["why"] or "taken from its worker by an operator"
+    return bool(api.release(job_id, reason=reason, attempt=data["attempts"]).accepted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +134,10 @@ class Act:
     permission: str
     statuses: tuple[Status, ...]
     do: Callable[[int, Data], bool]  # whether the job had not moved on
-    form: type[forms.Form] = forms.Form
+    form: type[ActForm] = ActForm
 
-    def form_for(self, job: Job, data: Any = None) -> forms.Form:
-        initial = {"queue": job.queue, "priority": job.priority}
+    def form_for(self, job: Job, data: Any = None) -> ActForm:
+        initial = {"queue": job.queue, "priority": job.priority, "attempts": job.attempts}
         return self.form(data, initial=initial, prefix=self.name)
 
 

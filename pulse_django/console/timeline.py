@@ -90,7 +90,7 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime) -> Timeline:
         shapes=shapes,
         labels=labels,
         marks=scale.marks(),
-        left_out=len(spans) - len(shown),
+        left_out=shown[0].number - 1 if len(shown) < len(spans) else 0,
         has_overlap=has_overlap,
     )
 

@@ -50,7 +50,7 @@ Named = Index | CheckConstraint | UniqueConstraint
 
 
 def _models() -> list[type[Model]]:
-    return list(apps.get_app_config("pulse_django").get_models())
+    return [model for model in apps.get_app_config("pulse_django").get_models() if not model._meta.proxy]
 
 
 def _named(model: type[Model]) -> Iterator[Named]:

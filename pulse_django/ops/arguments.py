@@ -18,6 +18,7 @@ from .masses import BATCH, Pace
 from .selection import Selection
 
 MAX_ID = 2**63 - 1
+MOST_DIGITS = 19
 # The verbs travel as one statement with all ids of a batch; beyond that it gains nothing and locks too much.
 MAX_BATCH = 10_000
 MAX_PER_MINUTE = 10_000_000
@@ -94,7 +95,7 @@ def whole(least: int, most: int) -> Any:
     """Return a parser of whole numbers in a range."""
 
     def number(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS or not least <= int(text) <= most:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
         return int(text)
 

@@ -13,6 +13,7 @@ class QueueFacts:
     later: int = 0  # wait for their time
     running: int = 0
     oldest_due: timedelta | None = None  # for how long the first of them has been due
+    is_more: bool = False  # than was counted
     is_paused: bool = False
     pause_reason: str = ""
     paused_until: datetime | None = None  # None: until somebody resumes it
@@ -27,6 +28,7 @@ class StatusCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
+    id: int
     name: str
     boot_id: str
     host: str
@@ -35,6 +37,7 @@ class WorkerFacts:
     slots: int
     in_flight: int
     stuck_slots: int
+    prefetched: int  # claimed and not begun
     last_beat: timedelta  # ago
     has_stopped: bool
     versions: dict[str, str]

@@ -14,7 +14,8 @@ MOST_ROWS = 20  # of a table: more is for --json
 
 def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
     lines = ["All is well."] if not troubles else ["Look at this:", *(f"  ! {inert(one)}" for one in troubles)]
-    lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
+    if health.statuses:
+        lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
     lines += _section(
         "Queues", ("queue", "due", "later", "running", "oldest due", ""), [_queue(queue) for queue in health.queues]
     )
@@ -23,8 +24,9 @@ def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
         ("worker", "host", "slots", "in flight", "stuck", "last beat", "versions"),
         [_worker(worker) for worker in health.workers],
     )
-    dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
-    lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead)
+    if health.statuses:  # a glance does not ask for what has ended
+        dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
+        lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead)
     if health.oldest_expired is not None:
         ago = in_words(health.oldest_expired.total_seconds())
         lines += ["", f"Leases that ran out and nobody reaped: {health.expired_leases}, the first {ago} ago."]

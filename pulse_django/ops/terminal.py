@@ -43,7 +43,8 @@ def in_words(seconds: float) -> str:
 
 def inert(text: str, most: int = 0) -> str:
     """Return ``text`` with everything escaped that a terminal would obey or hide, cut after ``most`` characters."""
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+    meant = text[: most + 1] if most else text  # no character becomes shorter
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in meant)
     return f"{shown[: most - 3]}..." if most and len(shown) > most else shown
 
 

@@ -1,4 +1,4 @@
-"""Reads the facts of ``health.py``: six bounded statements, none of which grows with the finished jobs.
+"""Reads the facts of ``health.py``: a few bounded statements, none of which grows with the finished jobs.
 
 What lives is counted through its partial indexes, and dead letters through theirs. What else ended is counted up to a
 bound; beyond it the statistics of the server say about how many there are.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
 
 from django.db import connections
 
+from ..documents import read
+from ..models import Job
 from ..states import Status
 from ..transactions import Row
 from .health import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
@@ -19,6 +22,9 @@ from .health import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
 # Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
 COUNTED = 10_000
 MOST_WORKERS = 500
+GLANCED = 50_000  # waiting jobs that are counted for whoever looks every few seconds
+
+Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
 
 # Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.
 _WAITING = """
@@ -47,6 +53,8 @@ FROM pulse_django_queue
 WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
 """
 
+_NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
+
 # ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
 # the table until it has found enough, and that may be all of it.
 _ENDED = """
@@ -71,7 +79,8 @@ WHERE class.oid = 'pulse_django_job'::regclass
 
 _WORKERS = """
 SELECT
-    name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
+    id, name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
+    CASE WHEN jsonb_typeof(vitals -> 'prefetched') = 'number' THEN (vitals ->> 'prefetched')::int ELSE 0 END,
     statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, versions::text
 FROM pulse_django_worker
 WHERE %s OR stopped_at IS NULL
@@ -93,7 +102,7 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(
-        queues=_queues(waiting, running, paused),
+        queues=_queues(_waiting_by_queue(waiting), running, paused),
         statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
@@ -105,13 +114,48 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     )
 
 
-def _queues(waiting: list[Row], running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
-    found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+def glance(alias: str) -> Health:
+    """Look at what moves, for whoever looks often: depths up to a bound, and what ended not at all."""
+    running = _rows(alias, _RUNNING)
+    expired_for = [row[3] for row in running if row[3] is not None]
+    return Health(
+        queues=_queues(_depths(alias), running, _rows(alias, _PAUSED)),
+        statuses=(),
+        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [False, MOST_WORKERS])),
+        dead_letters=(),
+        expired_leases=sum(row[2] for row in running),
+        oldest_expired=max(expired_for, default=None),
+    )
+
+
+def queues(alias: str, *, named: bool = False) -> tuple[QueueFacts, ...]:
+    """Return how queues stand, by name; ``named``: also those of which operators once decided something."""
+    found = _depths(alias)
+    for name, *_ in _rows(alias, _NAMED) if named else []:
+        found[name] |= {}
+    facts = _queues(found, _rows(alias, _RUNNING), _rows(alias, _PAUSED))
+    return tuple(sorted(facts, key=lambda queue: queue.name))
+
+
+def _depths(alias: str) -> Found:
+    found: Found = defaultdict(dict)
+    for depth in Job.objects.db_manager(alias).depths(GLANCED):
+        overdue = None if depth.overdue is None else timedelta(seconds=depth.overdue)
+        found[depth.queue] = {"due": depth.due, "later": depth.later, "oldest_due": overdue, "is_more": depth.is_more}
+    return found
+
+
+def _waiting_by_queue(waiting: list[Row]) -> Found:
+    found: Found = defaultdict(dict)
     for name, _, due, later, oldest in waiting:
         facts = found[name]
         facts["due"], facts["later"] = facts.get("due", 0) + due, facts.get("later", 0) + later
         known = facts.get("oldest_due")
         facts["oldest_due"] = oldest if known is None else known if oldest is None else max(known, oldest)
+    return found
+
+
+def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
     for name, jobs, *_ in running:
         found[name]["running"] = jobs
     for name, reason, until in paused:
@@ -141,20 +185,29 @@ def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
 
 
 def _worker(row: Row) -> WorkerFacts:
-    name, boot_id, host, pid, queues, slots, in_flight, stuck_slots, last_beat, has_stopped, versions = row
+    worker_id, name, boot_id, host, pid, queues, slots, in_flight, stuck, prefetched, *rest = row
+    last_beat, has_stopped, versions = rest
     return WorkerFacts(
+        id=worker_id,
         name=name,
         boot_id=boot_id,
         host=host,
         pid=pid,
-        queues=tuple(json.loads(queues)),
+        queues=tuple(_loaded(queues, list)),
         slots=slots,
         in_flight=in_flight,
-        stuck_slots=stuck_slots,
+        stuck_slots=stuck,
+        prefetched=prefetched,
         last_beat=last_beat,
         has_stopped=has_stopped,
-        versions=json.loads(versions),
+        versions=_loaded(versions, dict),
     )
+
+
+def _loaded(text: str | None, kind: type) -> Any:
+    """Read what a worker said; of another shape, it was written by another release or by hand."""
+    found = read(text or "null")
+    return found if isinstance(found, kind) else kind()
 
 
 def _rows(alias: str, sql: str, params: Any = ()) -> list[Row]:

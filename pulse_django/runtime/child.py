@@ -86,7 +86,7 @@ class Child:
         self._why = ""
         self._routes: dict[str, Executor] = {}
         self._progress_at = 0.0
-        self._said_stuck = 0
+        self._said: Message = {}
         self._ticked_at = 0.0
         self._nudged, self._nudges = socket.socketpair()
         for end in (self._nudged, self._nudges):
@@ -249,10 +249,15 @@ class Child:
                 self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
 
     def _say_how_it_is(self) -> None:
-        stuck = len(self._hand.stuck)
-        if stuck != self._said_stuck:
-            self._said_stuck = stuck
-            self._keeper.send({"stuck": stuck})
+        lines = (self._claimer.line, self._reporter.line)
+        how_it_is = {
+            "stuck": len(self._hand.stuck),
+            "refused": self._reporter.refused,
+            "database_errors": sum(line.troubles for line in lines),
+        }
+        if how_it_is != self._said:
+            self._said = how_it_is
+            self._keeper.send({"is": how_it_is})
 
     def _route(self, run: Run) -> Executor:
         if run.claim.losses >= LOSSES_UNTIL_ALONE:

@@ -119,6 +119,12 @@ class Hand:
             self._unreported[id(run)] = self.stuck[id(run)] = run
         return True
 
+    def reporting(self, runs: Iterable[Run]) -> None:
+        """Note that the ends of these are about to be reported."""
+        with self._lock:  # an entry that is let go of meanwhile may be another lease's
+            for run in runs:
+                run.tether.end()  # type: ignore[union-attr]  # runs in hand have one
+
     def settled(self, runs: Iterable[Run]) -> None:
         """Let go of leases that are over."""
         with self._lock:

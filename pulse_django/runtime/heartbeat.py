@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from .. import conf
 from ..histograms import Histogram
 from ..leases import Lease
 from ..models import Worker
+from ..states import Verb
 from ..workers import Presence
 from .holdings import Held, Holdings
 from .lines import Line
@@ -54,9 +56,17 @@ class Vitals:
     beats: int = 0
     failures: int = 0
     delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
+    refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
+    database_errors: int = 0  # of children; the keeper's own stand on its lines
 
     def to_json(self) -> dict[str, Any]:
-        return {"beats": self.beats, "beat_failures": self.failures, "beat_delays": self.delays.to_json()}
+        return {
+            "beats": self.beats,
+            "beat_failures": self.failures,
+            "beat_delays": self.delays.to_json(),
+            "refused": dict(self.refused),
+            "database_errors": self.database_errors,
+        }
 
 
 class Heartbeat:
@@ -85,7 +95,7 @@ class Heartbeat:
         if not self._idle and now >= self._due_at:
             for charge in charges:
                 charge.forget_the_gone()
-            self._beat([(charge, held) for charge in charges for held in charge.holdings.held()])
+            self._beat([(charge, held) for charge in charges for held in self._extensible(charge)])
             # A second look at rows that were locked is no beat of its own, and is not late.
             self.vitals.beats += 1
             self.vitals.delays.add(time.monotonic() - self._due_at)
@@ -119,8 +129,15 @@ class Heartbeat:
         for charge in {id(charge): charge for charge, _ in beaten}.values():
             mine = [held for other, held in beaten if other is charge]
             charge.holdings.extended([held for held in mine if held.lease in beat.alive], sent_at)
-            charge.holdings.lost([held for held in mine if held.lease in beat.lost])
+            charge.holdings.lost(lost := [held for held in mine if held.lease in beat.lost])
+            # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
+            self.vitals.refused[Verb.HEARTBEAT] += sum(not charge.holdings.is_ending(held) for held in lost)
             charge.holdings.cancelled([held for held in mine if held.lease in beat.cancelled])
+
+    @staticmethod
+    def _extensible(charge: Charge) -> list[Held]:
+        """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
+        return [held for held in charge.holdings.held() if not charge.holdings.is_told_lost(held)]
 
     def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
         taken = {}

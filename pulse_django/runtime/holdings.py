@@ -28,6 +28,7 @@ _ALIVE_AT, _USED = 0, 1
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
 _CHILDS_HALF = struct.Struct("qqqd")  # but for the state
 _FREE, _WAITING, _BEGUN = range(3)  # waiting: no handler has been called
+_ENDING = 4  # beside one of these: its end is being reported
 _ANSWERED_JOB, _ANSWERED_SERIAL, _ANSWERED_ATTEMPT, _NEWS, _EXTENDED_AT = range(5, 10)
 _LOST, _CANCELLED = 1, 2
 
@@ -97,10 +98,10 @@ class Holdings:
         for index in range(words[_USED]):
             at = _HEADER + index * _WORDS
             state = words[at]
-            if state != _FREE:
+            if state != _FREE:  # an ending lease is held until its end has been answered
                 serial = words[at + _SERIAL]
                 lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
-                yield Held(index, lease, state == _BEGUN, self._real[at + _TTL], serial)
+                yield Held(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
 
     def shortest_ttl(self) -> float:
         """Return the shortest TTL among what is held; infinite if nothing is."""
@@ -122,6 +123,17 @@ class Holdings:
         """Answer that these leases are somebody else's by now."""
         self._tell(held, _LOST)
 
+    def is_told_lost(self, held: Held) -> bool:
+        """Whether it has been said already that this lease is somebody else's: there is nothing left to extend."""
+        at = self._address(held)
+        return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
+
+    def is_ending(self, held: Held) -> bool:
+        """Whether its holder is reporting its end, or has let go of it: then that a beat does not find it is no news."""
+        words, at, lease = self._whole, self._address(held), held.lease
+        state, *names = words[at + _STATE], words[at + _JOB], words[at + _SERIAL], words[at + _ATTEMPT]
+        return state == _FREE or bool(state & _ENDING) or names != [lease.job_id, held.serial, lease.attempt]
+
     def cancelled(self, held: Sequence[Held]) -> None:
         """Answer that these jobs were asked to stop."""
         self._tell(held, _CANCELLED)
@@ -134,14 +146,18 @@ class Holdings:
 
     def _name(self, at: int, held: Held) -> None:
         """Write down which lease this half speaks of, and forget what it said of another."""
-        words, lease, serial = self._whole, held.lease, held.serial
-        said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
-        if said != (lease.job_id, serial, lease.attempt):
+        if not self._is_named(at, held):
+            words, lease = self._whole, held.lease
             self._real[at + _EXTENDED_AT] = 0.0
             words[at + _NEWS] = 0
             words[at + _ANSWERED_JOB] = lease.job_id
-            words[at + _ANSWERED_SERIAL] = serial
+            words[at + _ANSWERED_SERIAL] = held.serial
             words[at + _ANSWERED_ATTEMPT] = lease.attempt
+
+    def _is_named(self, at: int, held: Held) -> bool:
+        words, lease = self._whole, held.lease
+        said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
+        return said == (lease.job_id, held.serial, lease.attempt)
 
     @staticmethod
     def _address(held: Held) -> int:
@@ -160,6 +176,11 @@ class Entry:
     def begin(self) -> None:
         """Note that a handler is about to be called: if this process dies now, that was an attempt."""
         self._holdings._whole[self._at] = _BEGUN
+
+    def end(self) -> None:
+        """Note that the end is about to be reported: the lease may be gone before the answer is here."""
+        if self._at >= 0:
+            self._holdings._whole[self._at] |= _ENDING
 
     def drop(self) -> None:
         """Hold the lease no longer."""

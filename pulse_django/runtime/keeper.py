@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import selectors
 import signal
 import socket
@@ -18,16 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 
-import django
-import psycopg
-
-from .. import __version__, conf
+from .. import conf
 from ..identity import Identity
 from ..leases import Lease
-from ..registry import registry
+from ..states import Verb
 from ..workers import Presence
 from .channel import Channel, Hung, Message
 from .child import DRAINED, child_main
+from .chronicler import PAUSE, Chronicler
 from .executors.runner import runner_main
 from .heartbeat import Heartbeat
 from .holdings import Holdings
@@ -36,6 +33,9 @@ from .listener import Listener
 from .nest import Nest
 from .nursery import Births, start_nursery, told
 from .orders import Orders
+from .outlet import Exposed, Outlet, Standing
+from .presence import presence_of
+from .pulses import MAIN, Pulses
 from .recovery import Death, Recovery
 from .systemd import Systemd
 from .watchdog import Watchdog
@@ -60,11 +60,12 @@ class Exit(IntEnum):
 
 
 class Keeper:
-    def __init__(self, orders: Orders, *, changed: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, orders: Orders, *, changed: Callable[[], bool], exposed: Exposed) -> None:
         self._orders = orders
         self._identity = Identity(orders.name)
         self._nests = [Nest(index, Holdings()) for index in range(orders.processes)]
-        self._changed = changed
+        self._changed, self._exposed = changed, exposed
+        self._pulses = pulses = Pulses()
         self._systemd = Systemd()
         self._numbers = 0
         self._signals = 0
@@ -73,9 +74,11 @@ class Keeper:
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
-        self._heartbeat = Heartbeat(Line(orders.alias, "heartbeat"), self._charges, self._presence)
-        self._recovery = Recovery(Line(orders.alias, "recovery"))
-        self._watchdog = Watchdog(Line(orders.alias, "watchdog")) if orders.watchdog else None
+        self._heartbeat = Heartbeat(pulses.line(orders.alias, "heartbeat", TICK), self._charges, self._presence)
+        self._recovery = Recovery(pulses.line(orders.alias, "recovery", TICK))
+        ticks = conf.current().watchdog_interval.total_seconds()
+        self._watchdog = Watchdog(pulses.line(orders.alias, "watchdog", ticks)) if orders.watchdog else None
+        self._chronicler = Chronicler(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
         self._over = threading.Event()
         self._selector = selectors.DefaultSelector()
@@ -85,13 +88,14 @@ class Keeper:
         return self._identity.name
 
     def run(self) -> Exit:
-        """Run until told to stop. To be called in the main thread of a process that has no other."""
+        """Run until told to stop, or raise PortRefused. To be called in the main thread of a process without others."""
         holdings = [nest.holdings for nest in self._nests]
 
         def child(order: Message, keeper: Channel, nursery: Channel) -> int:
             return child_main(self._orders, holdings[order["index"]], order, keeper, nursery)
 
         _pid, nursery = start_nursery(Births(child, runner_main))
+        self._open_outlet()  # only now: whoever is forked would inherit the port
         woken = self._install_signals()
         self._selector.register(nursery, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
@@ -116,6 +120,7 @@ class Keeper:
             else:
                 self._hear_child(key.data)
         now = time.monotonic()
+        self._pulses.turned(MAIN)
         nursery.flush()
         self._enforce(now)
         if self._signals > 1:
@@ -175,13 +180,20 @@ class Keeper:
                 nest.charge.progress[Lease(*message["lease"])] = message["progress"]
             elif "found" in message and self._listener is not None:
                 self._listener.found_work()
-            elif "stuck" in message:
-                nest.stuck = message["stuck"]
+            elif "is" in message:
+                self._note(nest, message["is"])
             elif "ready" in message:
                 nest.ready = True
                 self._tell_ready()
             elif "ended" in message:
                 nest.ended = message["ended"]
+
+    def _note(self, nest: Nest, said: Message) -> None:
+        """Add what a child counted since it last said so: its own counts end with it."""
+        vitals, before = self._heartbeat.vitals, nest.said
+        vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
+        vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
+        nest.stuck, nest.said = said["stuck"], said
 
     def _died(self, nest: Nest, status: int) -> None:
         """See to what a dead child left."""
@@ -280,8 +292,12 @@ class Keeper:
         ]
         if self._watchdog is not None:
             steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
+        if self._chronicler is not None:
+            steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
         targets = [
-            threading.Thread(target=_keep, args=(line, self._over, step, last), name=name, daemon=True)
+            threading.Thread(
+                target=_keep, args=(line, self._over, self._pulses.following(name, step), last), name=name, daemon=True
+            )
             for name, line, step, last in steps
         ]
         if self._listener is not None:
@@ -299,34 +315,35 @@ class Keeper:
                 nest.channel.send({"wake": queue})
 
     def _presence(self) -> Presence:
-        return Presence(
-            name=self.name,
-            boot_id=self._identity.boot_id,
-            host=socket.gethostname()[:255],
-            pid=os.getpid(),
-            versions={
-                "pulse_django": __version__,
-                "django": django.get_version(),
-                "psycopg": psycopg.__version__,
-                "python": platform.python_version(),
-            },
-            queues=self._orders.queues,
-            slots=self._orders.processes * self._orders.concurrency,
-            # What has ended and is not reported yet is held as well.
-            in_flight=sum(
-                min(self._orders.concurrency, sum(held.begun for held in nest.holdings.held())) for nest in self._nests
-            ),
-            stuck_slots=sum(nest.stuck for nest in self._nests),
-            tasks=list(registry),
-            vitals=self._heartbeat.vitals.to_json(),
-        )
+        parts = (self._heartbeat, self._recovery, self._watchdog, self._chronicler)
+        lines = [part.line for part in parts if part is not None]
+        vitals = self._heartbeat.vitals.to_json()
+        vitals["database_errors"] += sum(line.troubles for line in lines)
+        return presence_of(self._identity, self._orders, self._nests, vitals)
 
     def _enforce(self, now: float) -> None:
-        for part in (self._heartbeat, self._recovery, self._watchdog, self._listener):
+        for part in (self._heartbeat, self._recovery, self._watchdog, self._chronicler, self._listener):
             if part is not None:
                 part.line.enforce(now)
 
     # The outside
+
+    def _open_outlet(self) -> None:
+        if self._orders.metrics_port:
+            address = self._orders.metrics_host, self._orders.metrics_port
+            Outlet(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children)).start()
+
+    @property
+    def _ready_children(self) -> int:
+        return sum(nest.ready for nest in self._nests)
+
+    def _standing(self) -> Standing:
+        return Standing(
+            hanging=self._pulses.hanging(),
+            ready_children=self._ready_children,
+            is_stopping=self._signals > 0 or self._stop_by is not None,
+            unanswered=self._pulses.unanswered("heartbeat"),
+        )
 
     def _install_signals(self) -> socket.socket:
         woken, wakes = socket.socketpair()

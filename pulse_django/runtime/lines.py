@@ -21,6 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .. import conf
 from ..models import Job
+from ..payloads import one_line
 from .faults import Fault, Patience, fault_of, sqlstate_of
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Line:
         self.alias = alias
         self.purpose = purpose
         self.patience = Patience()
+        self.troubles = 0  # failures of the database, so far
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
 
@@ -111,10 +113,12 @@ class Line:
         """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
         fault = fault_of(error)
         pause = self.patience.pause(fault)
-        said = " ".join(str(error).split())
+        said = one_line(str(error))
         if fault is Fault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
-        elif self.patience.failures == 1:
+            return pause
+        self.troubles += 1
+        if self.patience.failures == 1:
             state = sqlstate_of(error)
             logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
         return pause

@@ -5,6 +5,7 @@ Names come from rows and hosts. They are shown as Python would show them, so tha
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,10 @@ from typing import Any
 
 from .. import conf
 from ..answers import Report
+from ..documents import UNREADABLE
+from ..masking import shown
 from ..outcomes import OutcomeName
+from ..payloads import one_line
 from ..runs import Run
 from ..states import Status
 
@@ -39,11 +43,19 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
     text = "job %d %r attempt %d: %s in %.0f ms"
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if reason:
-        text, values = f"{text}: %s", (*values, _one_line(reason))
+        text, values = f"{text}: %s", (*values, one_line(reason))
     if level != logging.INFO and conf.current().log_arguments:
-        shown = f"{claim.args_json} {claim.kwargs_json}"[:MOST_SHOWN]
-        text, values = f"{text} (%s)", (*values, _one_line(shown))
+        text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
     logger.handle(_record(level, text, values, facts_of(run, outcome, took)))
+
+
+def _arguments_of(run: Run) -> str:
+    claim = run.claim
+    try:
+        seen = shown(claim.task, claim.args, claim.kwargs)
+    except (ValueError, RecursionError):  # written by hand, most likely
+        return UNREADABLE
+    return "its task is unknown here" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
 
 
 def _record(level: int, text: str, values: tuple[Any, ...], facts: dict[str, Any]) -> logging.LogRecord:
@@ -112,9 +124,10 @@ class Plain(logging.Formatter):
         if second != self._second:
             self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
         at = f"{self._shown},{int(record.msecs):03d}"
-        text = f"{at} {record.levelname} {record.name}: {record.getMessage()}"
-        if record.exc_info:
-            text = f"{text}\n{self.formatException(record.exc_info)}"
+        text = f"{at} {record.levelname} {record.name}: {_inert(record.getMessage())}"
+        if record.exc_info:  # indented, for an exception may say what a line of ours would
+            lines = self.formatException(record.exc_info).splitlines()
+            text = "\n    ".join([text, *(_inert(line) for line in lines)])
         return text
 
 
@@ -167,11 +180,14 @@ def configure(stream: Any = None) -> None:
     ours.propagate = False
 
 
+def _inert(text: str) -> str:
+    """Escape what a terminal would obey; others than we log under our names too."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
 def _level(outcome: str, status: str) -> int:
     if status == Status.DEAD_LETTERED:
         return logging.ERROR
     return logging.INFO if outcome in _GOOD or outcome == OutcomeName.RELEASED else logging.WARNING
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

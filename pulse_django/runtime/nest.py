@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from .channel import Channel
+from .channel import Channel, Message
 from .heartbeat import Charge
 from .holdings import Holdings
 
@@ -31,6 +31,7 @@ class Nest:
     ended: str = ""  # why it says that it ends
     killed_for: str = ""  # why we killed it
     stuck: int = 0
+    said: Message = field(default_factory=dict)  # how the child says that it is
     born_at: float = 0.0
     hung_at: float = float("inf")  # since its channel was closed, though nobody told us of its death
     spawn_at: float = 0.0  # the next one not before
@@ -48,7 +49,7 @@ class Nest:
         self.holdings.clear(f"{name}:{boot_id}:")
         self.charge.progress.clear()
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
-        self.ready, self.ended, self.killed_for, self.stuck = False, "", "", 0
+        self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at = time.monotonic(), float("inf")
 
     def empty(self, clean: bool) -> None:

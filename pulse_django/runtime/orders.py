@@ -27,6 +27,8 @@ class Orders:
     max_rss: int  # MiB until a process is replaced; 0: never
     burst: bool = False  # end when nothing is due
     watchdog: bool = True
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0  # for probes and the worker's own numbers; 0: none
 
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> Orders:
@@ -55,4 +57,6 @@ class Orders:
         for flag in ("grace", "max_jobs", "max_rss"):
             if getattr(self, flag) < 0:
                 raise ValueError(f"--{flag.replace('_', '-')} cannot be negative")
+        if not 0 <= self.metrics_port <= 65_535:
+            raise ValueError("--metrics-port must be a port: 1 to 65535, or 0 for none")
         return self

@@ -31,6 +31,7 @@ class Reporter:
         self._hand, self._slot_freed, self._teller = hand, slot_freed, teller
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
+        self.refused = 0  # reports of runs that had lost their lease, so far
 
     def report(self, performed: Performed) -> None:
         """Take over a run whose handler is over, or given up. Called by any thread."""
@@ -54,6 +55,7 @@ class Reporter:
         sendable: list[Performed] = []
         for performed in batch:
             (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
+        self._hand.reporting(performed.run for performed in sendable)
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self.line.call(self.line.jobs.settle, reports, wait=False) if reports else NOTHING
         self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)
@@ -105,6 +107,7 @@ class Reporter:
 
     def _conclude(self, over: list[Performed], settled: Settled) -> None:
         now = time.monotonic()
+        self.refused += len(settled.lost)
         self._hand.settled([performed.run for performed in over])
         took = [
             (performed.ended_at or now) - performed.run.begun_at

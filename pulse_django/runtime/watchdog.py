@@ -17,6 +17,7 @@ from .. import conf, unknown
 from ..answers import Reaped
 from ..managers import PRUNE_LIMIT, REAP_LIMIT
 from ..models import Job, Queue, Worker
+from ..payloads import one_line
 from ..signals import job_dead_lettered, job_reaped, tell
 from ..states import Status
 from .faults import Fault, fault_of
@@ -74,6 +75,13 @@ class Watchdog:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
         self._wait_out_an_outage()
+        try:
+            return self._swept(begin, housekeeping)
+        finally:
+            # However long a sweep was at work, it did not sleep.
+            self._up_for += time.monotonic() - begin
+
+    def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
         reaped = self._reap() if begin >= self._trusts_leases_at else []
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
@@ -112,7 +120,7 @@ class Watchdog:
         for queue in resumed:
             logger.info("The pause of queue %r has ended", queue)
         for worker in gone:
-            logger.warning("Worker %s has said nothing for %s: taken for gone", worker, silence)
+            logger.warning("Worker %s has said nothing for %s: taken for gone", one_line(worker), silence)
         return Swept(
             reaped=reaped,
             resumed=resumed,
@@ -166,7 +174,7 @@ class Watchdog:
             lease.job_id,
             lease.attempt,
             reaped.outcome,
-            lease.holder,
+            one_line(lease.holder),
             reaped.status,
             extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
         )

@@ -90,3 +90,24 @@ def start_children(context: Context, count: int) -> list[str]:
 @task
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
+
+
+@task(name="shop.send_invoice", masked=("card",))
+def send_invoice(order: int, card: str = "") -> str:
+    """A card's number is nobody's business: it is masked wherever people look."""
+    return f"invoice for order {order}"
+
+
+@task(name="shop.send_mail")
+def send_mail(order: int) -> str:
+    return f"mail about order {order}"
+
+
+@task(name="shop.export_report", takes_context=True)
+def export_report(context: Context, month: str, rows: int = 1_000) -> int:
+    """Tell how far it is, and listen."""
+    for done in range(rows):
+        context.check()
+        context.progress(done + 1, rows, month=month)
+        time.sleep(0.05)
+    return rows

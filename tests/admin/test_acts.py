@@ -16,16 +16,17 @@ from pulse_django.console.acts import ACTS, Act
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
 from tests.factories import make_job, now
+from tests.storage.steps import sql
 
 pytestmark = pytest.mark.django_db
 
 VALID: dict[str, dict[str, Any]] = {
-    "retry": {"runs": 2},
-    "run-now": {},
-    "postpone": {"delay": 3600},
-    "move": {"queue": "quick", "priority": 5},
-    "cancel": {"reason": "not wanted"},
-    "release": {},
+    "retry": {"runs": 2, "why": "the bank is back"},
+    "run-now": {"why": "a customer waits"},
+    "postpone": {"delay": 3600, "why": "after the backup"},
+    "move": {"queue": "quick", "priority": 5, "why": "a customer waits"},
+    "cancel": {"why": "not wanted"},
+    "release": {"why": "its host hangs"},
 }
 PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
 
@@ -39,7 +40,8 @@ def url_of(job: Job, act: str) -> str:
 
 
 def press(client: Client, job: Job, act: str, **data: Any) -> Any:
-    form = {f"{act}-{name}": value for name, value in (VALID[act] | data).items()}
+    seen = {"attempts": job.attempts}  # on the page, when it was opened
+    form = {f"{act}-{name}": value for name, value in (VALID[act] | seen | data).items()}
     return client.post(url_of(job, act), form, follow=True)
 
 
@@ -85,7 +87,7 @@ def test_it_is_done_told_and_logged_with_who_and_why(act: Act) -> None:
 def test_a_get_changes_nothing(admin_client: Client, act: Act) -> None:
     job = job_for(act)
     before = rows()
-    assert admin_client.get(url_of(job, act.name), {f"{act.name}-reason": "x"}).status_code == 405
+    assert admin_client.get(url_of(job, act.name), {f"{act.name}-why": "x"}).status_code == 405
     assert rows() == before
 
 
@@ -129,6 +131,33 @@ def test_a_job_that_moved_on_is_left_alone_and_that_is_told(act: Act) -> None:
     assert not LogEntry.objects.exists()
 
 
+@EVERY_ACT
+@pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 30, "another"])
+def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client, act: Act, seen: str) -> None:
+    """The status is the same again, and yet it is another run, or another death."""
+    job = job_for(act)
+    before = rows()
+    page = press(admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen).content.decode()
+    assert "The job had moved on: nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
+
+
+@EVERY_ACT
+def test_the_page_says_which_attempt_it_shows(admin_client: Client, act: Act) -> None:
+    job = make_job(act.statuses[0], attempts=7)
+    form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
+    assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
+
+
+def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client: Client) -> None:
+    job = make_job(Status.RUNNING)
+    sql("UPDATE pulse_django_job SET attempts = 2, locked_by = 'host-2:boot:9', token = 99 WHERE id = %s", job.pk)
+    press(admin_client, job, "release")
+    job.refresh_from_db()
+    assert (job.status, job.locked_by) == (Status.RUNNING, "host-2:boot:9")
+
+
 @pytest.mark.parametrize("status", Status)
 def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> None:
     job = make_job(status)
@@ -142,11 +171,13 @@ def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> Non
     [
         ("retry", {"runs": 0}),
         ("retry", {"runs": "many"}),
-        ("cancel", {"reason": ""}),
-        ("cancel", {"reason": "x" * 501}),
+        ("cancel", {"why": ""}),
+        ("cancel", {"why": "x" * 501}),
         ("postpone", {"delay": 1}),
         ("move", {"queue": ""}),
         ("move", {"priority": 101}),
+        ("move", {"queue": "a\u200bb"}),  # which nobody could see, nor type once more
+        ("move", {"queue": "a\tb"}),
     ],
 )
 def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data: dict[str, Any]) -> None:
@@ -157,6 +188,13 @@ def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data:
     page = press(admin_client, job, act, **data).content.decode()
     assert 'class="error"' in page
     assert rows() == before
+
+
+def test_a_job_is_moved_to_the_very_queue_that_was_typed(admin_client: Client) -> None:
+    job = make_job(queue="mail ", next_run_at=now(timedelta(days=1)))
+    press(admin_client, job, "move", queue="mail ", priority=5)
+    job.refresh_from_db()
+    assert (job.queue, job.priority) == ("mail ", 5)
 
 
 def test_an_act_or_a_job_that_there_is_not(admin_client: Client) -> None:
@@ -174,16 +212,38 @@ def test_a_job_that_is_taken_from_its_worker_has_had_an_attempt(admin_client: Cl
 
 
 def test_arguments_and_results_are_for_those_who_may_see_them() -> None:
-    job = make_job(Status.COMPLETED, args=["a secret"], kwargs={"iban": "another"}, result="a third")
+    secrets = {
+        "args": ["a secret"],
+        "kwargs": {"iban": "another"},
+        "result": "a third",
+        "progress": {"saved": "a fourth"},
+    }
+    job = make_job(Status.COMPLETED, task="shop.echo", **secrets)
+    words = ("a secret", "iban", "another", "a third", "a fourth")
     page = staff("view_job").get(page_of(job)).content.decode()
-    assert not [word for word in ("a secret", "iban", "another", "a third") if word in page]
+    assert not [word for word in words if word in page]
     User.objects.all().delete()
     page = staff("view_job", "view_arguments").get(page_of(job)).content.decode()
-    assert "a secret" in page
-    assert "a third" in page
+    assert [word for word in words if word in page] == list(words)
+
+
+def test_what_a_task_masks_is_nobodys_business(admin_client: Client) -> None:
+    job = make_job(Status.COMPLETED, task="shop.send_invoice", args=[17, "4111 1111"], kwargs={"card": "4222 2222"})
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "17" in page
+    assert "4111" not in page
+    assert "4222" not in page
+
+
+def test_of_an_unknown_task_nothing_is_shown_because_nobody_knows_what_it_masks(admin_client: Client) -> None:
+    job = make_job(Status.COMPLETED, task="gone.away", args=["a secret"], result="another")
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "this process does not know the task" in page
+    assert "a secret" not in page
+    assert "another" not in page
 
 
 def test_hostile_reasons_are_text(admin_client: Client) -> None:
     job = make_job()
-    page = press(admin_client, job, "cancel", reason="<img src=x onerror=alert(1)>\x00").content.decode()
+    page = press(admin_client, job, "cancel", why="<img src=x onerror=alert(1)>\x00").content.decode()
     assert "<img src=x" not in page

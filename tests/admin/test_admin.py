@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -15,7 +14,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.models import Job
+from pulse_django.console.jobs import SECRETS, JobAdmin
+from pulse_django.console.story import share_of
+from pulse_django.console.words import LABELS
+from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.storage.steps import sql
@@ -42,16 +44,8 @@ def staff(*permissions: str) -> Client:
     return client
 
 
-def test_dead_letters_are_shown_with_their_reason(admin_client: Client) -> None:
-    make_job(Status.DEAD_LETTERED, last_error="ValueError: the reason")
-    make_job(Status.COMPLETED, task="tests.done")
-    page = admin_client.get(LIST, {"status__exact": "DEAD_LETTERED"}).content.decode()
-    assert "ValueError: the reason" in page
-    assert "tests.done" not in page
-
-
 def test_the_page_of_a_job_shows_its_attempts_and_nothing_can_be_typed_into(admin_client: Client) -> None:
-    job = make_job(Status.DEAD_LETTERED, args=["the argument"])
+    job = make_job(Status.DEAD_LETTERED, task="shop.echo", args=["the argument"])
     AttemptFactory(job=job, outcome="FAILED", message="the message", late_outcome="")
     page = admin_client.get(page_of(job)).content.decode()
     assert "the argument" in page
@@ -63,7 +57,7 @@ def test_the_page_of_a_job_shows_its_attempts_and_nothing_can_be_typed_into(admi
 def test_retrying_revives_what_is_dead_and_says_what_was_not(admin_client: Client) -> None:
     dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
     page = retry(admin_client, dead, done).content.decode()
-    assert "1 job revived. 1 was not dead." in page
+    assert "1 revived, 1 had already moved on." in page
     dead.refresh_from_db()
     assert dead.status == Status.PENDING
 
@@ -143,6 +137,20 @@ def test_the_page_of_a_job_tells_its_story(admin_client: Client) -> None:
     assert "style=" not in page.split("pulse-story")[1].split("</section>")[0], "a strict CSP forbids it"
 
 
+def test_every_field_of_a_job_has_a_name_that_can_be_translated(admin_client: Client) -> None:
+    page = admin_client.get(page_of(make_job(Status.DEAD_LETTERED))).content.decode()
+    shown = [name for _, options in JobAdmin.fieldsets for name in options["fields"] if name not in SECRETS]
+    assert set(shown) == set(LABELS)
+    assert "Attempts, at most:" in page
+    assert "It never falls." in page
+
+
+def test_a_dead_letter_leads_to_all_that_died_of_the_same(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, last_error="ValueError: order 17 is & stays closed")
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "?error=ValueError%3A%20order%20%23%20is%20%26%20stays%20closed" in page
+
+
 def test_the_story_of_a_child_leads_to_its_parent_and_of_a_new_job_is_short(admin_client: Client) -> None:
     parent = make_job(Status.COMPLETED)
     page = admin_client.get(page_of(make_job(parent=parent))).content.decode()
@@ -162,58 +170,68 @@ def test_numbers_of_the_drawing_are_the_same_in_every_language(
     assert re.search(r'<rect class="pulse-bar pulse-bar-good" x="\d+\.\d" y="\d+\.\d" width="\d+\.\d"', page)
 
 
-class TestPages:
-    """By id: each page is as quick as the first."""
+def test_what_a_long_story_leaves_out_is_told(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, attempts=500, max_attempts=500)
+    rows = [AttemptFactory.build(job=job, number=number, outcome="FAILED") for number in range(1, 501)]
+    Attempt.objects.bulk_create(rows)
+    for _ in range(60):
+        make_job(parent=job)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "440 earlier attempts are not drawn." in page
+    assert "300 earlier attempts are not listed." in page
+    assert page.count("<li>enqueued <a") == 50
+    assert "Only the first 50 of the jobs that it enqueued are listed." in page
 
-    @pytest.fixture
-    def jobs(self, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-        monkeypatch.setattr("pulse_django.admin.JobAdmin.list_per_page", 3)
-        return [make_job(Status.COMPLETED if number % 2 else Status.PENDING) for number in range(8)]
 
-    def ids(self, page: str) -> list[int]:
-        return [int(pk) for pk in re.findall(r'<th class="field-id"><a href="[^"]*/job/(\d+)/change/', page)]
+def test_what_a_short_story_does_not_leave_out_is_not_told(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED)
+    for number in (9, 10):  # the ledger was pruned, or restored in part
+        AttemptFactory(job=job, number=number, outcome="FAILED")
+    make_job(parent=job)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "earlier attempt" not in page
+    assert "Only the first" not in page
 
-    def link(self, page: str, rel: str) -> str | None:
-        found = re.search(rf'<a rel="{rel}" href="([^"]*)"', page)
-        return LIST + html.unescape(found[1]) if found else None
 
-    def test_they_lead_through_all_jobs_and_back(self, admin_client: Client, jobs: list[Job]) -> None:
-        newest_first = [job.pk for job in reversed(jobs)]
-        seen: list[int] = []
-        url: str | None = LIST
-        pages = []
-        while url is not None:
-            page = admin_client.get(url).content.decode()
-            pages.append(self.ids(page))
-            seen += pages[-1]
-            last, url = page, self.link(page, "next")
-        assert seen == newest_first
-        back = self.link(last, "prev")
-        assert back is not None
-        assert self.ids(admin_client.get(back).content.decode()) == pages[-2]
-        first = self.link(admin_client.get(back).content.decode(), "prev")
-        assert first is not None
-        page = admin_client.get(first).content.decode()
-        assert self.ids(page) == pages[0]
-        assert self.link(page, "prev") is None
+def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, attempts=12, max_attempts=12)
+    for number in range(1, 13):
+        text = {"message": f"message {number} " + "m" * 9_000, "traceback": f"trace {number}. " + "t" * 60_000}
+        AttemptFactory(job=job, number=number, outcome="FAILED", **text)
+    with CaptureQueriesContext(connection) as queries:
+        page = admin_client.get(page_of(job)).content.decode()
+    assert [number for number in range(1, 13) if f"trace {number}." in page] == [8, 9, 10, 11, 12]
+    assert page.count("Its traceback is in the ledger; here the latest 5 are shown.") == 7
+    assert all(f"message {number} " in page for number in range(1, 13))
+    assert page.count("m…") == 7, "a message that is cut says so"
+    assert len(page) < 450_000
+    read = [query["sql"] for query in queries if "pulse_django_attempt" in query["sql"]]
+    assert len(read) == 2, "one for all, and one for what is long"
 
-    def test_filters_are_kept(self, admin_client: Client, jobs: list[Job]) -> None:
-        page = admin_client.get(LIST, {"status__exact": "COMPLETED"}).content.decode()
-        following = self.link(page, "next")
-        assert following is not None
-        rest = self.ids(admin_client.get(following).content.decode())
-        assert [*self.ids(page), *rest] == [job.pk for job in reversed(jobs) if job.status == Status.COMPLETED]
 
-    @pytest.mark.parametrize("nonsense", ["x", "-1", "9" * 30, "٣", "1; DROP TABLE"])
-    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client, jobs: list[Job], nonsense: str) -> None:
-        page = admin_client.get(LIST, {"older": nonsense})
-        assert self.ids(page.content.decode()) == [job.pk for job in reversed(jobs)][:3]
+@pytest.mark.parametrize(
+    ("progress", "share"),
+    [
+        ({"done": 1, "total": 4}, 0.25),
+        ({"done": 9, "total": 4}, 1.0),
+        ({"done": -1, "total": 4}, 0.0),
+        ({"done": 1, "total": 0}, None),
+        ({"done": 10**400, "total": 10**401}, None),  # no float holds them
+        ({"done": 10**400, "total": 1.5}, None),
+        ({"done": float("inf"), "total": float("inf")}, None),  # how Python reads 1e400
+        ({"done": float("nan"), "total": 1}, None),
+        ({"done": 1e308, "total": 1e-308}, 1.0),
+        ({"done": True, "total": 1}, None),
+        ({"done": "1", "total": 2}, None),
+        ([1, 2], None),
+    ],
+)
+def test_how_much_is_done_is_told_if_both_numbers_can_be_counted_with(progress: Any, share: float | None) -> None:
+    assert share_of(progress) == share
 
-    def test_nothing_is_counted(self, admin_client: Client, jobs: list[Job]) -> None:
-        with CaptureQueriesContext(connection) as queries:
-            admin_client.get(LIST, {"_facets": ""})
-        about_jobs = [query["sql"] for query in queries if 'FROM "pulse_django_job"' in query["sql"]]
-        assert len(about_jobs) == 1
-        assert "COUNT(" not in about_jobs[0].upper()
-        assert "OFFSET" not in about_jobs[0].upper()
-        assert '"args"' not in about_jobs[0], "a megabyte each, and nobody sees them here"
+
+def test_progress_beyond_all_reason_closes_no_page(admin_client: Client) -> None:
+    worker = WorkerFactory(name="host-1", boot_id="boot")
+    job = make_job(Status.RUNNING, progress={"done": 10**400, "total": 10**401})
+    for page in (LIST, page_of(job), reverse("admin:pulse_django_worker_change", args=[worker.pk])):
+        assert admin_client.get(page).status_code == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,14 @@ def test_a_worker_that_is_not_in_order_does_not_start_and_claims_nothing(
     assert Job.objects.values_list("status", "attempts").get(pk=result.id) == (Status.PENDING, 0)
 
 
+def test_a_worker_whose_database_is_away_says_so_in_a_line_and_ends(workers: Workers, tmp_path: Path) -> None:
+    worker = workers.start(env={"DATABASE_URL": database_url(host=str(tmp_path))})
+    assert worker.wait() == 1
+    assert worker.says("The database cannot be asked")
+    assert not worker.says("Traceback")
+    assert len(worker.log.splitlines()) == 1, worker.log
+
+
 VANDALS = [
     "leaves_a_transaction_open",
     "leaves_a_broken_transaction",
@@ -103,6 +112,7 @@ VANDALS = [
 ]
 
 
+@pytest.mark.session("what a handler does to its session stays with the pooler's")
 @pytest.mark.parametrize("age", [0, 60], ids=["connections for one job", "connections that are kept"])
 def test_the_job_after_a_vandal_finds_everything_clean(workers: Workers, age: int) -> None:
     """One slot, so one thread and its connections: a vandal, a good job, the next vandal, and so on."""

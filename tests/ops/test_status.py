@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import CommandError
-from django.db import InternalError, connection
+from django.core.management import CommandError, call_command
+from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
+from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Queue, Worker
 from pulse_django.ops import matching, vitals
 from pulse_django.ops.looking import read_only
@@ -213,3 +215,68 @@ class TestBesideManyFinishedJobs:
     def test_without_statistics_it_says_what_it_saw(self) -> None:
         counted = vitals._counted(Status.COMPLETED, vitals.COUNTED + 1, 0)
         assert (counted.jobs, counted.is_estimate) == (vitals.COUNTED + 1, True)
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestVitalSigns:
+    def write(self) -> None:
+        signs = {
+            "lease_acquisition_seconds": {"mail": {"count": 10, "sum": 1.0, "buckets": {"14": 9, "24": 1}}},
+            "heartbeats_total": {"answered": 99, "failed": 1},
+            "lease_expirations_total": 3,
+            "fencing_rejections_total": {"settle": 1, "heartbeat": 1},
+            "broken": {"task-unknown": 2},
+        }
+        sql(
+            "INSERT INTO pulse_django_minute (minute, signs)"
+            " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s",
+            json.dumps(signs),
+        )
+
+    def test_they_are_told_in_words(self) -> None:
+        make_job(Status.RUNNING)
+        assert "nobody has written the last minutes" in told()
+        self.write()
+        rows = [" ".join(line.split()) for line in told().split("Vital signs")[1].splitlines()]
+        assert "active leases 1 now" in rows
+        assert "due to claimed p50 0.1s, p99 4.1s (10) last hour" in rows
+        assert "heartbeats answered 99.00% last hour" in rows
+        assert "lease expirations 3 last hour" in rows
+        assert "fencing rejections 2 last hour" in rows
+        assert "orphaned jobs task-unknown 2 a minute ago" in rows
+
+    def test_watching_goes_on_and_shows_the_present(self) -> None:
+        out = StringIO()
+        command = Command(stdout=out)
+
+        def looks() -> Iterator[int]:
+            yield 1
+            make_job(queue="late-comer")
+            yield 2
+
+        command._watch("default", 0.0, looks())
+        first, second = out.getvalue().split("Workers")[:2]
+        assert "late-comer" not in first
+        assert "late-comer" in second
+
+    def test_a_database_that_does_not_answer_is_told_and_asked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        out = StringIO()
+        command = Command(stdout=out)
+
+        def fail(alias: str) -> None:
+            raise OperationalError("gone")
+
+        monkeypatch.setattr("pulse_django.ops.vitals.glance", fail)
+        command._watch("default", 0.0, range(2))
+        assert out.getvalue().count("The database does not answer: gone") == 2
+
+    def test_it_is_for_people_and_for_everything(self) -> None:
+        for other in (["--json"], ["--task", "x"]):
+            with pytest.raises(CommandError, match="--watch shows the whole fleet"):
+                call_command("pulse_status", "--watch", *other)
+
+
+def told() -> str:
+    out = StringIO()
+    call_command("pulse_status", stdout=out)
+    return out.getvalue()

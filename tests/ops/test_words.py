@@ -134,7 +134,9 @@ def test_arguments_that_make_no_sense_are_refused(command: str, wrong: list[str]
 
 
 WORKER = WorkerFacts(
+    id=1,
     name="w", boot_id="b", host="h", pid=1, queues=(), slots=8, in_flight=0, stuck_slots=0,
+    prefetched=0,
     last_beat=timedelta(seconds=5), has_stopped=False, versions={},
 )  # fmt: skip
 WELL = Health(queues=(), statuses=(), workers=(WORKER,), dead_letters=(), expired_leases=0, oldest_expired=None)

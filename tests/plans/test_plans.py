@@ -12,7 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from pulse_django import managers, reads
 from pulse_django.answers import Report
@@ -21,7 +25,7 @@ from pulse_django.identity import Identity
 from pulse_django.invariants import Limits, known
 from pulse_django.lanes import Lane, rotation
 from pulse_django.leases import Lease
-from pulse_django.models import Job
+from pulse_django.models import Job, Minute
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import Snoozed, Succeeded
 from pulse_django.states import Status
@@ -96,6 +100,27 @@ def read_by_invariants() -> dict[str, int]:
     return read
 
 
+def read_by_page(name: str) -> tuple[int, int]:
+    """How many queries a page of the admin takes, with those for its user, and how many buffers they read."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("operator"))
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(reverse(name)).status_code == 200
+    asked = [query["sql"] for query in queries if query["sql"].lstrip().startswith(("SELECT", "WITH"))]
+    assert len(asked) >= 5, "what was not seen was not measured"
+    return len(queries), sum(buffers(explain(one.replace("%", "%%"))) for one in asked)
+
+
+def read_by_minute() -> int:
+    """How many buffers it takes to write a minute down, other than counting what waits."""
+    with CaptureQueriesContext(connection) as queries:
+        minute = Minute.objects.unwritten()[0]  # ten minutes ago: the table was being built in the last
+        Minute.objects.write(minute, is_latest=False)
+    asked = [query["sql"] for query in queries if query["sql"].lstrip().startswith(("SELECT", "WITH"))]
+    assert len(asked) >= 5, "what was not seen was not measured"
+    return sum(buffers(explain(one.replace("%", "%%"))) for one in asked)
+
+
 def buffers(plan: dict[str, Any]) -> int:
     root = plan["Plan"]
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
@@ -148,6 +173,14 @@ class TestAMillionClaimableJobs:
         plan = explain_claim(100, lanes)
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
+
+    def test_the_board_takes_8_queries_and_counts_a_share_of_each_lane(self) -> None:
+        queries, read = read_by_page("admin:pulse_django_board_changelist")
+        assert queries <= 8
+        assert read < 30_000  # a thousand lanes, and some ten pages of the index for each
+
+    def test_a_minute_is_written_without_reading_the_backlog(self) -> None:
+        assert read_by_minute() < 1_000
 
     def test_no_invariant_reads_the_backlog(self) -> None:
         # A lane takes some four buffers to find, and there are a thousand.
@@ -254,11 +287,22 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
         pick, params = managers._reap_pick(Job, "default", 1_000)
-        assert buffers(explain(managers._REAP.format(pick=pick), 5, *params, 3600.0, 1.0, 0.9, 0.2)) < 20
+        assert (
+            buffers(explain(managers._REAP.format(pick=pick), 5, timedelta(seconds=30), *params, 3600.0, 1.0, 0.9, 0.2))
+            < 20
+        )
 
     def test_an_idle_poll_reads_next_to_nothing(self) -> None:
         assert Job.objects.lanes() == []
         assert buffers(explain_claim(100, [Lane("default", 0)])) < 20
+
+    def test_the_board_takes_8_queries_and_reads_next_to_nothing(self) -> None:
+        queries, read = read_by_page("admin:pulse_django_board_changelist")
+        assert queries <= 8
+        assert read < 200
+
+    def test_a_minute_is_written_from_what_ended_in_it(self) -> None:
+        assert read_by_minute() < 1_000
 
     def test_no_invariant_reads_the_history(self) -> None:
         # Those that look at the latest 2,000 rows of a kind find each of them, and its row in the ledger.

@@ -13,9 +13,13 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api
+from pulse_django.answers import Report
+from pulse_django.decisions import Complete
 from pulse_django.histograms import Histogram
 from pulse_django.identity import Identity
+from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
+from pulse_django.outcomes import Succeeded
 from pulse_django.runs import Run
 from pulse_django.runtime import heartbeat as module
 from pulse_django.runtime.hand import Hand
@@ -211,6 +215,54 @@ def test_what_was_taken_away_or_cancelled_is_told_to_its_holder_only(host: Host)
         (False, True),
         (False, False),
     ]
+
+
+def test_a_loss_is_counted_once_and_not_asked_for_again(host: Host) -> None:
+    [lost, kept] = host.claim(2)
+    Job.objects.filter(pk=lost.claim.job_id).update(attempts=2)
+    host.beat()
+    assert host.heartbeat.vitals.refused == {"heartbeat": 1}
+    with CaptureQueriesContext(connection) as queries:
+        host.beat()
+    assert host.heartbeat.vitals.refused == {"heartbeat": 1}
+    assert str(lost.claim.lease.holder) in str(kept.claim.lease.holder), "one claim: only the job tells them apart"
+    assert f'"id": {lost.claim.job_id},' not in queries.captured_queries[0]["sql"]
+    host.hands[0].settled([lost])
+    [next_one] = host.claim()
+    host.beat()
+    next_one.look()
+    assert not next_one.lost, "what was said of another lease in the same place is not said of this one"
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["no answer yet", "answered meanwhile"])
+def test_a_beat_that_meets_the_settle_of_its_own_run_was_not_refused(
+    host: Host, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    [run, lost] = host.claim(2)
+    Job.objects.filter(pk=lost.claim.job_id).update(attempts=2)
+    beat = JobManager.heartbeat
+
+    def settled_first(jobs: JobManager, *args: Any) -> Any:
+        """The beat's statement comes after the settle's, and before its answer or just after that."""
+        host.hands[0].reporting([run])
+        assert Job.objects.settle([Report(run.claim.lease, Succeeded(), Complete())]).accepted
+        if answered:
+            host.hands[0].settled([run])
+        return beat(jobs, *args)
+
+    monkeypatch.setattr(JobManager, "heartbeat", settled_first)
+    host.beat()
+    assert host.heartbeat.vitals.refused == {"heartbeat": 1}, "of the other one"
+
+
+def test_who_is_reporting_its_end_holds_its_lease_until_it_has_the_answer(host: Host) -> None:
+    [begun, waiting] = host.claim(2)
+    assert host.hands[0].begin(begun)
+    host.hands[0].reporting([begun, waiting])
+    assert [held.begun for held in host.children[0].held()] == [True, False]
+    host.beat()
+    assert begun.tether is not None
+    assert begun.tether.extended_at() > 0
 
 
 def test_a_row_that_was_deleted_is_a_lost_lease(host: Host) -> None:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import transaction
 
 from pulse_django.answers import CancelRequested, Retried
 from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
 from tests.factories import AttemptFactory, lease_of, make_job, now
-from tests.rival import Rival
+from tests.rival import PATIENCE, Rival, backend_pid
 from tests.storage.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -57,7 +60,55 @@ class TestRequestCancel:
         assert len(job.cancel_reason) <= 2_000
 
 
+class TestWhatWasSeen:
+    """A verb that was told which attempt somebody saw leaves the job alone once there was another."""
+
+    def change(self, verb: str, job: Job, attempt: int) -> bool:
+        answer: Any = {
+            "request_cancel": lambda: Job.objects.request_cancel([job.pk], attempt=attempt).refused,
+            "reschedule": lambda: Job.objects.reschedule([job.pk], attempt=attempt).moved_on,
+            "move": lambda: Job.objects.move([job.pk], queue="elsewhere", attempt=attempt).moved_on,
+            "retry": lambda: Job.objects.retry([job.pk], attempt=attempt).moved_on,
+        }[verb]()
+        return not answer
+
+    @pytest.mark.parametrize(
+        ("verb", "status"),
+        [
+            ("request_cancel", Status.PENDING),
+            ("request_cancel", Status.RUNNING),
+            ("reschedule", Status.RETRYING),
+            ("move", Status.RETRYING),
+            ("retry", Status.DEAD_LETTERED),
+        ],
+    )
+    def test_another_attempt_is_left_alone(self, verb: str, status: Status) -> None:
+        job = make_job(status, max_attempts=20)
+        before = sql("SELECT * FROM pulse_django_job")
+        assert not self.change(verb, job, job.attempts + 1)
+        assert not self.change(verb, job, job.attempts - 1)
+        assert sql("SELECT * FROM pulse_django_job") == before
+        assert self.change(verb, job, job.attempts)
+
+    def test_an_attempt_that_begins_while_the_verb_waits_is_left_alone(self, rival: Rival) -> None:
+        job = make_job(Status.RETRYING)
+        with transaction.atomic():
+            sql("UPDATE pulse_django_job SET attempts = attempts + 1 WHERE id = %s", job.pk)
+            answer = rival.start(Job.objects.request_cancel, [job.pk], attempt=job.attempts)
+            rival.wait_until_blocked(backend_pid())
+        assert answer.result(PATIENCE).refused == {job.pk}
+
+
 class TestRetry:
+    def test_those_that_are_revived_at_once_come_due_one_after_another(self) -> None:
+        dead = [make_job(Status.DEAD_LETTERED) for _ in range(4)]
+        alive = make_job(Status.COMPLETED)
+        ids = [dead[0].pk, alive.pk, *(job.pk for job in dead[1:])]
+        assert Job.objects.retry(ids, delay=timedelta(hours=1), gap=timedelta(minutes=10)).moved_on == {alive.pk}
+        due = list(Job.objects.filter(status=Status.PENDING).order_by("pk").values_list("next_run_at", flat=True))
+        gaps = [round((later - earlier).total_seconds()) for earlier, later in itertools.pairwise(due)]
+        assert gaps == [600, 600, 600]
+
     def test_only_what_is_dead_is_revived(self) -> None:
         dead = make_job(Status.DEAD_LETTERED)
         others = [make_job(status) for status in Status if status != Status.DEAD_LETTERED]
@@ -162,3 +213,22 @@ class TestPrune:
         assert Job.objects.prune_these([ended.pk, live.pk, 10**15]) == [ended.pk]
         assert set(Job.objects.values_list("pk", flat=True)) == {live.pk, other.pk}
         assert set(Attempt.objects.values_list("job_id", flat=True)) == {live.pk, other.pk}
+
+
+class TestPruneThese:
+    def test_only_what_ended_so_is_deleted(self) -> None:
+        dead, done, waiting = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED), make_job()
+        ids = [dead.pk, done.pk, waiting.pk]
+        assert Job.objects.prune_these(ids, statuses=[Status.DEAD_LETTERED]) == [dead.pk]
+        assert list(Job.objects.order_by("pk")) == [done, waiting]
+
+    def test_only_what_died_of_the_error_is_deleted(self) -> None:
+        dead = [make_job(Status.DEAD_LETTERED, last_error=f"KeyError: {number}") for number in range(2)]
+        other = make_job(Status.DEAD_LETTERED, last_error="DataCorrupted: 1")
+        ids = [other.pk, *(job.pk for job in dead)]
+        assert Job.objects.prune_these(ids, error="KeyError: #") == [job.pk for job in dead]
+        assert list(Job.objects.all()) == [other]
+
+    def test_a_live_status_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="never deletes a live job"):
+            Job.objects.prune_these([1], statuses=[Status.PENDING])

@@ -69,6 +69,48 @@ def test_many_jobs_come_back_as_ids_in_their_order() -> None:
     ]
     assert ids == sorted(ids)
     assert len(set(ids)) == count
+    assert list(Job.objects.order_by("next_run_at", "id").values_list("id", flat=True)) == ids, "and are claimed so"
+
+
+def test_many_jobs_of_several_kinds_keep_their_order_and_what_is_their_own() -> None:
+    instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+    kinds = [
+        {"task": "tests.add", "priority": 5, "lease_ttl": timedelta(seconds=5), "max_losses": 2, "free_losses": True},
+        {"task": "tests.echo", "queue": "mail", "run_after": instant, "max_attempts": 3, "parent_id": 12},
+        {"task": "tests.add", "run_after": timedelta(hours=1), "timeout": timedelta(minutes=1)},
+        {"task": "tests.add", "stall_after": timedelta(seconds=90), "trace": "00-ab-cd-01"},
+    ]
+    news = [NewJob(args=[n], kwargs={"n": n}, **kinds[n % len(kinds)]) for n in range(40)]
+    ids = Job.objects.enqueue_many(news)
+    many = {job.pk: job for job in Job.objects.filter(pk__in=ids)}
+    for new, job_id in zip(news, ids, strict=True):
+        alone, job = Job.objects.enqueue(new), many[job_id]
+        for field in Job._meta.concrete_fields:
+            if field.name not in ("id", "created_at", "next_run_at"):
+                assert getattr(job, field.attname) == getattr(Job.objects.get(pk=alone.pk), field.attname), (
+                    field.attname
+                )
+        assert abs((job.next_run_at - job.created_at) - (alone.next_run_at - alone.created_at)) < timedelta(seconds=5)
+        if new.run_after == instant:
+            assert job.next_run_at == instant
+
+
+def test_a_job_is_added_once_for_each_of_many_arguments() -> None:
+    new = NewJob(task="tests.add", queue="mail", args=["not these"])
+    ids = Job.objects.enqueue_alike(new, [((1, 2), {}), ((), {"a": 3})])
+    assert [(job.queue, job.args, job.kwargs) for job in Job.objects.filter(pk__in=ids).order_by("id")] == [
+        ("mail", [1, 2], {}),
+        ("mail", [], {"a": 3}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ['"', "\\", '\\"', "{a,b}", "NULL", ",", "'", "a\tb\nc", "%s", "{}", "[]", "\\u0041", "ünï😀"]
+)
+def test_what_arrays_spell_specially_is_an_argument_like_any_other(text: str) -> None:
+    [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
+    job = Job.objects.get(pk=job_id)
+    assert (job.args, job.kwargs) == ([text], {text: text})
 
 
 def test_many_jobs_are_all_or_none() -> None:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from pulse_django import checks
 from pulse_django.models import Job
+from tests.rival import Rival
 from tests.storage.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
+
+INVALID = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 
 
 def objects_of_the_app() -> set[str]:
@@ -24,6 +27,26 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
         assert objects_of_the_app() == set()
     finally:
         call_command("migrate", "pulse_django", verbosity=0)
+    assert objects_of_the_app() == before
+
+
+@pytest.mark.parametrize(("table", "left"), [("attempt", "pulse_attempt_lost"), ("job", "pulse_job_fingerprint")])
+def test_a_migration_that_was_interrupted_can_be_repeated(rival: Rival, table: str, left: str) -> None:
+    """An index that is built beside a live queue waits for open transactions, and may be given up meanwhile."""
+    before = objects_of_the_app()
+    try:
+        call_command("migrate", "pulse_django", "0006", verbosity=0)
+        rival.begin()
+        rival.run(sql, f"UPDATE pulse_django_{table} SET id = id WHERE false")
+        sql("SET statement_timeout = '500ms'")
+        with pytest.raises(OperationalError, match="statement timeout"):
+            call_command("migrate", "pulse_django", verbosity=0)
+        assert sql(INVALID) == [(left,)]
+    finally:
+        sql("RESET statement_timeout")
+        rival.rollback()
+        call_command("migrate", "pulse_django", verbosity=0)
+    assert sql(INVALID) == []
     assert objects_of_the_app() == before
 
 

@@ -98,6 +98,7 @@ class TestAfterAnError:
         assert claim_one(Identity("me"))
         assert sql("SELECT pg_current_xact_id_if_assigned()") == [(None,)]  # no transaction was left open
 
+    @pytest.mark.session("it has its own session killed by its number")
     def test_a_connection_that_died_is_closed_so_that_the_next_verb_opens_another(self, rival: Rival) -> None:
         make_job()
         [(pid,)] = sql("SELECT pg_backend_pid()")

@@ -12,6 +12,7 @@ from pulse_django import api, cancel, enqueue_many, fence, fenced_update
 from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, StaleToken
 from pulse_django.identity import Identity
+from pulse_django.managers import ENQUEUE_CHUNK
 from pulse_django.models import Attempt, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName
@@ -507,6 +508,17 @@ class TestIdempotencyKeys:
         assert keyed.enqueue("no", "ValueError").id == result.id
 
 
+def test_a_retry_whose_answer_was_lost_can_be_made_again() -> None:
+    result = tasks.fail.using(max_attempts=1).enqueue("no", "ValueError")
+    run_job(result)
+    assert api.retry(result.id, attempt=1).revived == {int(result.id)}
+    run_job(result)
+    assert Job.objects.get().status == Status.DEAD_LETTERED
+    assert api.retry(result.id, attempt=1).moved_on == {int(result.id)}, (
+        "it died again meanwhile, and nobody has looked"
+    )
+
+
 class TestEnqueueMany:
     def test_positional_and_keyword_arguments(self) -> None:
         seen: list[int] = []
@@ -520,8 +532,19 @@ class TestEnqueueMany:
 
     def test_progress_is_told_chunk_by_chunk(self) -> None:
         seen: list[int] = []
-        enqueue_many(tasks.add, ((n, n) for n in range(4_500)), progress=seen.append)
-        assert seen == [2_000, 4_000, 4_500]
+        enqueue_many(tasks.add, ((n, n) for n in range(2 * ENQUEUE_CHUNK + 500)), progress=seen.append)
+        assert seen == [ENQUEUE_CHUNK, 2 * ENQUEUE_CHUNK, 2 * ENQUEUE_CHUNK + 500]
+
+    def test_what_using_says_holds_for_each(self) -> None:
+        ids = enqueue_many(tasks.add.using(priority=7, queue_name="mail", max_attempts=2), [(1, 2), (3, 4)])
+        assert {(job.priority, job.queue, job.max_attempts) for job in Job.objects.filter(pk__in=ids)} == {
+            (7, "mail", 2)
+        }
+
+    def test_arguments_are_made_to_fit_as_those_of_a_single_job_are(self) -> None:
+        [many] = enqueue_many(tasks.echo, [((1, b"bytes"),)])
+        one = tasks.echo.enqueue((1, b"bytes"))
+        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, "bytes"]]
 
     def test_all_or_none(self) -> None:
         with pytest.raises(InvalidJob):

@@ -92,7 +92,18 @@ def test_every_setting_has_a_range_and_a_default_within_it(field: str) -> None:
 
 
 def test_every_setting_has_a_range() -> None:
-    free = {"task_modules", "queues", "middleware", "notify", "log_arguments", "listen_dsn"}
+    free = {
+        "task_modules",
+        "queues",
+        "middleware",
+        "notify",
+        "log_arguments",
+        "listen_dsn",
+        "alerts",
+        "alert_mail",
+        "metrics_token",
+        "opentelemetry",
+    }
     assert set(conf._RANGES) | free == set(conf._FIELDS.values())
 
 
@@ -115,3 +126,14 @@ def test_settings_are_read_once_and_again_after_they_changed() -> None:
     with override_settings(PULSE={"MAX_ATTEMPTS": 3}):
         assert conf.current().max_attempts == 3
     assert conf.current().max_attempts == 10
+
+
+@pytest.mark.parametrize(
+    "alerts",
+    [5, {"OLDEST": 1}, {"OLDEST_DUE": "1"}, {"OLDEST_DUE": -1}, {"OLDEST_DUE": float("nan")}, {"ORPHANS": True}],
+)
+def test_thresholds_are_known_names_with_numbers(alerts: object) -> None:
+    parsed, problems = parse({"ALERTS": alerts})
+    assert [problem.id for problem in problems] in (["pulse_django.E003"], ["pulse_django.E004"])
+    assert dict(parsed.alerts) == {}
+    assert dict(parse({"ALERTS": {"OLDEST_DUE": 600}})[0].alerts) == {"OLDEST_DUE": 600.0}

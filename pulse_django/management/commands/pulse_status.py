@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error
+from django.db import Error, connections
 
 from pulse_django import conf
-from pulse_django.ops import arguments, vitals
+from pulse_django.ops import arguments, history, vitals
 from pulse_django.ops.diagnosis import troubles
+from pulse_django.ops.eight_lines import eight_in_lines
 from pulse_django.ops.facts import to_json
 from pulse_django.ops.looking import read_only
 from pulse_django.ops.matching import match
 from pulse_django.ops.selection import Selection
 from pulse_django.ops.status_lines import health_in_lines, matching_in_lines
-from pulse_django.ops.terminal import inert, showable
+from pulse_django.ops.terminal import inert, is_terminal, showable
 from pulse_django.states import Status
 
 
@@ -28,19 +34,55 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         arguments.add_filters(parser, Status)
         parser.add_argument("--all", action="store_true", help="also workers that have stopped")
+        parser.add_argument(
+            "--watch", nargs="?", type=arguments.duration, const=timedelta(seconds=2), metavar="EVERY",
+            help="go on looking, every 2 s or as often as said, until Ctrl-C",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias, selection = arguments.alias_of(options), arguments.selection_of(options)
-        try:
-            with read_only(alias):
-                facts, lines = self._look(alias, selection, options["all"])
-        except (Error, ImproperlyConfigured) as error:
-            raise CommandError(inert(" ".join(str(error).split())) or type(error).__name__) from error
+        if options["watch"] is not None:
+            if options["json"] or not selection.is_everything:
+                raise CommandError(
+                    "--watch shows the whole fleet, and to people: neither with --json nor with filters."
+                )
+            self._watch(alias, options["watch"].total_seconds())
+            return
+        facts, lines = self._asked(alias, selection, options["all"])
         if options["json"]:
             self.stdout.write(json.dumps({"command": "pulse_status", "database": alias, **facts}))
             return
         for line in lines:
             self.stdout.write(showable(line, self.stdout))
+
+    def _watch(self, alias: str, every: float, looks: Iterable[int] | None = None) -> None:
+        """Show the present over and over. A database that does not answer is told, and asked again."""
+        clear = "\x1b[H\x1b[2J" if is_terminal(self.stdout) else ""
+        with suppress(KeyboardInterrupt):
+            for _ in count() if looks is None else looks:
+                try:
+                    lines = self._asked(alias, Selection(), False, is_glance=True)[1]
+                except CommandError as error:
+                    lines = [f"The database does not answer: {error}"]
+                    connections[alias].close()
+                text = "\n".join(showable(line, self.stdout) for line in lines)
+                self.stdout.write(f"{clear}{text}")
+                self.stdout.flush()
+                time.sleep(every)
+
+    def _asked(
+        self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False
+    ) -> tuple[dict[str, Any], list[str]]:
+        try:
+            with read_only(alias):
+                return self._glance(alias) if is_glance else self._look(alias, selection, stopped_workers)
+        except (Error, ImproperlyConfigured) as error:
+            raise CommandError(inert(" ".join(str(error).split())) or type(error).__name__) from error
+
+    def _glance(self, alias: str) -> tuple[dict[str, Any], list[str]]:
+        health, past = vitals.glance(alias), history.read(alias)
+        lines = health_in_lines(health, troubles(health, conf.current()))
+        return {}, lines + eight_in_lines(health, past)
 
     def _look(self, alias: str, selection: Selection, stopped_workers: bool) -> tuple[dict[str, Any], list[str]]:
         if not selection.is_everything:
@@ -48,4 +90,5 @@ class Command(BaseCommand):
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
         health = vitals.take(alias, stopped_workers=stopped_workers)
         found = troubles(health, conf.current())
-        return {"is_healthy": not found, "troubles": found, **to_json(health)}, health_in_lines(health, found)
+        lines = health_in_lines(health, found) + eight_in_lines(health, history.read(alias))
+        return {"is_healthy": not found, "troubles": found, **to_json(health)}, lines

@@ -14,6 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
+from pulse_django import alerts
 from pulse_django.invariants import ask_all
 from pulse_django.models import Job
 from pulse_django.ops.inspection import (
@@ -25,6 +26,7 @@ from pulse_django.ops.inspection import (
     repairable,
 )
 from pulse_django.runtime import logs
+from pulse_django.runtime.chronicler import Chronicler
 from pulse_django.runtime.lines import Line, keep_calling
 from pulse_django.runtime.watchdog import Swept, Watchdog
 
@@ -98,6 +100,8 @@ class Command(BaseCommand):
     def _watch(self, watchdog: Watchdog, options: dict[str, Any]) -> None:
         if options["once"]:
             self._sweep(watchdog, options, housekeeping=True)
+            Chronicler(watchdog.line).write()
+            alerts.finish()
             return
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -108,11 +112,17 @@ class Command(BaseCommand):
         def step() -> float:
             return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
 
-        loop = threading.Thread(target=keep_calling, args=(watchdog.line, stopping, step), name="watchdog", daemon=True)
-        loop.start()
-        while loop.is_alive():  # this thread cuts a line that does not answer
-            watchdog.line.enforce(time.monotonic())
-            loop.join(0.2)
+        chronicler = Chronicler(Line(watchdog.line.alias, "chronicle"))
+        loops = [
+            threading.Thread(target=keep_calling, args=(line, stopping, step), name=line.purpose, daemon=True)
+            for line, step in ((watchdog.line, step), (chronicler.line, chronicler.run_once))
+        ]
+        for loop in loops:
+            loop.start()
+        while any(loop.is_alive() for loop in loops):  # this thread cuts a line that does not answer
+            for line in (watchdog.line, chronicler.line):
+                line.enforce(time.monotonic())
+            loops[0].join(0.2)
 
     def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
         swept = watchdog.sweep(housekeeping=housekeeping)

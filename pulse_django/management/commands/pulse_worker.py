@@ -10,14 +10,16 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import OperationalError, connections
 
 from pulse_django import conf
 from pulse_django.middleware import configured
+from pulse_django.outlets.worker import exposed
 from pulse_django.registry import registry
 from pulse_django.runtime import logs
 from pulse_django.runtime.keeper import Exit, Keeper
 from pulse_django.runtime.orders import Orders
+from pulse_django.runtime.outlet import PortRefused
 from pulse_django.runtime.reloading import Changes
 
 
@@ -38,6 +40,10 @@ class Command(BaseCommand):
         parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="leave expired leases to others")
         parser.add_argument("--reload", action="store_true", help="start again when the code changes; with DEBUG only")
+        parser.add_argument(
+            "--metrics-port", type=int, help="serve /live, /ready and /metrics there; without it nowhere"
+        )
+        parser.add_argument("--metrics-host", help="on this address; without it 127.0.0.1")
         parser.add_argument("--database", help="alias of the database whose jobs to run")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -51,9 +57,15 @@ class Command(BaseCommand):
             configured()
         except (ValueError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
+        except OperationalError as error:  # whoever supervises workers starts it again
+            raise CommandError(f"The database cannot be asked: {' '.join(str(error).split())}") from error
         connections.close_all()  # a process that is forked would share them
         changes = Changes() if options["reload"] else None
-        code = Keeper(orders, changed=changes.are_there if changes else lambda: False).run()
+        keeper = Keeper(orders, changed=changes.are_there if changes else lambda: False, exposed=exposed)
+        try:
+            code = keeper.run()
+        except PortRefused as error:
+            raise CommandError(str(error)) from error
         if changes is not None and changes.found and code is Exit.STOPPED:
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves once more
         if code is not Exit.STOPPED:

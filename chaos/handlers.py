@@ -1,0 +1,91 @@
+"""What the jobs of a chaos run do. Each execution has an id of its own and writes down that it began and ended.
+
+The log is the handlers' own: one line each, appended at once, with the clock that all processes of a machine share.
+The result of a job is the id of the execution that returned it, so the stored result tells which one was believed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import time
+from typing import Any
+
+from pulse_django import Context, task
+
+LOG = "CHAOS_LOG"
+
+
+def note(what: str, context: Context, execution: str, *, listens: bool) -> None:
+    line = {
+        "what": what,
+        "execution": execution,
+        "job": context.job_id,
+        "attempt": context.attempt,
+        "token": context.token,
+        "holder": context.run.claim.lease.holder,
+        "listens": listens,
+        "at": time.monotonic(),
+    }
+    file = os.open(os.environ[LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(file)
+
+
+class Executed:
+    """Notes the beginning and the end of one execution, whatever becomes of it."""
+
+    def __init__(self, context: Context, *, listens: bool = False) -> None:
+        self.context, self.id, self.listens = context, secrets.token_hex(8), listens
+
+    def __enter__(self) -> str:
+        note("begin", self.context, self.id, listens=self.listens)
+        return self.id
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        note("end" if kind is None else f"raised {kind.__name__}", self.context, self.id, listens=self.listens)
+
+
+@task(name="chaos.quick", takes_context=True)
+def quick(context: Context) -> str:
+    with Executed(context) as execution:
+        return execution
+
+
+@task(name="chaos.slow", takes_context=True)
+def slow(context: Context, seconds: float) -> str:
+    """Longer than a lease, and deaf."""
+    with Executed(context) as execution:
+        time.sleep(seconds)
+        return execution
+
+
+@task(name="chaos.steps", takes_context=True)
+def steps(context: Context, total: int, pause: float) -> str:
+    """Saves how far it is, and listens: it stops soon after its lease has ended."""
+    with Executed(context, listens=True) as execution:
+        done = context.checkpoint["done"] if context.checkpoint else 0
+        while done < total:
+            context.check()
+            time.sleep(pause)
+            done += 1
+            context.progress(done, total)
+        return execution
+
+
+@task(name="chaos.failing", takes_context=True, max_attempts=3)
+def failing(context: Context, fails: int) -> str:
+    with Executed(context) as execution:
+        if context.attempt <= fails:
+            raise ValueError(f"attempt {context.attempt}")
+        return execution
+
+
+@task(name="chaos.poison", takes_context=True, isolation="process", max_losses=2)
+def poison(context: Context) -> None:
+    with Executed(context):
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,263 @@
+"""Bugs for the suite to find: each breaks one rule of the protocol, in the workers of a run and nowhere else.
+
+A worker imports this module as one of its task modules when ``CHAOS_MUTANT`` names a bug. Pulse has no switch for any.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import managers, transactions
+from pulse_django.functions import StatementTimestamp
+from pulse_django.identity import Identity
+from pulse_django.querysets import JobQuerySet
+from pulse_django.runs import Run
+from pulse_django.runtime.watchdog import Watchdog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A bug, the misfortunes that fit it, and the rules of which one must be found broken."""
+
+    plant: Callable[[], None]
+    nemeses: tuple[str, ...]
+    breaks: tuple[str, ...]
+    schema: str = ""  # what has to be taken out of the tables' way: their constraints refuse some bugs by themselves
+
+
+def replaced(name: str, *pairs: tuple[str, str], of: Any = managers) -> Callable[[], None]:
+    """Change a statement. A piece that is not there any more is a mutant that mutates nothing, and an error."""
+
+    def plant() -> None:
+        statement: str = getattr(of, name)
+        for old, new in pairs:
+            if old not in statement:
+                raise SystemExit(f"{name} holds no {old!r} any more: the mutant needs a new place")
+            statement = statement.replace(old, new)
+        setattr(of, name, statement)
+
+    return plant
+
+
+def no_outage_grace() -> None:
+    def trust(self: Any) -> None:
+        self._trusts_leases_at = float("-inf")
+
+    Watchdog._wait_out_an_outage = trust  # type: ignore[method-assign]
+
+
+def unlocked() -> None:
+    """Look without locking: what was found may have changed when it is written."""
+    managers._skip_locked = lambda rows, **_: rows
+
+
+def one_holder_for_all() -> None:
+    """The holder names the process, as it does in most queues, and not the claim."""
+    Identity.mint_holder = lambda self: f"{self.name}:{self.boot_id}:1"  # type: ignore[method-assign]
+
+
+def leases_by_our_own_clock() -> None:
+    """The lease is reckoned where the worker is, and written as an instant."""
+    run = managers.run_alone
+
+    def by_our_own_clock(alias: str, sql: str, params: Any) -> Any:
+        ours = f"to_timestamp({time.time()})"
+        for place in ("lease_until = ", "GREATEST(job.lease_until, "):
+            sql = sql.replace(f"{place}clock_timestamp() +", f"{place}{ours} +")
+        return run(alias, sql, params)
+
+    managers.run_alone = by_our_own_clock
+
+
+def believes_in_its_lease() -> None:
+    """It goes on however long it has heard nothing, and whatever it hears."""
+
+    def look(self: Run) -> None:
+        self.lost = False
+
+    Run.look = look  # type: ignore[method-assign]
+    Run.lease_remaining = lambda self: 60.0  # type: ignore[method-assign]
+
+
+def delete_on_claim() -> None:
+    """Take the job out of the table, as from a list."""
+    claim = managers.JobManager._claim
+
+    def deleting(self: Any, *arguments: Any) -> Any:
+        claims = claim(self, *arguments)
+        managers.run_alone(
+            self._alias,
+            "DELETE FROM pulse_django_job WHERE id = ANY (%s::bigint[]) RETURNING id",
+            [[one.job_id for one in claims]],
+        )
+        return claims
+
+    managers.JobManager._claim = deleting  # type: ignore[method-assign]
+
+
+def delete_the_lost() -> None:
+    reap = managers.JobManager.reap
+
+    def deleting(self: Any, **options: Any) -> Any:
+        managers.run_alone(self._alias, f"{DELETE} RETURNING id", [])
+        return reap(self, **options)
+
+    managers.JobManager.reap = deleting  # type: ignore[method-assign]
+
+
+def reaps_whatever_runs() -> None:
+    JobQuerySet.reapable = lambda self: self.running().filter(  # type: ignore[method-assign]
+        started_at__lt=StatementTimestamp() - timedelta(seconds=1)
+    )
+
+
+def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
+    def plant() -> None:
+        for one in plants:
+            one()
+
+    return plant
+
+
+SETTLE_FENCE = "job.id = report.id AND job.locked_by = report.holder AND job.attempts = report.attempt"
+SETTLE_AGAIN = "job.id = locked.id AND job.locked_by = locked.holder AND job.attempts = locked.attempt"
+DELETE = "DELETE FROM pulse_django_job WHERE status = 'RUNNING' AND lease_until < statement_timestamp()"
+REAP_AGAIN = """
+        AND (
+            job.lease_until < statement_timestamp()
+            OR job.deadline < statement_timestamp()
+            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+        )"""
+BEAT_FENCE = "ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt"
+LONG_FREEZE = ("freeze, longer than a lease", "freeze of a child", "black hole")
+KILLS = ("kill -9 of a worker", "kill -9 of a keeper")
+
+MUTANTS: dict[str, Mutant] = {
+    "status-only fence": Mutant(
+        plant=replaced(
+            "_SETTLE",
+            (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'"),
+            (SETTLE_AGAIN, "job.id = locked.id AND job.status = 'RUNNING'"),
+        ),
+        nemeses=LONG_FREEZE,
+        breaks=("no stale write is accepted",),
+    ),
+    "no fence at all": Mutant(
+        plant=replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id"), (SETTLE_AGAIN, "job.id = locked.id")),
+        nemeses=LONG_FREEZE,
+        breaks=("no stale write is accepted", "terminal once"),
+    ),
+    "no attempt in the fence": Mutant(
+        plant=all_of(
+            one_holder_for_all,
+            replaced(
+                "_SETTLE",
+                (SETTLE_FENCE, "job.id = report.id AND job.locked_by = report.holder"),
+                (SETTLE_AGAIN, "job.id = locked.id AND job.locked_by = locked.holder"),
+            ),
+        ),
+        nemeses=("black hole, just longer than a lease",),
+        breaks=("no stale write is accepted",),
+    ),
+    "a heartbeat without holder": Mutant(
+        plant=replaced("_HEARTBEAT", (BEAT_FENCE, "ON job.id = held.id AND job.locked_by IS NOT NULL")),
+        nemeses=LONG_FREEZE,
+        breaks=("only its holder extends a lease",),
+    ),
+    "no self-fencing": Mutant(
+        plant=believes_in_its_lease,
+        nemeses=("black hole",),
+        breaks=("who loses its lease stops",),
+    ),
+    "claim reads, then writes": Mutant(
+        plant=all_of(unlocked, replaced("_CLAIM", (" AND locked_by IS NULL", ""))),
+        nemeses=("connections reset", *KILLS),
+        breaks=("no live lease is stolen",),
+    ),
+    "reap reads, then writes": Mutant(
+        plant=all_of(
+            unlocked,
+            replaced(
+                "_REAP",
+                ("FROM ({pick}) AS pick", "FROM ({pick}) AS pick CROSS JOIN (SELECT pg_sleep(0.8)) AS nap"),
+                (REAP_AGAIN, ""),
+            ),
+        ),
+        nemeses=("freeze, just longer than a lease",),
+        breaks=("no reap before its time",),
+    ),
+    "a lost worker costs nothing": Mutant(
+        plant=replaced(
+            "_REAP",
+            (
+                "(over.free AND NOT over.killer AND job.cancel_requested_at IS NULL)::int",
+                "(over.outcome = 'WORKER_LOST')::int",
+            ),
+        ),
+        nemeses=KILLS,
+        breaks=("a lost worker costs an attempt",),
+    ),
+    "a retry lowers attempts": Mutant(
+        plant=replaced(
+            "_SETTLE",
+            (
+                "        refunds = job.refunds",
+                "        attempts = job.attempts - (locked.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
+            ),
+        ),
+        nemeses=KILLS,
+        breaks=("attempts only rise",),
+    ),
+    "leases by the clock of the application": Mutant(
+        plant=leases_by_our_own_clock,
+        nemeses=("wall clock an hour behind",),
+        breaks=("no healthy job is reaped",),
+    ),
+    "leases by a clock that is behind": Mutant(
+        plant=all_of(
+            replaced(
+                "_CLAIM", ("lease_until = clock_timestamp() +", "lease_until = clock_timestamp() - interval '1.9 s' +")
+            ),
+            replaced(
+                "_HEARTBEAT",
+                ("GREATEST(job.lease_until, clock_timestamp() +", "(clock_timestamp() - interval '1.9 s' +"),
+            ),
+        ),
+        nemeses=("connections reset",),
+        breaks=("no healthy job is reaped", "a heartbeat never shortens"),
+    ),
+    "no grace after an outage": Mutant(
+        plant=no_outage_grace,
+        nemeses=("PostgreSQL away, just longer than a lease",),
+        breaks=("no healthy job is reaped",),
+    ),
+    "commits that do not wait": Mutant(
+        plant=replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off"), of=transactions),
+        nemeses=("PostgreSQL crashed",),
+        breaks=("no execution without a claim", "tokens rise", "no fence is minted twice"),
+    ),
+    "jobs are deleted on claim": Mutant(
+        plant=delete_on_claim, nemeses=("connections reset",), breaks=("nothing is lost",)
+    ),
+    "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
+    "a dead letter without a reason": Mutant(
+        plant=replaced("_SETTLE", ("last_error = COALESCE(locked.error, job.last_error)", "last_error = ''")),
+        nemeses=KILLS,
+        breaks=("every dead letter has its reason",),
+        schema="ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_dead_letter_has_reason",
+    ),
+    "a watchdog that does not look at the lease": Mutant(
+        plant=all_of(reaps_whatever_runs, replaced("_REAP", (REAP_AGAIN, ""))),
+        nemeses=("connections reset",),
+        breaks=("no reap before its time",),
+    ),
+}
+
+
+if name := os.environ.get("CHAOS_MUTANT"):
+    MUTANTS[name].plant()

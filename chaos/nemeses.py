@@ -1,0 +1,184 @@
+"""The misfortunes. Each is done to one worker, or to the database, for a while, and then it is over."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.stage import TTL, Database, Worker
+
+Wait = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Nemesis:
+    name: str
+    act: Callable[[Worker, Database, Wait], None]  # returns when it is over
+    is_for_all: bool = False  # it is done to the database
+    excuses: bool = True  # a lease may be lost by it
+    stops: bool = False  # the worker does not get to run meanwhile
+    can_be: Callable[[Worker], bool] = lambda _: True  # here
+
+
+def kill_all(worker: Worker, _: Database, wait: Wait) -> None:
+    worker.signal(worker.family(), signal.SIGKILL)
+    wait(0.2)
+    worker.start()
+
+
+def kill_keeper(worker: Worker, _: Database, wait: Wait) -> None:
+    worker.signal(worker.family()[:1], signal.SIGKILL)
+    wait(TTL)
+    worker.start()
+
+
+def kill_child(worker: Worker, _: Database, wait: Wait) -> None:
+    worker.signal(worker.children(), signal.SIGKILL)
+    wait(0.5)
+
+
+def terminate(worker: Worker, _: Database, wait: Wait) -> None:
+    worker.signal(worker.family()[:1], signal.SIGTERM)
+    wait(1.0)
+    worker.start()
+
+
+def freeze(seconds: float) -> Callable[[Worker, Database, Wait], None]:
+    def act(worker: Worker, _: Database, wait: Wait) -> None:
+        pids = worker.family()
+        worker.signal(pids, signal.SIGSTOP)
+        wait(seconds)
+        worker.signal(pids, signal.SIGCONT)
+
+    return act
+
+
+def freeze_child(worker: Worker, _: Database, wait: Wait) -> None:
+    pids = worker.children()
+    worker.signal(pids, signal.SIGSTOP)
+    wait(1.5 * TTL)
+    worker.signal(pids, signal.SIGCONT)
+
+
+def black_hole(
+    seconds: float, *, questions: bool = True, answers: bool = True
+) -> Callable[[Worker, Database, Wait], None]:
+    """Nothing gets through any more, in these directions, and no connection is closed."""
+
+    def act(worker: Worker, _: Database, wait: Wait) -> None:
+        worker.proxy.swallow(questions=questions, answers=answers)
+        wait(seconds)
+        worker.proxy.heal()
+        wait(0.5)  # the dead connections are noticed, and then they are buried
+        worker.proxy.bury()
+
+    return act
+
+
+def jump(seconds: float) -> Callable[[Worker, Database, Wait], None]:
+    """The wall clock of a worker is set, as by NTP or by hand, and set right again after a while."""
+
+    def act(worker: Worker, _: Database, wait: Wait) -> None:
+        worker.clock.jump_to(seconds)
+        wait(1.5 * TTL)
+        worker.clock.jump_to(0.0)
+
+    return act
+
+
+def resets(worker: Worker, _: Database, wait: Wait) -> None:
+    for _number in range(5):
+        worker.proxy.hang_up()
+        wait(0.3)
+
+
+def refused(worker: Worker, _: Database, wait: Wait) -> None:
+    """As when a firewall rejects, or the server has no connections left; for longer than a lease."""
+    worker.proxy.refuse()
+    wait(1.3 * TTL)
+    worker.proxy.heal()
+
+
+def lost_answers(worker: Worker, _: Database, wait: Wait) -> None:
+    """The statement was done, and nobody is told: of a claim, a settle, a heartbeat."""
+    for words in (b"WITH picked (id)", b"WITH report AS", b"WITH held AS"):
+        worker.proxy.lose_the_answer_to(words)
+        wait(0.5)
+
+
+def restart(_: Worker, database: Database, wait: Wait) -> None:
+    database.stop("fast")
+    database.start()
+
+
+def crash(_: Worker, database: Database, wait: Wait) -> None:
+    database.stop("immediate")
+    database.start()
+
+
+def killed(_: Worker, database: Database, wait: Wait) -> None:
+    database.kill()
+    database.start()
+
+
+def away(seconds: float) -> Callable[[Worker, Database, Wait], None]:
+    """For longer than a lease: nobody may be taken for lost because of it."""
+
+    def act(_: Worker, database: Database, wait: Wait) -> None:
+        database.stop("immediate")
+        wait(seconds)
+        database.start()
+
+    return act
+
+
+def fail_over(_: Worker, database: Database, wait: Wait) -> None:
+    database.fail_over()
+    wait(0.5)
+    database.make_standby()
+
+
+def can_jump(worker: Worker) -> bool:
+    return worker.clock.can_jump
+
+
+NEMESES = (
+    Nemesis("kill -9 of a worker", kill_all),
+    Nemesis("kill -9 of a keeper", kill_keeper),
+    Nemesis("kill -9 of a child", kill_child),
+    Nemesis("SIGTERM", terminate),
+    Nemesis("freeze, shorter than a lease", freeze(0.5 * TTL), stops=True),
+    Nemesis("freeze, just longer than a lease", freeze(1.1 * TTL), stops=True),
+    Nemesis("freeze, longer than a lease", freeze(2.0 * TTL), stops=True),
+    Nemesis("freeze of a child", freeze_child, stops=True),
+    Nemesis("black hole", black_hole(2.5 * TTL)),
+    Nemesis("black hole, just longer than a lease", black_hole(1.3 * TTL)),
+    Nemesis("black hole for questions", black_hole(1.5 * TTL, answers=False)),
+    Nemesis("black hole for answers", black_hole(1.5 * TTL, questions=False)),
+    Nemesis("connections reset", resets),
+    Nemesis("connections refused", refused),
+    Nemesis("answers lost", lost_answers),
+    Nemesis("wall clock an hour ahead", jump(3600), excuses=False, can_be=can_jump),
+    Nemesis("wall clock an hour behind", jump(-3600), excuses=False, can_be=can_jump),
+    Nemesis("PostgreSQL restarted", restart, is_for_all=True),
+    Nemesis("PostgreSQL crashed", crash, is_for_all=True),
+    Nemesis("kill -9 of PostgreSQL", killed, is_for_all=True),
+    Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True),
+    Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True),
+    Nemesis("standby promoted", fail_over, is_for_all=True),
+)
+
+
+def schedule(chance: random.Random, names: tuple[str, ...] = ()) -> list[Nemesis]:
+    """Return all of them once in an order left to chance; a run goes through it again and again."""
+    chosen = [one for one in NEMESES if not names or one.name in names]
+    chance.shuffle(chosen)
+    return chosen
+
+
+def waiting(until: float) -> Wait:
+    """A pause that does not outlast the run."""
+    return lambda seconds: time.sleep(max(0.0, min(seconds, until - time.monotonic())))

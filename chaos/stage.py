@@ -1,0 +1,197 @@
+"""What a run is played on: a primary and a standby, workers each behind a proxy of its own, and their log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, connections
+
+from chaos.checker import Execution
+from chaos.clock import Clock
+from chaos.handlers import LOG
+from tests.cluster import Cluster
+from tests.crash.processes import ROOT, database_url
+from tests.crash.workers import children_of
+from tests.proxy import BlackHole
+
+# Short, so that a minute holds many recoveries.
+PULSE: dict[str, Any] = {
+    "LEASE_TTL": 2,
+    "HEARTBEAT_INTERVAL": 0.6,
+    "WATCHDOG_INTERVAL": 0.5,
+    "POLL_INTERVAL": 0.2,
+    "RETRY_BACKOFF_CAP": 0.5,
+    "CHILD_SILENCE": 10,
+    "MAX_LOSSES": 50,
+    "MAX_ATTEMPTS": 200,
+    "TASK_MODULES": ["chaos.handlers"],
+}
+TTL, TICK = 2.0, 0.5
+CONCURRENCY = "8"
+
+
+class Worker:
+    """A worker, its proxy, its clock, and all its processes. It is started again whenever it is gone."""
+
+    def __init__(self, name: str, folder: Path, mutant: str, jumping: Path | None) -> None:
+        self.name, self._folder, self._mutant = name, folder, mutant
+        sockets = folder / name
+        sockets.mkdir()
+        self.proxy = BlackHole(sockets, connection.settings_dict)
+        self.clock = Clock(sockets / "clock", jumping)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts = 0
+
+    @property
+    def label(self) -> str:
+        """How its holders begin."""
+        return f"{self.name}-{self._starts}"
+
+    @property
+    def labels(self) -> set[str]:
+        """Of all that speak through its proxy: one that was told to stop finishes what it runs."""
+        return {self.label} | {label for label, process in self._started.items() if process.poll() is None}
+
+    def start(self) -> None:
+        self._starts += 1
+        told = f"-c chaos.worker={self.label}"  # the witness reads it
+        settings = PULSE | ({"TASK_MODULES": ["chaos.handlers", "chaos.mutants"]} if self._mutant else {})
+        env = os.environ | {
+            "DATABASE_URL": database_url(host=self.proxy.host, port=self.proxy.port, options=told),
+            "DJANGO_SETTINGS_MODULE": "testproject.settings",
+            "PYTHONPATH": str(ROOT),
+            "PULSE": json.dumps(settings),
+            "CHAOS_MUTANT": self._mutant,
+            LOG: str(self._folder / "executions"),
+            **self.clock.environment(),
+        }
+        command = [sys.executable, "manage.py", "pulse_worker", "--name", self.label, "--concurrency", CONCURRENCY]
+        with (self._folder / f"{self.label}.log").open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
+        self._started[self.label] = self.process
+
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def is_ready(self) -> bool:
+        return "is ready" in (self._folder / f"{self.label}.log").read_text(errors="replace")
+
+    def supervise(self) -> None:
+        """Start it again if it ended by itself: it may have been started while the database was away."""
+        if not self.is_alive():
+            self.start()
+
+    def family(self) -> list[int]:
+        found = [self.process.pid] if self.process is not None else []
+        for pid in found:
+            found += children_of(pid)
+        return found
+
+    def children(self) -> list[int]:
+        """The processes that run handlers: what the keeper's nursery made."""
+        keeper = [self.process.pid] if self.process is not None else []
+        return [child for pid in keeper for nursery in children_of(pid) for child in children_of(nursery)]
+
+    def signal(self, pids: Sequence[int], number: int) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def heal(self) -> None:
+        """Take away what is the matter with it, and start it if it is gone."""
+        self.signal(self.family(), signal.SIGCONT)
+        self.clock.jump_to(0.0)
+        self.proxy.heal()
+        self.proxy.bury()
+        self.supervise()
+
+    def end(self) -> None:
+        self.signal(self.family(), signal.SIGCONT)
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(20)
+        self.proxy.close()
+
+
+class Database:
+    """The server of this run, whichever it is just now. Proxies and this process follow it when that changes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def stop(self, mode: str) -> None:
+        connections.close_all()
+        self._cluster.stop(self._cluster.primary, mode)
+
+    def kill(self) -> None:
+        connections.close_all()
+        self._cluster.kill_primary()
+
+    def start(self) -> None:
+        self._cluster.start_again(self._cluster.primary)
+        self._wait()
+
+    def fail_over(self) -> None:
+        """The primary dies, its standby takes over."""
+        connections.close_all()
+        self._cluster.kill_primary()
+        self._cluster.promote()
+        connection.settings_dict["HOST"] = str(self._cluster.primary.home)  # the proxies read it as well
+        self._wait()
+
+    def make_standby(self) -> None:
+        self._cluster.make_standby()
+
+    def deadlocks(self) -> int:
+        return self._cluster.deadlocks()
+
+    def now(self) -> Any:
+        """The server's clock. Asked until it answers."""
+        return self._ask("SELECT clock_timestamp()")
+
+    def _wait(self) -> None:
+        self._ask("SELECT 1")
+
+    def _ask(self, question: str) -> Any:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            with suppress(Exception), connection.cursor() as cursor:
+                cursor.execute(question)
+                [answer] = cursor.fetchone()
+                return answer
+            connections.close_all()
+            time.sleep(0.1)
+        raise SystemExit("PostgreSQL did not come back")
+
+
+def executions(folder: Path) -> list[Execution]:
+    """Read the handlers' own log."""
+    path = folder / "executions"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    ends = {line["execution"]: line for line in lines if line["what"] != "begin"}
+    return [
+        Execution(
+            id=line["execution"],
+            job=line["job"],
+            attempt=line["attempt"],
+            token=line["token"],
+            holder=line["holder"],
+            listens=line["listens"],
+            began_at=line["at"],
+            ended_at=ends[line["execution"]]["at"] if line["execution"] in ends else None,
+            ended=ends[line["execution"]]["what"] if line["execution"] in ends else "",
+        )
+        for line in lines
+        if line["what"] == "begin"
+    ]

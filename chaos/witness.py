@@ -1,0 +1,121 @@
+"""A row trigger that writes down every change of the jobs table, with the server's clock. It knows nothing of Pulse.
+
+It runs in the transaction of whoever changes the row: what was rolled back was never written. Changes of one job are in
+the order in which they happened, because its row's lock puts them in one. Who wrote is told by the session, which each
+worker of a run is given by its connection's options, and not by what Pulse writes into the row.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+INSTALL = """
+CREATE TABLE chaos_change (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    op text NOT NULL,
+    by_worker text NOT NULL,
+    job_id bigint NOT NULL,
+    before jsonb,
+    after jsonb
+);
+CREATE FUNCTION chaos_witness() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos_change (at, op, by_worker, job_id, before, after)
+    VALUES (
+        clock_timestamp(), TG_OP, COALESCE(current_setting('chaos.worker', true), ''), COALESCE(NEW.id, OLD.id),
+        CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'args' - 'kwargs' END,
+        CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'args' - 'kwargs' END
+    );
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER chaos_witness AFTER INSERT OR UPDATE OR DELETE ON pulse_django_job
+    FOR EACH ROW EXECUTE FUNCTION chaos_witness();
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A job as it stood."""
+
+    status: str
+    attempts: int
+    refunds: int
+    max_attempts: int
+    losses: int
+    locked_by: str | None
+    token: int | None
+    lease_until: datetime | None
+    deadline: datetime | None
+    started_at: datetime | None
+    last_error: str
+    result: Any
+    cancel_requested_at: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    seq: int
+    at: datetime
+    op: str  # INSERT, UPDATE, DELETE
+    by: str  # the worker whose session wrote it; empty: nobody of theirs
+    job: int
+    before: Row | None
+    after: Row | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A row of the ledger."""
+
+    job: int
+    number: int
+    worker: str
+    outcome: str
+    is_reaped: bool  # ended by a watchdog
+    late_outcome: str
+
+
+def install() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(INSTALL)
+
+
+def changes() -> list[Change]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT seq, at, op, by_worker, job_id, before, after FROM chaos_change ORDER BY seq")
+        return [
+            Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after))
+            for seq, at, op, by, job, before, after in cursor.fetchall()
+        ]
+
+
+def ledger() -> list[Entry]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT job_id, number, worker, outcome, last_seen_at IS NOT NULL OR outcome IN ('TIMED_OUT', 'STALLED'),"
+            " late_outcome FROM pulse_django_attempt"
+        )
+        return [
+            Entry(job=job, number=number, worker=worker, outcome=outcome, is_reaped=reaped, late_outcome=late)
+            for job, number, worker, outcome, reaped, late in cursor.fetchall()
+        ]
+
+
+def _row(found: Any) -> Row | None:
+    if found is None:
+        return None
+    said = json.loads(found) if isinstance(found, str) else found
+    instants = {
+        name: datetime.fromisoformat(said[name]) if said[name] else None
+        for name in ("lease_until", "deadline", "started_at")
+    }
+    names = ("status", "attempts", "refunds", "max_attempts", "losses", "locked_by", "token", "last_error", "result",
+             "cancel_requested_at")  # fmt: skip
+    return Row(**{name: said[name] for name in names}, **instants)

@@ -1,0 +1,51 @@
+"""The two ends of the table: its oldest and its newest job, read from the ends of the primary key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db import connections
+
+# As seconds: a project without time zones would be given instants that do not say which they are.
+_ENDS = """
+SELECT
+    EXTRACT(epoch FROM statement_timestamp())::float8,
+    (SELECT reltuples::bigint FROM pg_class WHERE oid = 'pulse_django_job'::regclass),
+    oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
+    newest.id, EXTRACT(epoch FROM newest.created_at)::float8
+FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
+CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    now: datetime  # by the server's clock
+    estimate: int | None  # how many rows the planner believes in; None: it has not looked yet
+    oldest_id: int
+    oldest_at: datetime
+    newest_id: int
+    newest_at: datetime
+
+
+def extent_of(alias: str) -> Extent | None:
+    """Look at the first and the last job; None: there is none."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_ENDS)
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    now, estimate, oldest_id, oldest_at, newest_id, newest_at = row
+    return Extent(
+        now=_instant(now),
+        estimate=int(estimate) if estimate > 0 else None,
+        oldest_id=oldest_id,
+        oldest_at=_instant(oldest_at),
+        newest_id=newest_id,
+        newest_at=_instant(newest_at),
+    )
+
+
+def _instant(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

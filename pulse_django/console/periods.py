@@ -1,0 +1,120 @@
+"""A year, a month, a day or an hour, as an address names it: ``2026``, ``2026-11``, ``2026-11-03``, ``2026-11-03T14``.
+
+The current time zone says where it begins. A day on which its clocks are changed has 23 or 25 hours.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.formats import date_format
+from django.utils.text import capfirst
+
+_TEXT = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:T(\d\d))?)?)?", re.ASCII)
+_YEARS = range(1970, 3000)  # no job is older or newer, and the ends of Python's calendar are far away
+_TITLES = ("", "YEAR_MONTH_FORMAT", "MONTH_DAY_FORMAT", "TIME_FORMAT")
+MOST_YEARS = 50  # the latest: a row with a date gone wrong must not fill the page
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    parts: tuple[int, ...]  # year, month, day, hour: as many as it is small
+
+    @classmethod
+    def named(cls, text: str) -> Self | None:
+        """Return the period that is called so, if there is one in the calendar."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            return None
+        period = cls(tuple(int(part) for part in found.groups() if part is not None))
+        try:
+            return period if period._first.year in _YEARS else None
+        except ValueError:
+            return None  # the 31st of February
+
+    @property
+    def name(self) -> str:
+        year, *rest = self.parts
+        return f"{year:04}" + "".join(f"{sign}{part:02}" for sign, part in zip("--T", rest, strict=False))
+
+    @property
+    def title(self) -> str:
+        if len(self.parts) == 1:
+            return str(self.parts[0])
+        return capfirst(date_format(self._first, _TITLES[len(self.parts) - 1]))
+
+    @property
+    def begin(self) -> datetime:
+        return _instant(self._first)
+
+    @property
+    def end(self) -> datetime:
+        """Return the instant at which the next one begins; the same as ``begin`` for an hour that clocks skip."""
+        return _instant(self._following)
+
+    @property
+    def parent(self) -> Period | None:
+        return Period(self.parts[:-1]) if len(self.parts) > 1 else None
+
+    def within(self, oldest: datetime, newest: datetime) -> Iterator[Period]:
+        """Yield the next smaller periods that touch the time between two instants."""
+        return (period for period in self._parts() if period.begin < period.end and period._touches(oldest, newest))
+
+    def _parts(self) -> Iterator[Period]:
+        numbers: tuple[range, ...] = (range(1, 13),)
+        if len(self.parts) > 1:
+            numbers += (range(1, monthrange(*self.parts[:2])[1] + 1), range(24), range(0))
+        return (Period((*self.parts, number)) for number in numbers[len(self.parts) - 1])
+
+    def _touches(self, oldest: datetime, newest: datetime) -> bool:
+        return self.begin <= newest and oldest < self.end
+
+    @property
+    def _first(self) -> datetime:
+        """What the clock on the wall says when it begins."""
+        return datetime(*(*self.parts, 1, 1)[: max(3, len(self.parts))])  # type: ignore[arg-type]  # noqa: DTZ001
+
+    @property
+    def _following(self) -> datetime:
+        first = self._first
+        match len(self.parts):
+            case 1:
+                return first.replace(year=first.year + 1)
+            case 2:
+                return (first + timedelta(days=31)).replace(day=1)
+            case 3:
+                return first + timedelta(days=1)
+            case _:
+                return first + timedelta(hours=1)
+
+
+def years(oldest: datetime, newest: datetime) -> list[Period]:
+    """Return the years between two instants, first to last."""
+    zone = timezone.get_current_timezone()
+    first, last = oldest.astimezone(zone).year, newest.astimezone(zone).year
+    return [Period((year,)) for year in range(max(first, last - MOST_YEARS + 1), last + 1)]
+
+
+def instant_of(text: str) -> datetime | None:
+    """Return the instant that an address or a form names, as ``isoformat()`` wrote it; None: it names none."""
+    try:
+        instant = parse_datetime(text)
+        return None if instant is None else _in_utc(instant)
+    except (ValueError, OverflowError):  # the 31st of February, or beyond Python's calendar
+        return None
+
+
+def _in_utc(instant: datetime) -> datetime:
+    return instant.astimezone(UTC) if timezone.is_aware(instant) else _instant(instant)
+
+
+def _instant(wall: datetime) -> datetime:
+    """As UTC: two instants of one time zone are compared by their clocks on the wall."""
+    return wall.replace(tzinfo=timezone.get_current_timezone()).astimezone(UTC)

@@ -1,0 +1,60 @@
+"""A few hours as a line in the height of a word. Pure geometry, for a template to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH = 120
+HEIGHT = 24
+RECENT = 4  # the last three points: earlier ones are not "of late"
+MARGIN = 1.5  # so that the line is not cut at its highest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sparkline:
+    path: str  # of an SVG; empty: nothing is known
+    latest: float | None
+    highest: float | None
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def latest_said(self) -> str:
+        return rate_in_words(self.latest)
+
+    @property
+    def highest_said(self) -> str:
+        return rate_in_words(self.highest)
+
+
+def rate_in_words(rate: float | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate:.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def draw(values: Sequence[float | None], *, highest: float | None = None) -> Sparkline:
+    """Draw values from left to right; None is a gap. Lines that are to be compared share their ``highest``."""
+    known = [value for value in values if value is not None]
+    top = max([*known, highest or 0.0]) or 1.0
+    return Sparkline(
+        path=_path(values, top),
+        latest=next((value for value in values[:-RECENT:-1] if value is not None), None),
+        highest=max(known) if known else None,
+    )
+
+
+def _path(values: Sequence[float | None], top: float) -> str:
+    steps, is_drawing = [], False
+    width = (WIDTH - 2 * MARGIN) / max(len(values) - 1, 1)
+    for place, value in enumerate(values):
+        if value is None:
+            is_drawing = False
+            continue
+        x, y = MARGIN + place * width, HEIGHT - MARGIN - value / top * (HEIGHT - 2 * MARGIN)
+        steps.append(f"{'L' if is_drawing else 'M'}{x:.1f} {y:.1f}")
+        if not is_drawing:  # a line to itself shows a minute that stands alone
+            steps.append(f"L{x:.1f} {y:.1f}")
+        is_drawing = True
+    return "".join(steps)

@@ -1,0 +1,91 @@
+"""``manage.py pulse_health``: probes with exit codes. 0: well. 1: not. 2: nobody could say."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from argparse import ArgumentTypeError
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import Error
+
+from pulse_django.ops import arguments
+from pulse_django.ops.facts import to_json
+from pulse_django.ops.looking import read_only
+from pulse_django.ops.probing import probe
+from pulse_django.ops.terminal import inert
+from pulse_django.thresholds import THRESHOLDS
+
+WELL, UNWELL, UNKNOWN = 0, 1, 2
+PATIENCE = 3.0  # seconds; probes have timeouts of their own
+
+
+class Command(BaseCommand):
+    help = "Ask whether the fleet is well; or, with --live or --ready, one worker on this host. Exits 0, 1 or 2."
+    requires_system_checks = ()  # a probe should say how things are, and not how they are written
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--live", action="store_true", help="do the loops of the worker make progress?")
+        which.add_argument("--ready", action="store_true", help="does the worker take jobs?")
+        parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
+        parser.add_argument(
+            "--allow", action="append", default=[], type=_allowed, metavar="NAME=MOST",
+            help=f"a threshold, before those of PULSE['ALERTS']: {', '.join(THRESHOLDS)}",
+        )  # fmt: skip
+        arguments.add_output(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        code, said, facts = self._worker(options) if options["live"] or options["ready"] else self._fleet(options)
+        if options["json"]:
+            self.stdout.write(json.dumps({"command": "pulse_health", "is_well": code == WELL, "says": said, **facts}))
+        else:
+            self.stdout.write(inert(said))
+        sys.exit(code)
+
+    def _fleet(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
+        alias = arguments.alias_of(options)
+        try:
+            with read_only(alias):
+                health = probe(alias, dict(options["allow"]))
+        except (Error, ImproperlyConfigured) as error:
+            return UNKNOWN, " ".join(str(error).split()) or type(error).__name__, {}
+        said = "; ".join(f"{one.name}: {one.says}" for one in health.crossings) or "The fleet is well."
+        return (WELL if health.is_well else UNWELL), said, to_json(health)
+
+    def _worker(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
+        if options["port"] is None:
+            return UNKNOWN, "--live and --ready need --port: the --metrics-port of the worker", {}
+        url = f"http://127.0.0.1:{options['port']}/{'live' if options['live'] else 'ready'}"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return WELL, "The worker is well.", _body(answer.read())
+        except urllib.error.HTTPError as refused:
+            body = _body(refused.read())
+            hanging = ", ".join(f"{name} hangs for {seconds} s" for name, seconds in body.get("hanging", {}).items())
+            return UNWELL, str(body.get("why") or hanging or refused), body
+        except OSError as error:
+            return UNWELL, f"nobody answers at {url}: {error}", {}
+
+
+def _body(text: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _allowed(text: str) -> tuple[str, float]:
+    name, _, most = text.partition("=")
+    try:
+        number = float(most)
+    except ValueError:
+        number = -1.0
+    if name not in THRESHOLDS or not number >= 0:
+        raise ArgumentTypeError(f"{text!r}: write one of {', '.join(THRESHOLDS)}, = and a number from 0")
+    return name, number

@@ -1,0 +1,1 @@
+"""Where the vital signs come out, other than in the admin: Prometheus, OpenTelemetry, probes."""

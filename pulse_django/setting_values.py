@@ -1,0 +1,81 @@
+"""What may stand behind a key of the ``PULSE`` setting: one parser for each type that a setting can have.
+
+A parser raises TypeError, naming what it wants, or ValueError, saying what is wrong with a value of the right type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+from .thresholds import THRESHOLDS
+
+
+def _duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("a number of seconds or a timedelta")
+    try:
+        return timedelta(seconds=value)
+    except OverflowError as error:
+        raise ValueError("A timedelta cannot hold it.") from error
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError("a whole number")
+    return value
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("a number from 0 to 1")
+    return float(value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if (
+        isinstance(value, str)
+        or not isinstance(value, list | tuple)
+        or not all(isinstance(name, str) for name in value)
+    ):
+        raise TypeError("a list of dotted names")
+    return tuple(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("True or False")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text")
+    return value
+
+
+def _thresholds(value: object) -> Mapping[str, float]:
+    if not isinstance(value, Mapping):
+        raise TypeError("a dict of thresholds")
+    for name, most in value.items():
+        if name not in THRESHOLDS:
+            raise ValueError(f"{name!r} is none of {', '.join(THRESHOLDS)}.")
+        if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
+            raise ValueError(f"{name} is {most!r}, and not a number from 0.")
+    return MappingProxyType({str(name): float(most) for name, most in value.items()})
+
+
+# By the annotation of the field that holds the value.
+PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
+    "timedelta": _duration,
+    "int": _count,
+    "bool": _flag,
+    "str": _text,
+    "float": _share,
+    "tuple[str, ...]": _names,
+    "Mapping[str, float]": _thresholds,
+}

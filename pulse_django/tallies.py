@@ -1,0 +1,102 @@
+"""Counts by sign and labels, as JSON keeps them: nested objects by label, with a number or a histogram at their ends.
+
+{"jobs_enqueued_total": {"mail": 3}, "heartbeat_delay_seconds": {"count": 2, "sum": 0.5, "buckets": {"9": 2}}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+from .vital_signs import Kind, VitalSign
+
+Tally = dict[str, Any]
+
+# Label values of one kind. Names may come from rows, as of a queue for each customer; a scrape must stay a scrape.
+MOST_VALUES = 200
+OTHER = "(other)"
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_VALUES) -> Tally:
+    """Return the sum of two tallies. New names beyond ``most`` are counted as others; a name once known stays."""
+    total: Tally = {name: dict(value) if isinstance(value, Mapping) else value for name, value in one.items()}
+    for name, value in other.items():
+        key = name if name in total or len(total) < most else OTHER
+        if isinstance(value, Mapping):
+            total[key] = added(total.get(key) or {}, value, most=most)
+        else:
+            total[key] = total.get(key, 0) + value
+    return total
+
+
+def since(now: Any, before: Any) -> Any:
+    """Return what was counted since ``before``; a counter that fell was begun anew."""
+    if isinstance(now, Mapping):
+        known = before if isinstance(before, Mapping) else {}
+        return {name: since(value, known.get(name, 0)) for name, value in now.items()}
+    return now - before if isinstance(before, int | float) and now >= before else now
+
+
+def count(tally: Tally, sign: VitalSign, labels: tuple[str, ...], number: float) -> None:
+    """Count in place."""
+    leaf, last = _leaf(tally, sign, labels)
+    leaf[last] = leaf.get(last, 0) + number
+
+
+def measure(tally: Tally, sign: VitalSign, labels: tuple[str, ...], bucket: int, number: int, seconds: float) -> None:
+    """Count durations of one bucket in place."""
+    leaf, last = _leaf(tally, sign, labels)
+    found = leaf.setdefault(last, {"count": 0, "sum": 0.0, "buckets": {}})
+    found["count"] += number
+    found["sum"] = round(found["sum"] + seconds, 6)
+    found["buckets"][str(bucket)] = found["buckets"].get(str(bucket), 0) + number
+
+
+def _leaf(tally: Tally, sign: VitalSign, labels: tuple[str, ...]) -> tuple[Tally, str]:
+    path = (sign.name, *labels)
+    for name in path[:-1]:
+        tally = tally.setdefault(name, {})
+    return tally, path[-1]
+
+
+def leaves(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Go through what was counted of a sign, of these labels: all labels, and the number or the histogram.
+
+    What has another shape was written by another release, or by hand: it is left out.
+    """
+    path = [wanted.get(label) for label in sign.labels]
+    is_leaf = _is_histogram if sign.kind is Kind.HISTOGRAM else _is_number
+    yield from _walk(tally.get(sign.name), path, (), is_leaf)
+
+
+def _walk(
+    node: Any, path: list[str | None], labels: tuple[str, ...], is_leaf: Callable[[Any], bool]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not path:
+        if is_leaf(node):
+            yield labels, node
+    elif isinstance(node, Mapping):
+        for name in node if path[0] is None else [path[0]]:
+            yield from _walk(node.get(name), path[1:], (*labels, name), is_leaf)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _is_histogram(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and _is_number(value.get("count"))
+        and _is_number(value.get("sum"))
+        and isinstance(buckets := value.get("buckets"), Mapping)
+        and all(bucket.removeprefix("-").isdecimal() and _is_number(number) for bucket, number in buckets.items())
+    )
+
+
+def total(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> float:
+    """Add up what was counted of a sign, of these labels."""
+    is_histogram = sign.kind is Kind.HISTOGRAM
+    found: float = sum(value["count"] if is_histogram else value for _, value in leaves(tally, sign, **wanted))
+    return found

@@ -1,0 +1,86 @@
+"""The console in another language: every word that is to be translated is, and what is sent is the translation."""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import Client, override_settings
+from django.urls import reverse
+
+import pulse_django
+from pulse_django.states import Status
+from tests.factories import make_job
+
+APP = Path(pulse_django.__file__).parent
+MESSAGES = APP / "locale/de/LC_MESSAGES"
+MARKS = {"_", "gettext", "gettext_lazy", "ngettext"}
+_PLACE = re.compile(r"%\((\w+)\)[sd]|%[sd]")
+
+
+def catalogue() -> dict[str, str]:
+    """The texts and their translations, as the compiled file has them; of a plural both forms, in one text."""
+    with (MESSAGES / "django.mo").open("rb") as file:
+        compiled = gettext.GNUTranslations(file)
+    found: dict[str, str] = {}
+    for key, text in compiled._catalog.items():  # type: ignore[attr-defined]
+        singular = key[0] if isinstance(key, tuple) else key
+        found[singular] = f"{found.get(singular, '')}{text}"
+    found.pop("")
+    return found
+
+
+def marked() -> Iterator[str]:
+    """What the code marks for translation."""
+    for path in APP.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS and node.args:
+                first = node.args[0]
+                assert isinstance(first, ast.Constant), f"{path}:{node.lineno}: only a text can be translated"
+                yield str(first.value)
+    for path in APP.rglob("*.html"):
+        yield from re.findall(r'{% (?:translate|trans) "([^"]+)"', path.read_text())
+
+
+def test_every_text_is_translated_and_none_is_left_over_from_before() -> None:
+    known = catalogue()
+    assert set(marked()) - known.keys() == set(), "django-admin makemessages -l de, in pulse_django"
+    assert [text for text, translation in known.items() if not translation] == []
+
+
+def test_a_translation_says_what_the_text_says() -> None:
+    for text, translation in catalogue().items():
+        assert set(_PLACE.findall(translation)) == set(_PLACE.findall(text)), text
+
+
+def test_the_compiled_file_is_of_the_text_beside_it() -> None:
+    written = (MESSAGES / "django.po").read_text()
+    translated = {ast.literal_eval(line[6:]) for line in re.findall(r'^msgid ".*"$', written, re.MULTILINE)} - {""}
+    assert translated == catalogue().keys(), "django-admin compilemessages, in pulse_django"
+    for text in re.findall(r'^msgstr (".+")$', written, re.MULTILINE):
+        assert ast.literal_eval(text) in catalogue().values()
+
+
+@pytest.mark.usefixtures("pulse_db")
+@pytest.mark.parametrize("kind", ["job", "deadletter", "board", "queue", "worker"])
+@override_settings(LANGUAGE_CODE="de")
+def test_every_list_opens_in_german(admin_client: Client, kind: str) -> None:
+    make_job(Status.DEAD_LETTERED)
+    page = admin_client.get(reverse(f"admin:pulse_django_{kind}_changelist"))
+    assert page.status_code == 200
+    assert 'lang="de"' in page.content.decode()
+
+
+@pytest.mark.usefixtures("pulse_db")
+@override_settings(LANGUAGE_CODE="de")
+def test_the_page_of_a_job_speaks_german(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED)
+    url = reverse("admin:pulse_django_job_change", args=[job.pk])
+    page = admin_client.get(url).content.decode()
+    assert "Was Sie tun können" in page
+    assert "Wiederholen" in page
+    assert "What you can do" not in page

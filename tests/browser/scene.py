@@ -1,0 +1,198 @@
+"""A fleet on a bad day: what the pictures of the documentation show, and where the browser tests begin."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils import timezone
+
+from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.states import Status
+from pulse_django.workers import Presence
+from tests.factories import AttemptFactory, make_job, now
+from tests.storage.steps import sql
+
+TRACEBACK = """Traceback (most recent call last):
+  File "shop/tasks.py", line 41, in send_invoice
+    gateway.charge(order)
+  File "shop/gateway.py", line 17, in charge
+    raise GatewayError(f"order {order.pk} was declined by the bank")
+shop.gateway.GatewayError: order 4711 was declined by the bank
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    zombie: Job  # whose first worker reported too late
+    running: Job
+    dead: Job
+    declined: list[Job]  # the dead letters of one group
+    lost_worker: Worker
+
+
+def ago(**span: float) -> object:
+    return now(-timedelta(**span))
+
+
+def build() -> Scene:
+    workers()
+    waiting()
+    zombie = job_with_a_zombie()
+    declined = [declined_by_the_bank(number) for number in range(12)]
+    others()
+    running = make_job(
+        Status.RUNNING,
+        task="shop.export_report",
+        queue="reports",
+        locked_by="web-1-4021:boot1:77",
+        lease_until=now(timedelta(seconds=24)),
+        started_at=ago(minutes=4),
+        created_at=ago(minutes=5),
+        progress={"done": 640, "total": 1000, "cursor": "2026-10-31"},
+        kwargs={"month": "2026-10"},
+    )
+    history()
+    Queue.objects.pause("mail", reason="the provider is down, ticket 812", lasting=timedelta(hours=2))
+    lost_worker = Worker.objects.get(name="web-2-311")
+    return Scene(zombie=zombie, running=running, dead=declined[0], declined=declined, lost_worker=lost_worker)
+
+
+def workers() -> None:
+    for name, host, in_flight, stuck in (("web-1-4021", "web-1", 3, 0), ("web-2-977", "web-2", 1, 1)):
+        beats = {"beats": 4_210, "beat_failures": 2, "beat_delays": {"2": 4_100, "4": 108, "11": 2}}
+        Worker.objects.note(
+            Presence(
+                name=name, boot_id="boot1", host=host, pid=int(name.rpartition("-")[2]), slots=8, in_flight=in_flight,
+                stuck_slots=stuck, versions={"pulse": "0.1.0", "python": "3.13.1", "django": "6.1"}, queues=(),
+                tasks=("shop.send_invoice", "shop.export_report"), vitals=beats,
+            )
+        )  # fmt: skip
+    lost = Presence(
+        name="web-2-311",
+        boot_id="boot0",
+        host="web-2",
+        pid=311,
+        slots=8,
+        in_flight=2,
+        stuck_slots=0,
+        queues=(),
+        versions={},
+    )
+    Worker.objects.note(lost)
+    sql(
+        "UPDATE pulse_django_worker SET last_beat_at = clock_timestamp() - interval '9 min',"
+        " stopped_at = clock_timestamp() - interval '9 min' WHERE name = 'web-2-311'"
+    )
+
+
+def waiting() -> None:
+    for number in range(40):
+        make_job(task="shop.send_mail", queue="mail", kwargs={"order": number}, next_run_at=ago(minutes=12))
+    for number in range(7):
+        make_job(task="shop.export_report", queue="reports", next_run_at=now(timedelta(minutes=30 * number + 5)))
+    for _ in range(3):
+        make_job(
+            Status.RETRYING, task="shop.send_invoice", queue="invoices",
+            last_error="TimeoutError: the bank took 31 s", next_run_at=now(timedelta(seconds=40)),
+        )  # fmt: skip
+
+
+def job_with_a_zombie() -> Job:
+    job = make_job(
+        Status.COMPLETED,
+        task="shop.send_invoice",
+        queue="invoices",
+        attempts=3,
+        losses=1,
+        kwargs={"order": 1042},
+        created_at=ago(minutes=12),
+        started_at=ago(minutes=7, seconds=20),
+        finished_at=ago(minutes=6),
+    )
+    AttemptFactory(
+        job=job, number=1, worker="web-1-4021:boot1:12", outcome="FAILED", started_at=ago(minutes=11, seconds=50),
+        finished_at=ago(minutes=11, seconds=10), error_class="TimeoutError", message="the bank took 31 s",
+        traceback=TRACEBACK,
+    )  # fmt: skip
+    AttemptFactory(
+        job=job, number=2, worker="web-2-311:boot0:9", outcome="WORKER_LOST", message="worker lease expired",
+        started_at=ago(minutes=10), last_seen_at=ago(minutes=9), finished_at=ago(minutes=8, seconds=20),
+        late_outcome="SUCCEEDED", late_at=ago(minutes=6, seconds=40),
+    )  # fmt: skip
+    AttemptFactory(
+        job=job,
+        number=3,
+        worker="web-1-4021:boot1:31",
+        started_at=ago(minutes=7, seconds=20),
+        finished_at=ago(minutes=6),
+    )
+    return job
+
+
+def declined_by_the_bank(number: int) -> Job:
+    job = make_job(
+        Status.DEAD_LETTERED,
+        task="shop.send_invoice",
+        queue="invoices",
+        attempts=3,
+        max_attempts=3,
+        kwargs={"order": 4_711 + number, "card": "4111 1111 1111 1111"},
+        last_error=f"GatewayError: order {4_711 + number} was declined by the bank",
+        created_at=ago(hours=3, minutes=number),
+        finished_at=ago(hours=2, minutes=5 * number),
+    )
+    for attempt in (1, 2, 3):
+        begun = ago(hours=3, minutes=number - 6 * attempt)
+        AttemptFactory(
+            job=job, number=attempt, worker="web-1-4021:boot1:3", outcome="FAILED", started_at=begun,
+            finished_at=ago(hours=3, minutes=number - 6 * attempt - 0.5), error_class="shop.gateway.GatewayError",
+            message=f"order {4_711 + number} was declined by the bank", traceback=TRACEBACK,
+        )  # fmt: skip
+    return job
+
+
+def others() -> None:
+    for error, count in (
+        ("worker lease expired", 2),
+        ("TypeError: send_mail() missing 1 required argument: 'order'", 3),
+        ("OSError: [Errno 28] No space left on device: '/var/reports/2026-10.csv'", 1),
+    ):
+        for number in range(count):
+            make_job(
+                Status.DEAD_LETTERED, task="shop.export_report" if "OSError" in error else "shop.send_mail",
+                last_error=error, created_at=ago(days=1), finished_at=ago(minutes=20 + 7 * number),
+            )  # fmt: skip
+    for number in range(30):
+        make_job(
+            Status.COMPLETED, task="shop.send_mail", queue="mail", created_at=ago(minutes=60 - number),
+            finished_at=ago(minutes=59 - number), kwargs={"order": number},
+        )  # fmt: skip
+
+
+def history() -> None:
+    """Three hours of minutes, of a shape that can be recognised."""
+    last = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=1)
+    for back in range(180):
+        wave = 60 + 40 * math.sin(back / 18)
+        signs = {
+            "jobs_enqueued_total": {"mail": round(wave), "invoices": round(wave / 4), "reports": 2},
+            "jobs_ended_total": {
+                "mail": {"COMPLETED": round(wave) if back > 12 else 0},
+                "invoices": {"COMPLETED": round(wave / 4), "DEAD_LETTERED": int(back % 15 == 0)},
+                "reports": {"COMPLETED": 2},
+            },
+            "runs_total": {"shop.send_mail": {"SUCCEEDED": round(wave), "WORKER_LOST": int(back in (8, 60, 61))}},
+            "late_reports_total": {"SUCCEEDED": 1} if back in (7, 58) else {},
+            "death_to_requeue_seconds": {"count": 1, "sum": 21.0, "buckets": {"29": 1}} if back in (8, 60, 61) else {},
+            "queues": {"mail": [40, 0, 720.0]},
+            "broken": {"paused-backlog": 1},
+        }
+        sql(
+            "INSERT INTO pulse_django_minute (minute, signs) VALUES (%s, %s)",
+            last - timedelta(minutes=back),
+            json.dumps(signs),
+        )
+    Minute.objects.count()

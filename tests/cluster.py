@@ -1,0 +1,126 @@
+"""A primary and a standby that streams from it, each a PostgreSQL of its own on a Unix socket of its own.
+
+What is done to them is what happens to servers: they are stopped, killed, promoted and made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+
+from pulse_django.demo.processes import census, descendants
+from testproject import postgres
+from testproject.server import DATABASE, PORT, Server, this_server
+
+PATIENCE = 30.0
+# A standby that lost its primary looks for it again after this, and not after five seconds.
+LOOK_AGAIN = "200ms"
+
+
+class Cluster:
+    """Two servers in ``folder``. ``primary`` and ``standby`` say which is which just now."""
+
+    def __init__(self, folder: Path, *, waits_for_standby: bool = True) -> None:
+        self.primary, self.standby = (_server_in(folder / name) for name in ("a", "b"))
+        self._waits = waits_for_standby
+
+    def start(self) -> None:
+        """Make both, and return once the standby streams."""
+        postgres._start(self.primary)
+        postgres._create_database(self.primary)
+        self.make_standby()
+
+    def end(self) -> None:
+        for server in (self.standby, self.primary):
+            with suppress(Exception):
+                self.stop(server, "immediate")
+
+    def url(self, **options: object) -> str:
+        """Both, for a client that finds out by itself which one takes writes."""
+        hosts = ",".join(str(server.home) for server in (self.primary, self.standby))
+        options = {"target_session_attrs": "read-write", "connect_timeout": 2, **options}
+        more = "".join(f"&{name}={quote(str(value))}" for name, value in options.items())
+        return f"postgres://postgres@/{DATABASE}?host={quote(hosts)}&port={PORT},{PORT}{more}"
+
+    def ask(self, statement: str, *params: Any) -> list[Any]:
+        """Ask the primary."""
+        with self.primary.connect() as connection:
+            cursor = connection.execute(statement, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def stop(self, server: Server, mode: str = "fast") -> None:
+        postgres._pg_ctl(server, "-m", mode, "stop")
+
+    def start_again(self, server: Server) -> None:
+        postgres._forget_the_dead(server)
+        postgres._pg_ctl(server, "-l", str(server.log), "-o", postgres._options(server), "start")
+
+    def kill_primary(self) -> None:
+        """SIGKILL to all its processes at once: a postmaster's children alone would go on for a moment."""
+        with suppress(FileNotFoundError):
+            postmaster = int((self.primary.data / "postmaster.pid").read_text().split()[0])
+            for one in descendants(postmaster, census()):
+                with suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
+        wait_until(lambda: not self.primary.answers("postgres"))
+
+    def promote(self) -> None:
+        """Let the standby take over. The other one is the standby from now on, once it is made anew."""
+        postgres._pg_ctl(self.standby, "promote")
+        self.primary, self.standby = self.standby, self.primary
+
+    def make_standby(self) -> None:
+        """Copy the primary, let the copy stream, and let commits wait for it if they are to."""
+        standby = self.standby
+        shutil.rmtree(standby.data, ignore_errors=True)
+        postgres._make_home(standby)
+        source = ["-h", str(self.primary.home), "-p", str(PORT), "-U", "postgres", "-w"]
+        postgres._run(standby, "pg_basebackup", *source, "-D", str(standby.data), "-R", "-c", "fast", "--no-sync")
+        with (standby.data / "postgresql.conf").open("a") as settings:
+            settings.write(f"\nwal_retrieve_retry_interval = '{LOOK_AGAIN}'\nhot_standby = on\n")
+        self.start_again(standby)
+        wait_until(lambda: self._streams("state = 'streaming'"))
+        if self._waits:
+            self.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self.ask("SELECT pg_reload_conf()")
+            wait_until(lambda: self._streams("sync_state = 'sync'"))
+
+    def deadlocks(self) -> int:
+        """How many deadlocks the servers have written down."""
+        logs = (server.log for server in (self.primary, self.standby) if server.log.exists())
+        return sum(log.read_text(errors="replace").count("deadlock detected") for log in logs)
+
+    def _streams(self, condition: str) -> bool:
+        [(count,)] = self.ask(f"SELECT count(*) FROM pg_stat_replication WHERE {condition}")
+        return bool(count)
+
+
+def _server_in(root: Path) -> Server:
+    usual = this_server()
+    root.mkdir(mode=0o755)
+    root.chmod(0o755)  # whatever the umask: a server that root starts runs as somebody else
+    programs = usual.root / f"programs-{usual.version}"
+    if programs.exists():  # they are large
+        (root / programs.name).symlink_to(programs)
+    return replace(usual, root=root)
+
+
+def wait_until(happened: Callable[[], bool], patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        with suppress(psycopg.OperationalError):
+            if happened():
+                return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {patience} s")
+        time.sleep(0.05)

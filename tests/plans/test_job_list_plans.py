@@ -1,0 +1,185 @@
+"""What a page of the list of jobs reads beside a million of them, through the view itself.
+
+One table is built once with generate_series: 900,000 completed jobs and among them 10,000 dead letters, then 50,000
+that wait or run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
+from tests.storage.steps import sql
+
+__all__ = ["undone"]
+
+LIST = reverse("admin:pulse_django_job_changelist")
+MILLION, WAITING, DEAD_EVERY = 1_000_000, 50_000, 95
+FINGERPRINT = "ValueError: order # of kind a"
+
+_FILL = """
+INSERT INTO pulse_django_job
+    (task, queue, priority, status, attempts, last_error, created_at, started_at, finished_at, locked_by, lease_until,
+    token)
+SELECT
+    'tests.task_' || n %% 40, 'queue-' || n %% 100, n %% 10, status, CASE status WHEN 'PENDING' THEN 0 ELSE 1 END,
+    CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
+    at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
+    CASE status WHEN 'RUNNING' THEN 'host-' || n %% 4 || ':boot:1' END,
+    CASE status WHEN 'RUNNING' THEN clock_timestamp() + interval '1 hour' END,
+    CASE status WHEN 'RUNNING' THEN n END
+FROM (
+    SELECT
+        n, statement_timestamp() - (%(jobs)s - n) * interval '1 second' AS at,
+        CASE
+            WHEN n > %(jobs)s - %(waiting)s THEN CASE n %% 101 WHEN 0 THEN 'RUNNING' ELSE 'PENDING' END
+            ELSE CASE n %% %(dead_every)s WHEN 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
+        END AS status
+    FROM generate_series(1, %(jobs)s) AS n
+) AS made
+"""
+
+
+@pytest.fixture(scope="class")
+def fleet(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt RESTART IDENTITY")  # the addresses below name ids
+        with indexes_built_afterwards(), connection.cursor() as cursor:
+            cursor.execute(_FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        connection.close()
+
+
+@pytest.fixture
+def client(undone: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create(username="plans", is_staff=True, is_superuser=True))
+    sql(
+        "INSERT INTO pulse_django_worker (name, boot_id, host, pid, slots, tasks)"
+        " SELECT 'host-' || n, 'boot', 'host', 1, 200, '[\"tests.task_1\"]' FROM generate_series(0, 19) AS n"
+    )
+    return client
+
+
+class Page(NamedTuple):
+    text: str
+    queries: list[str]  # all of them
+    plans: list[dict[str, Any]]  # of those about jobs
+
+    @property
+    def read(self) -> int:
+        return sum(buffers(plan) for plan in self.plans)
+
+    @property
+    def jobs(self) -> int:
+        return self.text.count('class="field-id"')
+
+    @property
+    def older(self) -> str:
+        [address] = re.findall(r'<a rel="next" href="([^"]*)"', self.text)
+        return str(address).replace("&amp;", "&")
+
+
+def look(client: Client, address: str) -> Page:
+    """Open a page, and ask again what it asked about jobs."""
+    with CaptureQueriesContext(connection) as captured:
+        response = client.get(LIST + address)
+    assert response.status_code == 200
+    queries = [query["sql"] for query in captured]
+    return Page(
+        response.content.decode(), queries, [explain(query) for query in queries if "pulse_django_job" in query]
+    )
+
+
+def explain(query: str) -> dict[str, Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")  # with its parameters in it
+        [(plan,)] = cursor.fetchall()
+    found: dict[str, Any] = (json.loads(plan) if isinstance(plan, str) else plan)[0]
+    return found
+
+
+# For each: how many rows it shows, if that does not depend on the hour; and how many buffers it may read, half as many
+# again as it does. The sidebar reads some 900 of them. A window is some 2,000 of the table; all of it would be 40,000.
+PAGES: dict[str, tuple[int | None, int]] = {
+    "": (100, 1_400),
+    "?older=500000": (100, 1_400),
+    "?newer=500000": (100, 1_400),
+    "?status__exact=PENDING": (100, 1_800),
+    "?status__exact=RUNNING": (100, 2_000),
+    "?status__exact=RETRYING": (0, 4_700),
+    "?status__exact=COMPLETED": (0, 4_600),
+    "?status__exact=COMPLETED&older=950000": (100, 1_600),
+    "?status__exact=CANCELLED": (0, 1_400),
+    "?status__exact=DEAD_LETTERED": (100, 2_200),
+    "?status__exact=DEAD_LETTERED&older=5000": (52, 1_700),
+    "?queue=queue-7": (100, 2_200),
+    "?queue=none": (0, 4_600),
+    "?task=tests.task_7": (100, 1_800),
+    "?task=tests.none": (0, 4_600),
+    "?task=tests.none&older=500000": (0, 4_700),
+    "?task=tests.none&newer=500000": (0, 4_700),
+    f"?error={FINGERPRINT.replace('#', '%23')}": (100, 3_000),
+    "?worker=host-1:boot": (100, 2_200),
+    "?age=15m": (100, 1_900),
+    "?age=7d": (100, 1_900),
+    "?age=7d&task=tests.none": (0, 4_900),
+    "?created={day}": (100, 2_000),
+    "?created={day}T07": (100, 1_800),
+    "?created={day}&task=tests.none": (0, 5_000),
+    "?created={day}&status__exact=DEAD_LETTERED&task=tests.task_5": (None, 3_200),
+    "?q=500000": (1, 1_400),
+    "?q=nothing": (0, 4_600),
+    "?q=nothing&status__exact=DEAD_LETTERED": (0, 16_500),
+    "?status__exact=PENDING&queue=queue-7": (100, 2_300),
+    "?worker=host-1:boot&status__exact=COMPLETED": (0, 1_400),
+}
+
+
+@pytest.mark.usefixtures("fleet")
+class TestAMillionJobs:
+    @pytest.fixture
+    def day(self, undone: None) -> str:
+        [(day,)] = sql("SELECT to_char(statement_timestamp() AT TIME ZONE 'UTC' - interval '4 days', 'YYYY-MM-DD')")
+        return str(day)
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_a_page_reads_a_bounded_part(self, client: Client, day: str, address: str) -> None:
+        page = look(client, address.format(day=day))
+        shown, most = PAGES[address]
+        assert shown is None or page.jobs == shown
+        assert page.read <= most
+        assert len(page.queries) <= 9
+
+    @pytest.mark.parametrize("address", PAGES)
+    def test_a_page_counts_and_scans_nothing(self, client: Client, day: str, address: str) -> None:
+        page = look(client, address.format(day=day))
+        for query in page.queries:
+            assert "OFFSET" not in query.upper()
+            assert "COUNT(" not in query.upper() or re.search(r"LIMIT \d+\) ", query), "bounded, in a subquery"
+        for plan in page.plans:
+            assert not re.search(r'"Seq Scan", [^{}]*"pulse_django_job"', json.dumps(plan))
+            assert "JIT" not in plan, "compiling takes longer than the page may"
+
+    def test_an_old_dead_letter_is_on_the_first_page(self, client: Client) -> None:
+        sql("UPDATE pulse_django_job SET task = 'tests.lost' WHERE id = %s", DEAD_EVERY)
+        page = look(client, "?status__exact=DEAD_LETTERED&task=tests.lost")
+        assert page.jobs == 1
+        assert page.read < 16_500
+
+    def test_a_window_that_holds_none_leads_to_the_next(self, client: Client) -> None:
+        page = look(client, "?task=tests.none")
+        assert "Looked at jobs 950001 to 1000000." in page.text
+        assert "Looked at jobs 900001 to 950000." in look(client, page.older).text

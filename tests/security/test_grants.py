@@ -1,0 +1,327 @@
+"""Least privilege: each role of the page can do its work, and PostgreSQL refuses it everything else.
+
+The GRANTs are read from docs/explanation/security.md and executed as they stand there.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError, ProgrammingError, connection
+from django.test import Client
+
+from pulse_django.answers import Report
+from pulse_django.decisions import Complete, Retry
+from pulse_django.errors import ErrorReport
+from pulse_django.identity import Identity
+from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.newjob import NewJob
+from pulse_django.outcomes import Failed, Succeeded
+from pulse_django.states import Status
+from tests.admin.test_every_page import presence
+from tests.conftest import empty_tables
+from tests.crash.processes import ROOT, database_url, environment
+from tests.crash.workers import Workers, outcomes, wait_for, wait_until
+from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.security import handlers
+from tests.storage.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+PAGE = ROOT / "docs/explanation/security.md"
+OURS = {"TASK_MODULES": ["tests.security.handlers"]}
+CREATE, GRANT = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+PRODUCER, WORKER, WATCHDOG, OPERATOR = ROLES = tuple(re.findall(r"^CREATE ROLE (\w+)", CREATE, re.MULTILINE))
+AGE = timedelta(days=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def roles(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The roles of the page, with their rights in this database; they belong to the whole server."""
+    with django_db_blocker.unblock():
+        drop_roles()
+        for statement in CREATE.split(";")[:-1]:
+            if statement.split()[2] not in existing():
+                sql(statement)
+        sql(GRANT)
+    yield
+    with django_db_blocker.unblock():
+        drop_roles()
+        connection.close()
+
+
+def existing() -> set[str]:
+    return {name for (name,) in sql("SELECT rolname FROM pg_roles WHERE rolname LIKE 'pulse%%'")}
+
+
+def drop_roles() -> None:
+    for role in set(ROLES) & existing():
+        sql(f"DROP OWNED BY {role}")
+        with suppress(DatabaseError):  # it has rights in another database
+            sql(f"DROP ROLE {role}")
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[None]:
+    sql(f"SET ROLE {role}")
+    try:
+        yield
+    finally:
+        sql("RESET ROLE")
+
+
+# --------------------------------------------------------------------------------------------------- verb by verb
+
+Act = Callable[[], Any]
+
+
+def enqueueing() -> Act:
+    return lambda: Job.objects.enqueue(NewJob(task="security.echo", args=[1], run_after=AGE, timeout=AGE, trace="x"))
+
+
+def claiming() -> Act:
+    make_job()
+    return lambda: Job.objects.claim(Identity("me"))
+
+
+def beating() -> Act:
+    lease = lease_of(make_job(Status.RUNNING))
+    return lambda: Job.objects.heartbeat([lease], {lease: '{"done": 1}'}).alive
+
+
+def settling() -> Act:
+    failed = Failed(ErrorReport.of(ValueError("no")))
+    report = Report(lease_of(make_job(Status.RUNNING)), failed, Retry(timedelta(), "no"))
+    return lambda: Job.objects.settle([report]).accepted
+
+
+def settling_late() -> Act:
+    lease = lease_of(make_job(Status.RUNNING))
+    Job.objects.release([lease])
+    return lambda: Job.objects.settle([Report(lease, Succeeded(), Complete())]).lost
+
+
+def reaping() -> Act:
+    make_job(Status.RUNNING, expired=True)
+    return Job.objects.reap
+
+
+def mending() -> Act:
+    job = make_job(Status.RUNNING, lease_until=now(timedelta(days=3)))
+    return lambda: Job.objects.mend([job.pk])
+
+
+def cancelling() -> Act:
+    job = make_job()
+    return lambda: Job.objects.request_cancel([job.pk], reason="no").cancelled
+
+
+def postponing() -> Act:
+    job = make_job()
+    return lambda: Job.objects.reschedule([job.pk], delay=AGE).changed
+
+
+def moving() -> Act:
+    job = make_job()
+    return lambda: Job.objects.move([job.pk], queue="other", priority=1).changed
+
+
+def retrying() -> Act:
+    job = make_job(Status.DEAD_LETTERED)
+    return lambda: Job.objects.retry([job.pk], runs=3).revived
+
+
+def pruning() -> Act:
+    make_job(Status.COMPLETED, finished_at=now(-2 * AGE))
+    return lambda: Job.objects.prune(Status.COMPLETED, older_than=AGE)
+
+
+def deleting() -> Act:
+    job = make_job(Status.DEAD_LETTERED)
+    return lambda: Job.objects.prune_these([job.pk], statuses=[Status.DEAD_LETTERED])
+
+
+def pausing() -> Act:
+    return lambda: Queue.objects.pause("default", reason="x") and Queue.objects.resume("default")
+
+
+def ending_pauses() -> Act:
+    QueueFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
+    return Queue.objects.resume_ended
+
+
+def being_present() -> Act:
+    Worker.objects.note(presence("host-1"))
+    return lambda: [Worker.objects.note(presence("host-1")), Worker.objects.farewell("host-1", "b"), "done"]
+
+
+def marking_gone() -> Act:
+    WorkerFactory(last_beat_at=now(-2 * AGE))
+    return lambda: Worker.objects.mark_gone(AGE) and Worker.objects.forget(AGE)
+
+
+def writing_a_minute() -> Act:
+    [minute, *_] = Minute.objects.unwritten()
+    return lambda: Minute.objects.write(minute) and [Minute.objects.note(minute, {"x": 1}), Minute.objects.forget()]
+
+
+def saying(statement: str) -> Callable[[], Act]:
+    """SQL by hand."""
+
+    def arrange() -> Act:
+        AttemptFactory(job=make_job(Status.COMPLETED))
+        return lambda: [sql(statement), "done"]
+
+    return arrange
+
+
+VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
+    "enqueue": (enqueueing, {PRODUCER}),
+    "claim": (claiming, {WORKER, WATCHDOG}),
+    "heartbeat": (beating, {WORKER, WATCHDOG, OPERATOR}),
+    "settle": (settling, {WORKER, WATCHDOG, OPERATOR}),
+    "settle too late": (settling_late, {WORKER, WATCHDOG, OPERATOR}),
+    "reap": (reaping, {WORKER, WATCHDOG, OPERATOR}),
+    "mend leases": (mending, set()),
+    "cancel": (cancelling, {OPERATOR}),
+    "postpone": (postponing, {WORKER, WATCHDOG, OPERATOR}),
+    "move": (moving, {OPERATOR}),
+    "retry": (retrying, {OPERATOR}),
+    "prune": (pruning, {WATCHDOG, OPERATOR}),
+    "delete dead letters": (deleting, {WATCHDOG, OPERATOR}),
+    "pause and resume": (pausing, {OPERATOR}),
+    "end pauses": (ending_pauses, {WATCHDOG, OPERATOR}),
+    "say that one is there": (being_present, {WORKER}),
+    "mark workers gone": (marking_gone, {WATCHDOG}),
+    "write minutes": (writing_a_minute, {WATCHDOG}),
+    "read arguments": (saying("SELECT args, kwargs, result FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),
+    "read errors": (saying("SELECT last_error FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),
+    "change arguments": (saying("UPDATE pulse_django_job SET args = '[1]'"), set()),
+    "change a task": (saying("UPDATE pulse_django_job SET task = 'x'"), set()),
+    "raise a budget": (saying("UPDATE pulse_django_job SET max_attempts = 100"), set()),
+    "change who ran what": (saying("UPDATE pulse_django_attempt SET worker = 'x'"), set()),
+    "change what happened": (saying("UPDATE pulse_django_attempt SET outcome = 'FAILED'"), set()),
+    "turn back the tokens": (saying("SELECT setval('pulse_django_token', 1)"), set()),
+    "empty a table": (saying("TRUNCATE pulse_django_job"), set()),
+    "take a rule away": (saying("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_status_is_known"), set()),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_who_is_granted_a_verb_can_and_nobody_else(verb: str) -> None:
+    arrange, granted_to = VERBS[verb]
+    for role in ROLES:
+        empty_tables()
+        act = arrange()
+        with acting_as(role):
+            if role in granted_to:
+                assert act(), role
+            else:
+                with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+                    act()
+
+
+def test_every_role_and_every_verb_of_the_table_is_there() -> None:
+    assert len(ROLES) == 4
+    assert existing() >= set(ROLES)
+    assert {role for _, granted in VERBS.values() for role in granted} == set(ROLES)
+
+
+def test_a_producer_whose_key_is_taken_must_be_let_read_as_the_page_says() -> None:
+    new = NewJob(task="security.echo", idempotency_key="k")
+    with acting_as(PRODUCER):
+        first = Job.objects.enqueue(new)
+        with pytest.raises(ProgrammingError, match="permission denied"):
+            Job.objects.enqueue(new)
+    sql(f"GRANT SELECT ON pulse_django_job TO {PRODUCER}")
+    try:
+        with acting_as(PRODUCER):
+            assert Job.objects.enqueue(new).pk == first.pk
+    finally:
+        sql(f"REVOKE SELECT ON pulse_django_job FROM {PRODUCER}")
+        sql(GRANT)  # what went with it
+
+
+# ------------------------------------------------------------------------------------------------- as real processes
+
+
+def login(role: str) -> dict[str, str]:
+    """The environment of a process that is nobody else in the database."""
+    return {"DATABASE_URL": database_url(options=f"-c role={role}")}
+
+
+def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> None:
+    job, dead = handlers.echo.enqueue(1).id, handlers.crashes.enqueue().id
+    over = make_job(Status.RUNNING, expired=True, task="security.innocent")
+    worker = workers.ready("--no-watchdog", settings=OURS, env=login(WORKER))
+    wait_for(Status.COMPLETED, job)
+    wait_for(Status.DEAD_LETTERED, dead)
+    wait_until(Worker.objects.exists)
+    assert Job.objects.get(pk=over.pk).status == Status.RUNNING
+    connected = sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse %%'")
+    assert connected[0][0] >= 3, "it holds its lines under the role"
+    watchdog = subprocess.run(
+        [sys.executable, "manage.py", "pulse_watchdog", "--once"],
+        cwd=ROOT, env=environment(**login(WATCHDOG)), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert watchdog.returncode == 0, watchdog.stderr
+    assert outcomes(over.pk)[0] == "WORKER_LOST"
+    assert Minute.objects.exists()
+    wait_for(Status.COMPLETED, over.pk)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "permission denied" not in worker.log + watchdog.stderr
+    assert Worker.objects.get().stopped_at is not None
+
+
+def test_commands_work_for_who_may_operate_and_for_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    dead = make_job(Status.DEAD_LETTERED)
+    with acting_as(PRODUCER), pytest.raises((CommandError, DatabaseError), match="permission denied"):
+        call_command("pulse_status", stdout=io.StringIO())
+    with acting_as(OPERATOR):
+        call_command("pulse_status", stdout=io.StringIO())
+        call_command("pulse_retry", str(dead.pk), "--yes", stdout=io.StringIO(), stderr=io.StringIO())
+        call_command("pulse_cancel", str(dead.pk), "--yes", stdout=io.StringIO(), stderr=io.StringIO())
+    dead.refresh_from_db()
+    assert dead.status == Status.CANCELLED
+
+
+def test_every_page_opens_and_acts_under_the_operators_role(root: Client) -> None:
+    """With the rights on Django's own tables that any admin needs."""
+    others = sql(
+        "SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables"
+        " WHERE schemaname = current_schema() AND tablename NOT LIKE 'pulse%%'"
+    )
+    sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {others[0][0]} TO {OPERATOR}")
+    dead, runs = make_job(Status.DEAD_LETTERED), make_job(Status.RUNNING)
+    WorkerFactory()
+    with acting_as(OPERATOR):
+        for page in ("board/", "job/", f"job/{dead.pk}/change/", "deadletter/", "queue/", "worker/"):
+            assert root.get(f"/admin/pulse_django/{page}").status_code == 200, page
+        assert root.get("/metrics").status_code == 200
+        act(root, dead, "retry", runs=1)
+        act(root, dead, "move", queue="other", priority=1)
+        act(root, dead, "cancel", why="x")
+        act(root, runs, "release", why="x")
+        paused = {"name": "mail", "reason": "x", "lasting": 0, "seen": "none"}
+        assert root.post("/admin/pulse_django/queue/pause/", paused).status_code == 302
+    dead.refresh_from_db()
+    runs.refresh_from_db()
+    assert (dead.status, dead.queue) == (Status.CANCELLED, "other")
+    assert runs.status == Status.RETRYING
+    assert Queue.objects.get().pause_reason == "x"
+
+
+def act(client: Client, job: Job, name: str, **fields: object) -> None:
+    data = {f"{name}-{field}": value for field, value in {"attempts": job.attempts, **fields}.items()}
+    assert client.post(f"/admin/pulse_django/job/{job.pk}/act/{name}/", data).status_code == 302

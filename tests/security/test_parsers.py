@@ -1,0 +1,88 @@
+"""Text that people and rows bring is read in no time, whatever it is. There is no cron, and so no parser for it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pulse_django
+from pulse_django.console.groups import Place, number_in
+from pulse_django.console.periods import Period, instant_of
+from pulse_django.console.searching import id_in, words_in
+from pulse_django.errors import ErrorReport
+from pulse_django.identity import Identity
+from pulse_django.ops.arguments import duration, whole
+from pulse_django.ops.terminal import inert
+from pulse_django.payloads import clean_text
+
+AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters
+LONG = 100_000
+HOSTILE = {
+    "digits": "1" * LONG,
+    "digits and an end that does not fit": "1" * LONG + "x",
+    "dots": "1." * (LONG // 2),
+    "fractions": "1.5d" * (LONG // 4),
+    "units": "dhms" * (LONG // 4),
+    "nested": "(a+)+$" + "a" * LONG + "!",
+    "a date without end": "2026-01-01T" + "0" * LONG,
+    "dashes": "-" * LONG,
+    "quotes": "'" * LONG + '"',
+    "backslashes": "\\" * LONG,
+    "spaces": " " * LONG + "x",
+    "nul and escapes": "\0\x1b[2J" * (LONG // 5),
+    "other digits": "\u0661" * LONG,
+    "surrogates": "\ud800" * LONG,
+    "bidi": "\u202e" * LONG,
+    "cron": "*/0 1-99999999 * * *",
+}
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "a duration": duration,
+    "a whole number": whole(1, 2**63 - 1),
+    "an id": id_in,
+    "words": words_in,
+    "a period": Period.named,
+    "an instant": instant_of,
+    "a place": Place.named,
+    "a number": number_in,
+    "a holder": lambda text: Identity(text).mint_holder(),
+    "an error": lambda text: ErrorReport.of(ValueError(text)).summary,
+    "a text": lambda text: clean_text(text, 2_000),
+    "a cell": lambda text: inert(text, 80),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
+def test_a_hundred_thousand_characters_are_read_or_refused_at_once(parse: Callable[[str], Any], text: str) -> None:
+    took = []
+    for _ in range(3):
+        began = time.thread_time()
+        with suppress(argparse.ArgumentTypeError, ValueError):
+            parse(text)
+        took.append(time.thread_time() - began)
+    assert min(took) < AT_ONCE
+
+
+@pytest.mark.parametrize("text", ["*/0", "1-99999999", "* * * * *", "@every 1s", "-1s", "1e9", "nan", "inf", "9" * 400])
+def test_what_is_no_duration_or_beyond_all_reason_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        duration(text)
+
+
+@pytest.mark.parametrize("text", ["0" * 19 + "1" + "9" * 30, "9" * 5_000, "1" * 21, "-1", "1.0", "\u0661"])
+def test_what_is_no_number_within_its_range_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        whole(1, 2**63 - 1)(text)
+
+
+def test_there_is_no_cron() -> None:
+    """The page about security says so; whoever adds one reads there what its parser must bear."""
+    sources = Path(pulse_django.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if re.search(r"(?i)cron(tab)?\b", path.read_text())] == []

@@ -1,0 +1,106 @@
+"""Every command that a page tells its reader to type can be typed: it exists, with these flags."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import dropwhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, get_commands, load_command_class
+
+ROOT = Path(__file__).parent.parent
+PAGES = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "adr" not in page.parts]
+# Other people's programs.
+THEIRS = {"cd", "curl", "django-admin", "dmesg", "docker", "git", "journalctl", "pkill"}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """What stands in blocks for a terminal; if a block has prompts, the other lines are answers."""
+    for page in sorted(PAGES):
+        for block in re.findall(r"```(?:console|sh|bash)\n(.*?)```", page.read_text(), re.DOTALL):
+            lines = [line for line in block.splitlines() if line.strip()]
+            prompted = [line[2:] for line in lines if line.startswith("$ ")]
+            for line in prompted or lines:
+                yield str(page.relative_to(ROOT)), line
+
+
+def mentions() -> Iterator[tuple[str, str]]:
+    """Commands with flags in the midst of a sentence."""
+    for page in sorted(PAGES):
+        for text in re.findall(r"`(?:python )?(?:manage\.py )?(pulse_[a-z]+ --[^`]*)`", page.read_text()):
+            yield str(page.relative_to(ROOT)), text
+
+
+@cache
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@cache
+def extras() -> set[str]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return set(project["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_a_command_can_be_typed(page: str, line: str) -> None:
+    program, *arguments = dropwhile(is_assignment, shlex.split(line, comments=True))
+    if program == "make":
+        assert {word for word in arguments if not is_assignment(word)} <= targets()
+    elif program.endswith("python"):
+        check_python(arguments)
+    elif program == "pip":
+        check_pip(arguments)
+    else:
+        assert program in THEIRS
+
+
+def is_assignment(word: str) -> bool:
+    return re.match(r"[A-Z_]+=", word) is not None
+
+
+def check_python(arguments: list[str]) -> None:
+    if arguments[0] == "manage.py":
+        check_manage(arguments[1], arguments[2:])
+    elif arguments[:2] == ["-m", "pip"]:
+        check_pip(arguments[2:])
+    elif arguments[:2] == ["-m", "pytest"]:
+        assert (ROOT / arguments[2]).exists()
+    elif arguments[0] == "-m":
+        assert (ROOT / f"{arguments[1].replace('.', '/')}.py").exists()
+    else:
+        assert (ROOT / arguments[0]).exists()
+
+
+def check_pip(arguments: list[str]) -> None:
+    assert arguments[0] == "install"
+    for name in arguments[1:]:
+        asked = re.fullmatch(r"pulse-django\[(.*)\]", name)
+        assert asked is not None, name
+        assert set(asked[1].split(",")) <= extras()
+
+
+def check_manage(name: str, arguments: list[str]) -> None:
+    app = get_commands()[name]
+    if name.startswith("pulse_"):
+        load_command_class(app, name).create_parser("manage.py", name).parse_args(arguments)
+
+
+@pytest.mark.parametrize(("page", "text"), sorted(set(mentions())))
+def test_flags_that_are_mentioned_exist(page: str, text: str) -> None:
+    name, *words = text.split()
+    parser = load_command_class("pulse_django", name).create_parser("manage.py", name)
+    for flag in re.findall(r"--[a-z-]+", " ".join(words)):
+        assert flag in parser._option_string_actions, text
+
+
+@pytest.mark.parametrize("words", [["--nonsense"], ["--pace", "fast"]])
+def test_a_flag_that_does_not_exist_would_be_noticed(words: list[str]) -> None:
+    with pytest.raises(CommandError):
+        check_manage("pulse_retry", words)

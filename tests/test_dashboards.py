@@ -1,0 +1,188 @@
+"""The dashboard and the alert rules of the documentation ask for what exists, and say what they mean."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pulse_django.vital_signs import ALL, THE_EIGHT, Kind, VitalSign
+
+MONITORING = Path(__file__).parent.parent / "docs/monitoring"
+DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
+RULES: dict[str, Any] = yaml.safe_load((MONITORING / "prometheus-rules.yml").read_text())
+
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
+EXPRESSIONS = [
+    *((panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]),
+    *((rule["alert"], rule["expr"]) for rule in ALERTS),
+]
+OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
+
+
+def series() -> dict[str, VitalSign]:
+    """Every name that the page for Prometheus has."""
+    found = {}
+    for sign in ALL:
+        ends = OF_A_HISTOGRAM if sign.kind is Kind.HISTOGRAM else ("",)
+        found |= {f"pulse_{sign.name}{end}": sign for end in ends}
+    return found
+
+
+SERIES = series()
+
+
+def shown(expression: str) -> set[VitalSign]:
+    return {SERIES[name] for name in re.findall(r"pulse_\w+", expression)}
+
+
+def labels_of(expression: str) -> set[str]:
+    matched = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", " ".join(re.findall(r"\{[^}]*\}", expression)))
+    grouped = re.findall(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)", expression)
+    return {*matched, *(name.strip() for group in grouped for name in group.split(",") if name.strip())}
+
+
+def known_labels(expression: str) -> set[str]:
+    names = set(re.findall(r"pulse_\w+", expression))
+    of_buckets = {"le"} if any(name.endswith("_bucket") for name in names) else set()
+    return of_buckets.union(*(SERIES[name].labels for name in names))
+
+
+@pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
+class TestEveryExpression:
+    def test_it_asks_for_series_that_exist(self, where: str, expression: str) -> None:
+        names = set(re.findall(r"pulse_\w+", expression))
+        assert names
+        assert names <= set(SERIES)
+
+    def test_it_uses_labels_that_exist(self, where: str, expression: str) -> None:
+        assert labels_of(expression) <= known_labels(expression)
+
+    def test_it_counts_nothing_twice_if_two_processes_tell_it(self, where: str, expression: str) -> None:
+        """Each process of the site tells the numbers of the whole fleet: one of them is taken before they are added."""
+        flat = " ".join(expression.split())
+        taken = re.findall(r"(?:\bmax|\bmax by \([^)]*\)|absent) ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat)
+        assert taken == re.findall(r"(?<!unless )pulse_\w+", flat)
+
+    def test_counters_are_rated_over_minutes_and_gauges_not_at_all(self, where: str, expression: str) -> None:
+        for name, window in re.findall(r"(pulse_\w+)(?:\{[^}]*\})?(?:\[(\w+)\])?", expression):
+            if SERIES[name].kind is Kind.GAUGE:
+                assert window == ""
+            elif "unless" not in expression:
+                assert window in ("5m", "10m"), "they move once a minute"
+
+    def test_its_brackets_close(self, where: str, expression: str) -> None:
+        for opening, closing in ("()", "{}", "[]"):
+            assert expression.count(opening) == expression.count(closing)
+
+
+class TestTheDashboard:
+    def test_grafana_can_import_it(self) -> None:
+        assert DASHBOARD["schemaVersion"] >= 38
+        [datasource] = DASHBOARD["templating"]["list"]
+        assert (datasource["name"], datasource["type"], datasource["query"]) == (
+            "datasource",
+            "datasource",
+            "prometheus",
+        )
+        for panel in PANELS:
+            for part in (panel, *panel["targets"]):
+                assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+    def test_the_eight_come_first(self) -> None:
+        first = DASHBOARD["panels"].index(next(p for p in DASHBOARD["panels"][1:] if p["type"] == "row"))
+        found = {sign for panel in DASHBOARD["panels"][1:first] for t in panel["targets"] for sign in shown(t["expr"])}
+        assert DASHBOARD["panels"][0]["title"] == "Vital signs"
+        assert set(THE_EIGHT) <= found
+
+    def test_no_sign_is_missing(self) -> None:
+        assert {sign for panel in PANELS for target in panel["targets"] for sign in shown(target["expr"])} == set(ALL)
+
+    @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+    def test_a_panel_says_what_it_shows(self, panel: dict[str, Any]) -> None:
+        assert panel["title"]
+        signs = {sign for target in panel["targets"] for sign in shown(target["expr"])}
+        for sign in signs:
+            assert sign.means in panel["description"]
+            assert sign.to_do in panel["description"]
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        in_seconds = {sign.unit == "seconds" for sign in signs} == {True}
+        assert unit == "s" if in_seconds else unit in ("short", "percentunit")
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+    @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
+    def test_a_legend_names_labels_that_are_left(self, panel: dict[str, Any]) -> None:
+        for target in panel["targets"]:
+            outermost = re.match(
+                r"(?:60 \* )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)", target["expr"]
+            )
+            left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
+
+    def test_ids_are_unique_and_no_panel_covers_another(self) -> None:
+        ids = [panel["id"] for panel in DASHBOARD["panels"]]
+        assert len(ids) == len(set(ids))
+        assert not [
+            (one["title"], other["title"]) for one, other in combinations(DASHBOARD["panels"], 2) if overlap(one, other)
+        ]
+        assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in DASHBOARD["panels"])
+
+
+def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    a, b = one["gridPos"], other["gridPos"]
+    return all(a[at] < b[at] + b[size] and b[at] < a[at] + a[size] for at, size in (("x", "w"), ("y", "h")))
+
+
+class TestTheRules:
+    @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+    def test_a_rule_says_what_happened_and_what_to_do(self, rule: dict[str, Any]) -> None:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert set(rule["annotations"]) == {"summary", "description", "to_do"}
+        assert all(isinstance(text, str) and text for text in rule["annotations"].values())
+        used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        assert used <= labels_of(rule["expr"])
+        assert re.fullmatch(r"\d+[ms]", rule.get("for", "0s"))
+
+    def test_names_are_unique(self) -> None:
+        names = [rule["alert"] for rule in ALERTS]
+        assert len(names) == len(set(names))
+
+    def test_what_the_fleet_can_suffer_is_watched(self) -> None:
+        watched = {sign.name for rule in ALERTS for sign in shown(rule["expr"])}
+        assert watched >= {
+            "queue_oldest_due_seconds",
+            "jobs_ended_total",
+            "lease_expirations_total",
+            "workers",
+            "orphaned_jobs",
+            "fencing_rejections_total",
+            "heartbeats_total",
+            "minute_age_seconds",
+            "stuck_slots",
+        }
+
+
+def strings(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for inner in node.values():
+            yield from strings(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from strings(inner)
+
+
+def test_nothing_else_speaks_of_series_that_do_not_exist() -> None:
+    for text in strings([DASHBOARD, RULES]):
+        # Commands and the package have names of the same kind.
+        named = {name for name in re.findall(r"\bpulse_\w+", text) if name not in SERIES}
+        assert named <= {"pulse_django", "pulse_status", "pulse_watchdog", "pulse_retry", "pulse_doctor"}

@@ -1,0 +1,134 @@
+"""The report of the peers' benchmark: what was measured stands in it, and so does what was not, with the reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPORT = Path(__file__).parent.parent.parent / "benchmarks/peers/report.py"
+
+
+@pytest.fixture(scope="module")
+def report() -> types.ModuleType:
+    """Load it alone: its package would set up a benchmark's Django."""
+    spec = importlib.util.spec_from_file_location("benchmark_report", REPORT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def peer(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": title, "settings": f"{title}'s settings", "version": "1.0", "reason": None, "without": {}} | more
+
+
+def drained(name: str, number: int, rate: float) -> dict[str, Any]:
+    figures = {"jobs_per_s": rate, "wal_bytes_per_job": 1_000.0}
+    return {"peer": name, "measure": "drain", "variant": "sync, 1 process", "round": number, "figures": figures}
+
+
+def results(**more: Any) -> dict[str, Any]:
+    about = {
+        "command": "python -m benchmarks.peers.run",
+        "commit": "abc1234",
+        "begun_at": "then",
+        "ended_at": "later",
+        "load_at_begin": 0.5,
+        "niceness": 0,
+        "load_at_end": 2.0,
+        "postgresql": "18.4",
+        "postgresql_settings": {"fsync": "on"},
+        "redis": None,
+        "statements_from": "the server's log",
+        "python": "3.11.7",
+        "machine": "Linux",
+        "processors": 2,
+        "memory_gib": 24,
+        "rounds": 3,
+        "measures": ["drain", "recovery"],
+    }
+    measured = [
+        drained("slow", 1, 90.0),
+        *(drained("fast", n, rate) for n, rate in enumerate((900.0, 1_100.0, 1_000.0))),
+    ]
+    return {
+        "about": about,
+        "peers": {"slow": peer("Slow"), "fast": peer("Fast")},
+        "measurements": measured,
+        "failures": [],
+        "is_finished": True,
+    } | more
+
+
+def test_a_figure_is_the_median_with_its_range_and_the_best_comes_first(report: types.ModuleType) -> None:
+    text = report.markdown(results())
+    assert "| Fast | 1,000 (900 to 1,100) |" in text
+    assert "| Slow | 90 |" in text
+    assert text.index("| Fast | 1,000") < text.index("| Slow | 90 |")
+
+
+def test_who_was_not_installed_is_reported_with_the_reason(report: types.ModuleType) -> None:
+    gone = peer("Gone", version=None, reason="ERROR: no matching distribution")
+    text = report.markdown(results(peers=results()["peers"] | {"gone": gone}))
+    assert "| Gone | everything | ERROR: no matching distribution |" in text
+    assert "| Gone | 1.0 |" not in text
+
+
+def test_a_failed_measure_is_reported_with_the_reason(report: types.ModuleType) -> None:
+    failure = {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"}
+    text = report.markdown(results(failures=[failure]))
+    assert "| Slow | recovery, defaults | not within 330 s |" in text
+    _, _, section = text.partition("### After SIGKILL")
+    assert "| Slow | not within 330 s |" in section.partition("###")[0]
+
+
+def test_what_a_peer_lacks_is_only_told_where_it_was_asked_for(report: types.ModuleType) -> None:
+    lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
+    text = report.markdown(results(peers={"slow": lacking, "fast": peer("Fast")}))
+    assert "| Slow | drain, async | it has none |" in text
+    assert "no bulk" not in text
+
+
+def test_a_run_that_was_broken_off_says_so(report: types.ModuleType) -> None:
+    unfinished = results(is_finished=False)
+    del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
+    assert "was broken off" in report.markdown(unfinished)
+
+
+def test_a_strangers_error_cannot_break_the_table(report: types.ModuleType) -> None:
+    failure = {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"}
+    [line] = [line for line in report.markdown(results(failures=[failure])).splitlines() if "class" in line]
+    assert line.replace("\\|", "").count("|") == 4
+    assert "<" not in line
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12_345.6, "12,346"),
+        (99.96, "100.0"),
+        (1.234, "1.23"),
+        (0.0, "0"),
+        (3.0, "3"),  # processes
+        (0.0123, "0.012"),  # statements a job
+    ],
+)
+def test_numbers_have_the_digits_that_count(report: types.ModuleType, value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+def test_the_report_replaces_what_stands_between_its_marks(report: types.ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    report.write_into(page, "new")
+    assert page.read_text() == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+
+
+def test_the_page_has_the_marks(report: types.ModuleType) -> None:
+    page = (REPORT.parent.parent.parent / "docs/explanation/benchmarks.md").read_text()
+    assert page.count(report.BEGIN) == page.count(report.END) == 1

@@ -1,0 +1,181 @@
+"""The judge of chaos runs finds what is wrong, and nothing in a history that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chaos.checker import Execution, History, Window, judge
+from chaos.witness import Change, Entry, Row
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+FIRST, SECOND = "w0-1:boot:1", "w1-1:boot:1"
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+NEW = Row(
+    status="PENDING", attempts=0, refunds=0, max_attempts=3, losses=0, locked_by=None, token=None, lease_until=None,
+    deadline=None, started_at=None, last_error="", result=None, cancel_requested_at=None,
+)  # fmt: skip
+RUNS = replace(NEW, status="RUNNING", attempts=1, locked_by=FIRST, token=1, lease_until=at(3))
+BEATEN = replace(RUNS, lease_until=at(4))
+LOST = replace(NEW, status="RETRYING", attempts=1, losses=1, last_error="worker lease expired")
+AGAIN = replace(LOST, status="RUNNING", attempts=2, locked_by=SECOND, token=2, lease_until=at(8))
+DONE = replace(LOST, status="COMPLETED", attempts=2, result="second", last_error="worker lease expired")
+LIFE = (
+    (0.0, None, NEW),
+    (1.0, NEW, RUNS),
+    (2.0, RUNS, BEATEN),
+    (4.5, BEATEN, LOST),
+    (6.0, LOST, AGAIN),
+    (7.0, AGAIN, DONE),
+)
+
+Changed = Callable[[History], History]
+
+
+def changes(*steps: tuple[float, Row | None, Row | None]) -> list[Change]:
+    ops = {(True, False): "INSERT", (False, False): "UPDATE", (False, True): "DELETE"}
+    return [
+        Change(
+            seq=seq,
+            at=at(when),
+            op=ops[before is None, after is None],
+            by=((before and before.locked_by) or (after and after.locked_by) or "").partition(":")[0],
+            job=1,
+            before=before,
+            after=after,
+        )
+        for seq, (when, before, after) in enumerate(steps)
+    ]
+
+
+def execution(name: str, attempt: int, holder: str, token: int, **facts: Any) -> Execution:
+    base = Execution(
+        id=name, job=1, attempt=attempt, token=token, holder=holder, listens=True, began_at=5 * attempt - 4,
+        ended_at=None, ended="",
+    )  # fmt: skip
+    return replace(base, **facts)
+
+
+RIGHT = History(
+    acknowledged=frozenset({1}),
+    changes=changes(*LIFE),
+    ledger=[
+        Entry(job=1, number=1, worker=FIRST, outcome="WORKER_LOST", is_reaped=True, late_outcome=""),
+        Entry(job=1, number=2, worker=SECOND, outcome="SUCCEEDED", is_reaped=False, late_outcome=""),
+    ],
+    executions=[
+        execution("first", 1, FIRST, 1, ended_at=4.2, ended="raised LeaseLost"),
+        execution("second", 2, SECOND, 2, ended_at=6.9, ended="end"),
+    ],
+    faults=[Window(begin=at(1.5), end=at(2.0), worker="w0-1")],
+    slack=timedelta(seconds=1),
+    grace=timedelta(seconds=5),
+    epoch=BEGIN,
+)
+
+
+def life(*steps: tuple[float, Row | None, Row | None]) -> Changed:
+    return lambda history: replace(history, changes=changes(*steps))
+
+
+def first_went_on_until(seconds: float, **facts: Any) -> Changed:
+    def change(history: History) -> History:
+        first, second = history.executions
+        return replace(history, executions=[replace(first, ended_at=seconds), second], **facts)
+
+    return change
+
+
+def written_by(worker: str) -> Changed:
+    return lambda history: replace(history, changes=[replace(one, by=worker) for one in history.changes])
+
+
+def without(name: str) -> Changed:
+    return lambda history: replace(history, **{name: []})
+
+
+BELIEVED_FIRST = replace(DONE, result="first")
+STOLEN = replace(BEATEN, locked_by=SECOND)
+
+
+def test_a_history_that_is_right_breaks_nothing_and_proves_something() -> None:
+    verdict = judge(RIGHT)
+    assert verdict.violations == []
+    assert verdict.proves_something
+    assert verdict.counts["reaps"] == 1
+    assert verdict.counts["jobs that ran more than once"] == 1
+
+
+def test_a_run_in_which_nothing_went_wrong_proves_nothing() -> None:
+    assert not judge(replace(RIGHT, faults=[])).proves_something
+
+
+def test_a_claim_whose_answer_was_lost_with_the_server_is_nobodys_run() -> None:
+    away = [Window(begin=at(1.2), end=at(2.0))]
+    claimed = replace(RUNS, started_at=at(1.0))
+    unknown = life(LIFE[0], (1.0, NEW, claimed), (2.0, claimed, claimed), (4.0, claimed, LOST), *LIFE[4:])(RIGHT)
+    began = replace(unknown, faults=away)
+    never_began = replace(began, executions=began.executions[1:])
+    assert "no healthy job is reaped" in {violation.rule for violation in judge(began).violations}
+    assert judge(never_began).violations == []
+    assert judge(never_began).counts["claims that nobody learned of"] == 1
+
+
+def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
+    frozen = Window(begin=at(3.5), end=at(6.0), worker="w0-1", stops=True)
+    late = first_went_on_until(6.5, faults=[frozen])(RIGHT)
+    assert judge(late).violations == []
+    assert judge(late).counts["overlapping executions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("nothing is lost", lambda history: replace(history, acknowledged=frozenset({1, 2}))),
+        ("nothing is lost", life(*LIFE[:2], (2.0, RUNS, None))),
+        ("quiescent at the end", life(*LIFE[:3])),
+        ("no illegal transition", life(LIFE[0], (1.0, NEW, replace(NEW, status="COMPLETED")))),
+        ("terminal once", life(*LIFE, (9.0, DONE, replace(DONE, status="PENDING")))),
+        ("terminal once", life(*LIFE, (9.0, DONE, replace(DONE, result="other")))),
+        ("attempts only rise", life(*LIFE[:3], (4.5, BEATEN, replace(LOST, attempts=0)))),
+        ("attempts rise by one for each claim", life(LIFE[0], (1.0, NEW, replace(RUNS, attempts=2)))),
+        ("tokens rise", life(*LIFE[:4], (6.0, LOST, replace(AGAIN, token=1)))),
+        ("a running job has a lease", life(LIFE[0], (1.0, NEW, replace(RUNS, lease_until=None)))),
+        ("no live lease is stolen", life(*LIFE[:2], (2.0, RUNS, STOLEN))),
+        ("a heartbeat never shortens", life(*LIFE[:2], (2.0, RUNS, replace(RUNS, lease_until=at(2.5))))),
+        ("no reap before its time", life(*LIFE[:3], (3.5, BEATEN, LOST), *LIFE[4:])),
+        ("recovery is in time", life(*LIFE[:3], (5.5, BEATEN, LOST), *LIFE[4:])),
+        ("no healthy job is reaped", without("faults")),
+        ("no healthy job is reaped", lambda history: replace(history, faults=[Window(begin=at(1), end=at(4))])),
+        ("no stale write is accepted", life(*LIFE[:5], (7.0, AGAIN, BELIEVED_FIRST))),
+        ("no stale write is accepted", life(*LIFE[:5], (7.0, AGAIN, replace(DONE, result="nobody's")))),
+        ("every run has its entry", without("ledger")),
+        ("a lost worker costs an attempt", life(*LIFE[:3], (4.5, BEATEN, replace(LOST, refunds=1)))),
+        ("attempts stay within the budget", life(LIFE[0], (1.0, NEW, replace(RUNS, attempts=4)))),
+        (
+            "every dead letter has its reason",
+            life(*LIFE[:3], (4.5, BEATEN, replace(LOST, status="DEAD_LETTERED", last_error=""))),
+        ),
+        (
+            "no execution without a claim",
+            lambda h: replace(h, executions=[*h.executions, execution("x", 3, SECOND, 9)]),
+        ),
+        ("no fence is minted twice", life(*LIFE[:4], (6.0, LOST, RUNS), (7.0, RUNS, LOST))),
+        ("only its holder extends a lease", written_by("w1-1")),
+        ("only its holder reports", written_by("w0-1")),
+        ("who loses its lease stops", first_went_on_until(5.1)),
+        ("nobody runs twice for nothing", first_went_on_until(6.5, faults=[Window(begin=at(1), end=at(4))])),
+        ("no deadlock", lambda history: replace(history, deadlocks=1)),
+    ],
+)
+def test_each_rule_is_found_broken(rule: str, change: Changed) -> None:
+    assert rule in {violation.rule for violation in judge(change(RIGHT)).violations}

@@ -1,0 +1,189 @@
+"""A queue of an earlier time: its schema, its rows, its workers and those who enqueue, each with the code of then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+
+from tests.crash.processes import ROOT, database_url
+from tests.crash.workers import Worker, wait_until
+from tests.upgrades.history import Earlier, export
+
+FINISHED, WAITING = 100_000, 2_000
+LONGEST_COMMAND = 60
+SHORT = "shop.echo"
+LONG = "testproject.shop.tasks.sleep"
+# What all of these workers know. Leases long enough that none runs out on a busy machine, beats that are many.
+PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.1}
+
+# Before there were tokens nobody could claim: what had ended had been cancelled.
+_CANCELLED = """
+INSERT INTO pulse_django_job (task, args, status, finished_at)
+SELECT %(task)s, '[1]', 'CANCELLED', clock_timestamp() FROM generate_series(1, %(finished)s)
+"""
+# One in fifty is a dead letter. Its next attempts would have been in the ledger too; one says enough.
+_FINISHED = """
+WITH job AS (
+    INSERT INTO pulse_django_job (task, args, status, attempts, max_attempts, last_error, started_at, finished_at)
+    SELECT
+        %(task)s, '[1]', CASE WHEN n %% 50 = 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END, 1, 1,
+        CASE WHEN n %% 50 = 0 THEN 'ValueError: no' ELSE '' END, clock_timestamp(), clock_timestamp()
+    FROM generate_series(1, %(finished)s) AS n
+    RETURNING id, status, started_at, finished_at
+)
+INSERT INTO pulse_django_attempt (job_id, number, token, worker, started_at, finished_at, outcome)
+SELECT
+    id, 1, nextval('pulse_django_token'), 'before:0:1', started_at, finished_at,
+    CASE status WHEN 'COMPLETED' THEN 'SUCCEEDED' ELSE 'FAILED' END
+FROM job
+"""
+_WAITING = """
+INSERT INTO pulse_django_job (task, args, priority) SELECT %(task)s, '[1]', -10 FROM generate_series(1, %(waiting)s)
+"""
+
+
+class Scene:
+    """A database in an earlier state, and processes of any age on it."""
+
+    def __init__(self, url: str, folder: Path, earlier: Earlier) -> None:
+        self.url, self.earlier = url, earlier
+        self._folder = folder
+        self.old = folder / "old"
+        self._workers: list[Worker] = []
+        self._enqueuer: subprocess.Popen[bytes] | None = None
+
+    # The database
+
+    def set_up(self) -> None:
+        assert self.earlier.code is not None
+        export(self.earlier.code, self.old)
+        if self.earlier.code_can_work:
+            self.manage(self.old, "migrate")
+        else:
+            self.manage(self.old, "migrate", "shop")
+        if self.earlier.knows != self.earlier.state:
+            tree = ROOT if self.earlier.code_can_work else self.old
+            self.manage(tree, "migrate", "pulse_django", self.earlier.state)
+        assert self.state() == self.earlier.state
+
+    def fill(self, finished: int = FINISHED, waiting: int = WAITING) -> None:
+        """Fill it as if it had been at work for long."""
+        values = {"task": SHORT, "finished": finished, "waiting": waiting}
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            has_tokens = connection.execute("SELECT to_regclass('pulse_django_token') IS NOT NULL").fetchone() == (
+                True,
+            )
+            connection.execute(_FINISHED if has_tokens else _CANCELLED, values)
+            connection.execute(_WAITING, values)
+            connection.execute("VACUUM ANALYZE pulse_django_job, pulse_django_attempt")
+
+    def ask(self, statement: str, *params: Any) -> list[Any]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(statement, params)
+            return cursor.fetchall() if cursor.description else []
+
+    def state(self) -> str:
+        [(state,)] = self.ask("SELECT max(name) FROM django_migrations WHERE app = 'pulse_django'")
+        return str(state)
+
+    def is_true(self, condition: str, *params: Any) -> bool:
+        [(value,)] = self.ask(f"SELECT {condition}", *params)
+        return bool(value)
+
+    # Processes
+
+    def manage(self, tree: Path, *arguments: str, **env: str) -> str:
+        """Run a management command of a tree's, and return what it said."""
+        done = self.try_to_manage(tree, *arguments, **env)
+        assert done.returncode == 0, f"{arguments} failed:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def try_to_manage(self, tree: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "manage.py", *arguments]
+        environment = self._environment(tree) | env
+        return subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST_COMMAND
+        )
+
+    def start_worker(self, tree: Path, name: str) -> Worker:
+        log = self._folder / f"{name}.log"
+        command = [sys.executable, "manage.py", "pulse_worker", "--name", name]
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, cwd=tree, env=self._environment(tree), stdout=out, stderr=out)
+        self._workers.append(Worker(process, log))
+        return self._workers[-1]
+
+    def start_enqueuer(self) -> None:
+        command = [sys.executable, str(ROOT / "tests/upgrades/enqueuer.py")]
+        with self._acknowledgements.open("wb") as out:
+            self._enqueuer = subprocess.Popen(
+                command, cwd=self.old, env=self._environment(self.old), stdout=out, stderr=out
+            )
+        wait_until(lambda: len(self.enqueued()) > 10 or bool(self.refusals()), self._acknowledgements.read_text)
+        assert self._acknowledgements.read_text().startswith(f"# {self.old}\n"), "it runs other code"
+
+    def stop_enqueuer(self) -> None:
+        assert self._enqueuer is not None
+        assert self._enqueuer.poll() is None, self._acknowledgements.read_text()[-2000:]
+        self._enqueuer.terminate()
+        self._enqueuer.wait(LONGEST_COMMAND)
+
+    def enqueued(self) -> dict[int, tuple[int, float]]:
+        """Return what was acknowledged: the number and the seconds it took, by job."""
+        found = {}
+        for line in self._lines():
+            if line[0].isdigit():
+                job, number, seconds = line.split()
+                found[int(job)] = int(number), float(seconds)
+        return found
+
+    def refusals(self) -> list[str]:
+        """Return what went wrong when enqueueing: lines that are neither a job nor about the code."""
+        return [line for line in self._lines() if line[0] not in "#0123456789"]
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        if self._enqueuer is not None and self._enqueuer.poll() is None:
+            self._enqueuer.kill()
+            self._enqueuer.wait()
+
+    def _lines(self) -> list[str]:
+        """The last line may still be on its way."""
+        return [line for line in self._acknowledgements.read_text().split("\n")[:-1] if line]
+
+    @property
+    def _acknowledgements(self) -> Path:
+        return self._folder / "acknowledged"
+
+    def _environment(self, tree: Path) -> dict[str, str]:
+        ours = {
+            "DATABASE_URL": self.url,
+            "DJANGO_SETTINGS_MODULE": "testproject.settings",
+            "PYTHONPATH": str(tree),
+            "PULSE": json.dumps(PULSE),
+            "DEBUG": "0",
+        }
+        return os.environ | ours
+
+
+@contextmanager
+def scratch_database() -> Iterator[str]:
+    """Make a database beside those of the tests; yield how to reach it."""
+    address = urlsplit(database_url())
+    name = f"upgrade_{os.getpid()}"
+    with psycopg.connect(address._replace(path="/postgres").geturl(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield address._replace(path=f"/{name}").geturl()
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,194 @@
+"""Upgrades of a live queue: the newest schema comes, from any earlier state, while workers of the older code run."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.crash.processes import ROOT, database_url
+from tests.crash.workers import Worker, wait_until
+from tests.upgrades.history import MIGRATIONS, Earlier, earlier_states
+from tests.upgrades.locks import watched_locks
+from tests.upgrades.scene import LONG, Scene, scratch_database
+
+LONGEST_LOCK = LONGEST_WAIT = 1.0  # seconds
+AFTER = 20  # jobs: so many of those that came after the migration have to be completed by older workers
+PATIENCE = 60.0
+
+logger = logging.getLogger(__name__)
+
+EARLIER = earlier_states()
+EACH = [pytest.param(one, id=one.state) for one in EARLIER]
+OLDEST = next((one for one in EARLIER if one.code_can_work), EARLIER[0])
+
+_UNFINISHED = "SELECT count(*) FROM pulse_django_job WHERE finished_at IS NULL"
+# Of a completed job the ledger holds one success, all attempts, and nothing else but that it was handed back.
+_ODD = """
+SELECT job.id, array_agg(attempt.outcome ORDER BY attempt.number)
+FROM pulse_django_job AS job LEFT JOIN pulse_django_attempt AS attempt ON attempt.job_id = job.id
+WHERE job.status = 'COMPLETED'
+GROUP BY job.id
+HAVING count(*) FILTER (WHERE attempt.outcome = 'SUCCEEDED') <> 1 OR count(attempt.id) <> job.attempts
+    OR count(*) FILTER (WHERE attempt.outcome NOT IN ('SUCCEEDED', 'RELEASED')) > 0
+"""
+# What makes a log line of a worker's a complaint. The oldest one does not write levels.
+_COMPLAINT = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback|did not answer")
+
+
+@pytest.fixture
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    """A database in the state of the test's parameter, with nobody at work yet."""
+    earlier: Earlier = request.param
+    if earlier.code is None:
+        pytest.skip("there is no git history here that holds older code")
+    with scratch_database() as url:
+        scene = Scene(url, tmp_path, earlier)
+        try:
+            scene.set_up()
+            yield scene
+        finally:
+            scene.end()
+
+
+@pytest.mark.parametrize("scene", EACH, indirect=True)
+def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene) -> None:
+    """Older workers run on before, during and after; newer ones come beside them; in the end all is done, once."""
+    scene.fill()
+    scene.start_enqueuer()
+    if scene.refusals() and not scene.earlier.code_can_work:
+        pytest.skip("this history holds no code that could enqueue in this state")
+    older = start_older_workers(scene) if scene.earlier.code_can_work else []
+    [(long,)] = scene.ask(
+        "INSERT INTO pulse_django_job (task, args, priority) VALUES (%s, '[3]', 10) RETURNING id", LONG
+    )
+    if older:
+        wait_until(lambda: scene.is_true("status = 'RUNNING' FROM pulse_django_job WHERE id = %s", long), logs(older))
+
+    before = len(scene.enqueued())
+    with watched_locks(scene.url) as watch:
+        said = scene.manage(ROOT, "migrate")
+    during = len(scene.enqueued())
+    assert said.count("Applying pulse_django.") == len(migrations_after(scene.earlier.state))
+    assert scene.state() == newest_migration()
+
+    older = older or start_older_workers(scene)
+    newest = max(scene.enqueued())
+    wait_until(lambda: goes_on(scene, newest), logs(older), PATIENCE)
+    assert scene.refusals() == []
+    newer = scene.start_worker(ROOT, "new").wait_until_ready()
+    wait_until(lambda: have_completed(scene, "new:", 0, AFTER), logs([newer]), PATIENCE)
+    stop(*older)
+    scene.stop_enqueuer()
+    wait_until(lambda: scene.ask(_UNFINISHED) == [(0,)], logs([newer]), PATIENCE)
+    stop(newer)
+
+    waits = [seconds for _, seconds in scene.enqueued().values()][before : during + 1]  # one may have been on its way
+    longest = max(watch.at_most.values(), default=0.0)
+    logger.info(
+        "%s: %d enqueued meanwhile, longest wait %.3f s; %d looks, %.3f s apart, longest lock at most %.3f s: %s",
+        *(scene.earlier.state, len(waits), max(waits), watch.looks, watch.longest_gap, longest, watch.at_most),
+    )
+    assert_nothing_is_lost_or_repeated(scene)
+    assert watch.looks > 10
+    assert watch.longer_than(LONGEST_LOCK) == {}
+    assert max(waits) < LONGEST_WAIT
+    assert complaints(*older, newer) == []
+
+
+@pytest.mark.parametrize("scene", [pytest.param(OLDEST, id=OLDEST.state)], indirect=True)
+def test_with_a_lock_timeout_a_migration_gives_up_instead_of_keeping_the_queue_waiting(scene: Scene) -> None:
+    """Somebody's transaction that enqueued, and stays open, is in the way of a migration; and nobody else in its."""
+    scene.fill(finished=0, waiting=0)
+    scene.start_enqueuer()
+    with psycopg.connect(scene.url) as rival:
+        rival.execute("INSERT INTO pulse_django_job (task, args) VALUES (%s, '[1]')", [LONG])
+        gave_up = scene.try_to_manage(ROOT, "migrate", PGOPTIONS="-c lock_timeout=500ms")
+        assert gave_up.returncode != 0
+        assert "lock timeout" in gave_up.stderr
+        count = len(scene.enqueued())
+        wait_until(lambda: len(scene.enqueued()) > count + AFTER, lambda: scene.refusals())
+        rival.commit()
+    scene.manage(ROOT, "migrate", PGOPTIONS="-c lock_timeout=500ms")
+    scene.stop_enqueuer()
+    assert scene.state() == newest_migration()
+    assert scene.refusals() == []
+    assert max(seconds for _, seconds in scene.enqueued().values()) < LONGEST_WAIT
+
+
+def test_the_watch_sees_a_lock_and_how_long_it_is_held(django_db_setup: None) -> None:
+    """Or the other tests would pass whatever a migration locks."""
+    with psycopg.connect(database_url()) as holder, watched_locks(database_url()) as watch:
+        holder.execute("LOCK TABLE pulse_django_queue IN ACCESS EXCLUSIVE MODE")
+        seen = watch.looks
+        wait_until(lambda: watch.looks > seen + 10, lambda: watch.looks)
+        holder.rollback()
+        pid = holder.info.backend_pid
+    [holding] = [holding for holding in watch.at_most if holding.pid == pid]
+    assert (holding.relation, holding.mode) == ("pulse_django_queue", "AccessExclusiveLock")
+    assert holding in watch.longer_than(0.15)
+    assert holding not in watch.longer_than(watch.at_most[holding])
+
+
+# What these stories are made of
+
+
+def start_older_workers(scene: Scene) -> list[Worker]:
+    older = [scene.start_worker(scene.old, f"old-{number}") for number in (1, 2)]
+    wait_until(lambda: all(have_completed(scene, f"old-{number}:", 0, 3) for number in (1, 2)), logs(older), PATIENCE)
+    return older
+
+
+def goes_on(scene: Scene, newest: int) -> bool:
+    """Whether older workers completed younger jobs than that one; or there will be none, because enqueueing failed."""
+    return bool(scene.refusals()) or have_completed(scene, "old-", newest, AFTER)
+
+
+def have_completed(scene: Scene, worker: str, after: int, count: int) -> bool:
+    """Whether workers of such a name completed that many jobs that are younger than that one."""
+    return scene.is_true(
+        "count(*) >= %s FROM pulse_django_attempt"
+        " WHERE starts_with(worker, %s) AND job_id > %s AND outcome = 'SUCCEEDED'",
+        *(count, worker, after),
+    )
+
+
+def stop(*workers: Worker) -> None:
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+    for worker in workers:
+        assert worker.wait(PATIENCE) == 0, worker.log
+
+
+def assert_nothing_is_lost_or_repeated(scene: Scene) -> None:
+    assert scene.refusals() == []
+    completed = {pk for (pk,) in scene.ask("SELECT id FROM pulse_django_job WHERE status = 'COMPLETED'")}
+    assert scene.enqueued().keys() - completed == set()
+    assert scene.ask(_UNFINISHED) == [(0,)]
+    assert scene.ask(_ODD) == []
+    # The handlers' own witness: every run of one wrote a row.
+    numbers = [number for (number,) in scene.ask("SELECT order_number FROM shop_invoice")]
+    assert {number for number, _ in scene.enqueued().values()} <= set(numbers)
+    assert len(numbers) == len(set(numbers))
+    scene.manage(ROOT, "pulse_watchdog", "--check")
+
+
+def complaints(*workers: Worker) -> list[str]:
+    return [line for worker in workers for line in worker.log.splitlines() if _COMPLAINT.search(line)]
+
+
+def logs(workers: list[Worker]) -> Callable[[], str]:
+    return lambda: "\n".join(worker.log[-3000:] for worker in workers)
+
+
+def migrations_after(state: str) -> list[str]:
+    return [path.stem for path in (ROOT / MIGRATIONS).glob("[0-9]*.py") if path.stem > state]
+
+
+def newest_migration() -> str:
+    return max(path.stem for path in (ROOT / MIGRATIONS).glob("[0-9]*.py"))
