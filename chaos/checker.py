@@ -6,7 +6,7 @@ What may happen is written down here once more, by hand, from the promise and no
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -62,6 +62,8 @@ class History:
     grace: timedelta  # after a fault its consequences may still come
     epoch: datetime  # when the executions' clock began, by the server's
     deadlocks: int = 0  # that the server wrote down
+    # When each worker said that a claim of its was not answered.
+    unanswered: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
 
     @cached_property
     def changes_of(self) -> dict[int, list[Change]]:
@@ -216,7 +218,7 @@ def _judge_reap(change: Change, before: Row, history: History, verdict: Verdict)
     worker = _worker_of(before.locked_by)
     own = [fault for fault in history.faults if fault.worker == worker]  # that the database was away is no excuse
     if not any(_is_near(fault, change.at, worker, history.grace) for fault in own):
-        if _answer_was_lost(change.job, before, history):
+        if _answer_was_lost(change, before, history):
             verdict.counts["claims that nobody learned of"] += 1
         else:
             verdict.break_("no healthy job is reaped", change.job, f"{before.locked_by} was well at {change.at}")
@@ -228,12 +230,19 @@ def _judge_reap(change: Change, before: Row, history: History, verdict: Verdict)
         verdict.break_("recovery is in time", change.job, f"reaped {late.total_seconds():.1f} s after the lease ended")
 
 
-def _answer_was_lost(job: int, claimed: Row, history: History) -> bool:
-    """Whether the server was stopped as it granted this claim, so that its holder never learned of it, nor began."""
-    begun = (job, claimed.attempts, claimed.locked_by) in history.begun
-    stopped = [fault for fault in history.faults if fault.worker == ""]
+def _answer_was_lost(reap: Change, claimed: Row, history: History) -> bool:
+    """Whether its holder never learned of this claim, nor began.
+
+    The server was stopped as it granted it, or too slow with its answer: then its worker said so, before the reap.
+    """
     at = claimed.started_at
-    return not begun and at is not None and any(fault.begin - history.slack <= at <= fault.end for fault in stopped)
+    if at is None or (reap.job, claimed.attempts, claimed.locked_by) in history.begun:
+        return False
+    stopped = [fault for fault in history.faults if fault.worker == ""]
+    said = history.unanswered.get(_worker_of(claimed.locked_by), ())
+    return any(fault.begin - history.slack <= at <= fault.end for fault in stopped) or any(
+        at <= when <= min(reap.at, at + history.slack) for when in said
+    )
 
 
 def _worker_of(holder: str | None) -> str:

@@ -135,6 +135,11 @@ def away(seconds: float) -> Callable[[Worker, Database, Wait], None]:
     return act
 
 
+def stall(_: Worker, database: Database, wait: Wait) -> None:
+    """For less than a lease, and for longer than a worker waits for an answer: it hangs up, the server goes on."""
+    database.stall(0.45 * TTL)
+
+
 def fail_over(_: Worker, database: Database, wait: Wait) -> None:
     database.fail_over()
     wait(0.5)
@@ -168,6 +173,7 @@ NEMESES = (
     Nemesis("kill -9 of PostgreSQL", killed, is_for_all=True),
     Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True),
     Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True),
+    Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True, excuses=False),
     Nemesis("standby promoted", fail_over, is_for_all=True),
 )
 

@@ -109,6 +109,7 @@ class Run:
                 grace=GRACE,
                 epoch=self.epoch,
                 deadlocks=self.database.deadlocks(),
+                unanswered=stage.unanswered_claims(self.folder),
             )
         )
         code = self._tell(found, is_quiet)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,8 @@ PULSE: dict[str, Any] = {
 }
 TTL, TICK = 2.0, 0.5
 CONCURRENCY = "8"
+# What a worker's log says of a claim without an answer, by its own clock.
+_UNANSWERED = re.compile(r"(\S+ \S+) WARNING pulse_django\.database: claims ", re.ASCII)
 
 
 class Worker:
@@ -138,6 +143,9 @@ class Database:
         connections.close_all()
         self._cluster.kill_primary()
 
+    def stall(self, seconds: float) -> None:
+        self._cluster.stall_primary(seconds)
+
     def start(self) -> None:
         self._cluster.start_again(self._cluster.primary)
         self._wait()
@@ -195,3 +203,14 @@ def executions(folder: Path) -> list[Execution]:
         for line in lines
         if line["what"] == "begin"
     ]
+
+
+def unanswered_claims(folder: Path) -> dict[str, list[datetime]]:
+    """When each worker wrote down that a claim of its was not answered, or its connection was lost."""
+    found: dict[str, list[datetime]] = defaultdict(list)
+    for log in folder.glob("w*-*.log"):
+        for line in log.read_text(errors="replace").splitlines():
+            if said := _UNANSWERED.match(line):
+                when = datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - a log's is local
+                found[log.stem].append(when.astimezone())
+    return found

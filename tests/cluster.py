@@ -74,6 +74,16 @@ class Cluster:
                     os.kill(one.pid, signal.SIGKILL)
         wait_until(lambda: not self.primary.answers("postgres"))
 
+    def stall_primary(self, seconds: float) -> None:
+        """Let none of its processes run for a while, as on a host that swaps or a disk that hangs."""
+        postmaster = int((self.primary.data / "postmaster.pid").read_text().split()[0])
+        stalled = descendants(postmaster, census())
+        for signum, pause in ((signal.SIGSTOP, seconds), (signal.SIGCONT, 0.0)):
+            for one in stalled:
+                with suppress(ProcessLookupError):
+                    os.kill(one.pid, signum)
+            time.sleep(pause)
+
     def promote(self) -> None:
         """Let the standby take over. The other one is the standby from now on, once it is made anew."""
         postgres._pg_ctl(self.standby, "promote")

@@ -130,6 +130,26 @@ def test_a_claim_whose_answer_was_lost_with_the_server_is_nobodys_run() -> None:
     assert judge(never_began).counts["claims that nobody learned of"] == 1
 
 
+def test_a_claim_that_the_server_was_too_slow_to_answer_is_nobodys_run_if_its_worker_said_so() -> None:
+    claimed = replace(RUNS, started_at=at(1.0))
+    began = life(LIFE[0], (1.0, NEW, claimed), (2.0, claimed, claimed), (4.0, claimed, LOST), *LIFE[4:])(RIGHT)
+    began = replace(began, faults=[Window(begin=at(20), end=at(21), worker="w0-1")])
+    never_began = replace(began, executions=began.executions[1:])
+
+    def is_broken(history: History, **said: float) -> bool:
+        heard = {worker.replace("_", "-"): [at(when)] for worker, when in said.items()}
+        found = judge(replace(history, unanswered=heard)).violations
+        return "no healthy job is reaped" in {violation.rule for violation in found}
+
+    assert not is_broken(never_began, w0_1=1.7)
+    assert is_broken(never_began, w0_2=1.7), "its successor did"
+    assert is_broken(never_began), "nobody said anything"
+    assert is_broken(never_began, w1_1=1.7), "another worker did"
+    assert is_broken(never_began, w0_1=0.9), "of an earlier claim"
+    assert is_broken(never_began, w0_1=2.5), "long after it"
+    assert is_broken(began, w0_1=1.7), "it had learned of it"
+
+
 def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
     frozen = Window(begin=at(3.5), end=at(6.0), worker="w0-1", stops=True)
     late = first_went_on_until(6.5, faults=[frozen])(RIGHT)
