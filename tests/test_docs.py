@@ -39,6 +39,43 @@ def test_links_to_a_chapter_lead_to_one(page: Path) -> None:
             assert chapter in {anchor_of(heading) for heading in headings}, f"{path}#{chapter}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_by_name_are_defined_and_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", text, re.MULTILINE))
+    assert set(re.findall(r"\]\[([^\]]+)\]", text)) == targets.keys()
+    for path, _, chapter in (target.partition("#") for target in targets.values() if "://" not in target):
+        target = page.parent / path
+        assert target.exists(), path
+        if chapter:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+            assert chapter in {anchor_of(heading) for heading in headings}, f"{path}#{chapter}"
+
+
+def cells_of(page: Path) -> dict[tuple[str, str], str]:
+    """The tables of a page by the heads of their rows and columns, each link with what it leads to."""
+    text = page.read_text()
+    targets = dict(re.findall(r"^\[([^\]]+)\]: (.+)$", text, re.MULTILINE))
+    for name, target in targets.items():
+        absolute = target if "://" in target else str((page.parent / target).resolve().relative_to(ROOT))
+        text = text.replace(f"][{name}]", f"]({absolute})")
+    cells: dict[tuple[str, str], str] = {}
+    columns: list[str] = []
+    for line in re.findall(r"^\| (.+) \|$", text, re.MULTILINE):
+        row, *said = (cell.strip() for cell in f" {line}".split(" | "))
+        if not row:
+            columns = said
+        else:
+            cells |= {(row, column): cell for column, cell in zip(columns, said, strict=True)}
+    return cells
+
+
+def test_the_readme_says_of_others_what_the_comparison_says() -> None:
+    short, whole = cells_of(ROOT / "README.md"), cells_of(ROOT / "docs/explanation/comparison.md")
+    assert len(short) >= 20
+    assert {place: whole.get(place) for place in short} == short
+
+
 def anchor_of(heading: str) -> str:
     """How a forge names a chapter."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
