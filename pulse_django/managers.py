@@ -68,7 +68,7 @@ from .leases import Claim, Lease
 from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text
-from .reads import JobReader
+from .reads import IS_PAUSED, JobReader
 from .states import TERMINAL, Status
 from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
 
@@ -165,16 +165,15 @@ FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
 
-_PICK_FROM_LANES = """
+_PICK_FROM_LANES = f"""
     SELECT pick.id
     FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
-    CROSS JOIN LATERAL ({pick}) AS pick
+    CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
-        SELECT name FROM pulse_django_queue
-        WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+        SELECT name FROM pulse_django_queue WHERE {IS_PAUSED}
     ))
     LIMIT %s
-"""
+"""  # noqa: S608 - made of constants
 
 # --------------------------------------------------------------------------------------------------------- heartbeat
 

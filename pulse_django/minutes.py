@@ -16,7 +16,7 @@ from django.db import models, router
 from . import tallies
 from .counting import counted_by_workers, counted_in
 from .documents import read
-from .reads import depths
+from .reads import IS_PAUSED, depths
 from .tallies import Tally
 from .transactions import run_joined
 
@@ -70,10 +70,7 @@ SELECT minute FROM written
 
 _NOTE = "UPDATE pulse_django_minute SET signs = signs || %s::jsonb WHERE minute = %s RETURNING minute"
 
-_PAUSED = """
-SELECT name FROM pulse_django_queue
-WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
-"""
+_PAUSED = f"SELECT name FROM pulse_django_queue WHERE {IS_PAUSED}"  # noqa: S608 - made of constants
 
 # Those of the future as well: the clock was set back, and their totals stand in the latest by now.
 _FORGET = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 
 from . import conf, traces
-from .answers import Report, Settled
+from .answers import Report
 from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
@@ -34,13 +33,10 @@ from .outcomes import (
     returned,
 )
 from .registry import Registry, registry
-from .results import finished, result_of_run
+from .results import result_of_run
 from .runs import Run, running
-from .signals import job_dead_lettered, job_failed, job_finished, job_started, lease_lost, tell
-from .states import Status
-from .taskapi import Task, TaskResult, is_heard, task_backends, task_finished, task_started
-
-logger = logging.getLogger(__name__)
+from .signals import job_started, tell
+from .taskapi import Task, TaskResult, is_heard, sender_of, task_started
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
@@ -125,7 +121,7 @@ def prepared(run: Run, task: Task) -> Call:
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
-        task_started.send_robust(sender=_sender(task), task_result=context.task_result)
+        task_started.send_robust(sender=sender_of(task), task_result=context.task_result)
     tell(job_started, Job, claim=claim, task=task)
     return Call(args, kwargs, context)
 
@@ -169,67 +165,6 @@ def put_back_unknown(run: Run) -> Report:
         return Report(claim.lease, Released(reason=reason), DeadLetter(reason))
     outcome = Released(settings.unknown_task_delay, f"{UNKNOWN_TASK} {why}")
     return Report(claim.lease, outcome, decide(outcome, claim.budget))
-
-
-def announce(performed: Performed, settled: Settled) -> None:
-    """Tell whoever listens what became of a run, and Django's ``task_finished`` of a job that has come to its end."""
-    report, claim = performed.report, performed.run.claim
-    status = settled.accepted.get(report.lease) if report is not None else None
-    if report is not None and status is None:
-        if report.lease in settled.lost:
-            tell(lease_lost, Job, claim=claim, outcome=report.outcome)
-        return
-    if performed.run.completed:
-        status = Status.COMPLETED
-    if status is None:
-        return
-    outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
-    if status is not Status.COMPLETED and outcome.name in _FAILURES:
-        tell(job_failed, Job, claim=claim, status=status, outcome=outcome)
-    if not status.is_terminal:
-        return
-    tell(job_finished, Job, claim=claim, status=status, outcome=outcome)
-    if status is Status.DEAD_LETTERED:
-        reason = getattr(report.decision if report else None, "reason", "")
-        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
-    if performed.task is not None and is_heard(task_finished):
-        _announce_to_django(performed, performed.task, status, outcome)
-
-
-_FAILURES = frozenset({Failed.name, TimedOut.name, "STALLED", "WORKER_LOST"})
-
-
-def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
-    run = performed.run
-    try:
-        claim = run.claim
-        result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
-        result = finished(result, status, outcome, run.begun_at)
-    except Exception:  # the job is settled; whether somebody hears of it changes nothing
-        logger.exception("The end of job %d could not be announced", run.claim.job_id)
-        return
-    sender = _sender(task)
-    if performed.error is None:
-        task_finished.send_robust(sender=sender, task_result=result)
-        return
-    try:
-        raise performed.error
-    except BaseException:  # Django's own receiver logs the exception that is being handled
-        task_finished.send_robust(sender=sender, task_result=result)
-
-
-_senders: tuple[object, dict[str, type]] = (None, {})
-
-
-def _sender(task: Task) -> type:
-    """The class of the task's backend. Django looks it up anew each time, which costs more than sending a signal."""
-    global _senders
-    if _senders[0] is not task_backends.settings:  # as after override_settings
-        _senders = (task_backends.settings, {})
-    known = _senders[1]
-    if task.backend not in known:
-        known[task.backend] = type(task.get_backend())
-    return known[task.backend]
 
 
 def _raised(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:

@@ -34,6 +34,9 @@ class Depth(NamedTuple):
     is_more: bool  # than was counted
 
 
+# Of a row of pulse_django_queue: whether nobody may claim from that queue now.
+IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
+
 # A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
 # queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
 LANES_CTE = """
@@ -83,7 +86,7 @@ CROSS JOIN LATERAL (
 ) AS earliest
 WHERE lane.queue <> ALL (ARRAY(
     SELECT name FROM pulse_django_queue
-    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+    WHERE {IS_PAUSED}
 ))
 """  # noqa: S608 - made of constants
 

@@ -67,6 +67,23 @@ def is_heard(signal: Signal) -> bool:
     return not getattr(receiver, "__name__", "").startswith(_DJANGOS_OWN) or _LOGGER.isEnabledFor(logging.INFO)
 
 
+_senders: tuple[object, dict[str, type]] = (None, {})
+
+
+def sender_of(task: Task) -> type:
+    """Return the class of a task's backend, which sends Django's signals.
+
+    Django looks it up anew each time, which costs more than sending one.
+    """
+    global _senders
+    if _senders[0] is not task_backends.settings:  # as after override_settings
+        _senders = (task_backends.settings, {})
+    known = _senders[1]
+    if task.backend not in known:
+        known[task.backend] = type(task.get_backend())
+    return known[task.backend]
+
+
 __all__ = [
     "BaseTaskBackend",
     "GenericTask",
@@ -80,6 +97,7 @@ __all__ = [
     "TaskResultStatus",
     "is_heard",
     "normalize_json",
+    "sender_of",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from . import groups
+from .searching import number_in
 
 MOST_PAGES = groups.MOST_GROUPS * 2 // groups.GROUPS_ON_A_PAGE
 MOST_SELECTED = 500
@@ -22,7 +23,7 @@ def fingerprint_in(request: HttpRequest) -> str:
 
 
 def page_in(request: HttpRequest) -> int:
-    number = groups.number_in(request.GET.get("page", ""))
+    number = number_in(request.GET.get("page", ""))
     return number if number is not None and number < MOST_PAGES else 0
 
 
@@ -41,5 +42,5 @@ def means_all(request: HttpRequest) -> bool:
 
 
 def ids_in(request: HttpRequest) -> Sequence[int]:
-    numbers = (groups.number_in(text) for text in request.POST.getlist("id")[:MOST_SELECTED])
+    numbers = (number_in(text) for text in request.POST.getlist("id")[:MOST_SELECTED])
     return list(dict.fromkeys(number for number in numbers if number is not None))

@@ -21,6 +21,7 @@ from ..ops.terminal import in_words
 from . import asked, groups, mass_acts
 from .acts import errors_in_words
 from .readonly import ReadOnly
+from .searching import number_in
 
 TEMPLATES = "admin/pulse_django/deadletter"
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
@@ -192,7 +193,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         """Lead from the admin's log to the job, or to the group that an entry is about."""
         self._only(request, "GET", "HEAD")
         key = unquote(object_id)
-        job_id = groups.number_in(key)  # no fingerprint has a digit
+        job_id = number_in(key)  # no fingerprint has a digit
         return HttpResponseRedirect(("" if job_id is None else self._job_url(job_id)) or self._group_url(key))
 
     def history_view(

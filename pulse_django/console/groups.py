@@ -12,6 +12,7 @@ from ..models import Attempt, Job
 from ..payloads import one_line
 from ..transactions import run_joined
 from . import group_sql
+from .searching import number_in
 
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
 MOST_GROUPS = 500
@@ -60,11 +61,6 @@ class Place:
 
 
 LATEST = Place("infinity", _LAST_ID)
-
-
-def number_in(text: str) -> int | None:
-    """A number of digits that a bigint holds."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

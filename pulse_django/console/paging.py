@@ -21,7 +21,7 @@ from .extent import Extent, extent_of
 from .filters import AgeFilter, Chosen
 from .periods import Period
 from .reach import STATUS, WORKER, Ids, are_few, earliest, ids_between, latest
-from .searching import id_in
+from .searching import id_in, number_in
 
 OLDER, NEWER = "older", "newer"  # than the id that follows
 CREATED = "created"  # in this period
@@ -70,7 +70,7 @@ class NewestFirst(ChangeList):
         return ["-pk"]
 
     def get_results(self, request: HttpRequest) -> None:
-        older, newer = _id_in(request, OLDER), _id_in(request, NEWER)
+        older, newer = (number_in(request.GET.get(name, "")) for name in (OLDER, NEWER))
         rows = self._older_than(older) if newer is None else self._newer_than(newer)
         self.result_list = rows
         self.result_count = self.full_result_count = len(rows)  # the same, or Django calls it the count of all
@@ -154,9 +154,3 @@ class NewestFirst(ChangeList):
 
     def _link_to(self, period: Period | None) -> str:
         return self.get_query_string({CREATED: None if period is None else period.name})
-
-
-def _id_in(request: HttpRequest, name: str) -> int | None:
-    """A number of digits that a bigint holds; whatever else somebody types is as good as nothing."""
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -21,12 +21,11 @@ from ..ops import history, vitals
 from ..ops.health import QueueFacts
 from ..queues import Pause
 from ..wakeups import wake_workers
-from .acts import QueueName, errors_in_words
+from .acts import MAX_REASON, QueueName, errors_in_words
 from .board_facts import queue_row
 from .periods import instant_of
 from .readonly import ReadOnly
 
-MAX_REASON = 500
 MOST_LISTED = 200  # more are opened by name
 NOT_PAUSED = "none"
 SHOWN = "admin/pulse_django/queue/one.html"
@@ -36,7 +35,7 @@ class NameForm(forms.Form):
     name = forms.CharField(max_length=MAX_QUEUE_NAME, strip=False, widget=forms.HiddenInput)
 
 
-class ActForm(NameForm):
+class OperateForm(NameForm):
     seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed
 
     def clean_seen(self) -> Pause | None:
@@ -48,7 +47,7 @@ class ActForm(NameForm):
         return None if paused_at is None else Pause(paused_at)
 
 
-class PauseForm(ActForm):
+class PauseForm(OperateForm):
     name = QueueName(widget=forms.HiddenInput)
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
     lasting = forms.TypedChoiceField(
@@ -64,7 +63,7 @@ class PauseForm(ActForm):
     )
 
 
-class ResumeForm(ActForm):
+class ResumeForm(OperateForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
@@ -130,7 +129,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         """Let workers claim from it again."""
         return self._operate(request, ResumeForm)
 
-    def _operate(self, request: HttpRequest, kind: type[ActForm]) -> HttpResponse:
+    def _operate(self, request: HttpRequest, kind: type[OperateForm]) -> HttpResponse:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not self._may_operate(request):

@@ -1,4 +1,4 @@
-"""What somebody types into the search box: the id of a job, or words."""
+"""What somebody types, into the search box or an address: a number, the id of a job, or words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ MOST_WORDS = 8  # each is looked for in every row of a window
 _NOBODY = 0
 
 
+def number_in(text: str) -> int | None:
+    """Return a number of digits that a bigint holds; whatever else somebody types is as good as nothing."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
 def id_in(text: str) -> int | None:
     """Return the id that is meant by ``123`` or ``#123``; None: these are words."""
     digits = text.strip().removeprefix("#")
     if not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits) if len(digits) < 19 else _NOBODY  # the column holds no more
+    number = number_in(digits)
+    return _NOBODY if number is None else number
 
 
 def words_in(text: str) -> str:

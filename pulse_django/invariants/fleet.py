@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import unknown
 from ..models import Queue
-from ..reads import LANES_CTE
+from ..reads import IS_PAUSED, LANES_CTE
 from .words import Invariant, Repair, Severity, register
 
 # Work that is due and may be claimed, a row for each queue; and who is there to do it.
@@ -28,7 +28,7 @@ due AS (
 paused AS (
     SELECT name, paused_at, paused_until, pause_reason
     FROM pulse_django_queue
-    WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
+    WHERE {IS_PAUSED}
 ),
 live AS (
     -- One that has only just started may not have said yet how busy it is.

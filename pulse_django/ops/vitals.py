@@ -15,6 +15,7 @@ from django.db import connections
 
 from ..documents import read
 from ..models import Job
+from ..reads import IS_PAUSED
 from ..states import Status
 from ..transactions import Row
 from .health import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
@@ -47,11 +48,11 @@ WHERE status = 'RUNNING'
 GROUP BY queue
 """
 
-_PAUSED = """
+_PAUSED = f"""
 SELECT name, pause_reason, paused_until
 FROM pulse_django_queue
-WHERE paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())
-"""
+WHERE {IS_PAUSED}
+"""  # noqa: S608 - made of constants
 
 _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event
 
+from ..announcing import announce
 from ..answers import Settled
-from ..performing import Performed, announce
+from ..performing import Performed
 from .logs import OneWrite, log_lost, log_run
 
 logger = logging.getLogger("pulse_django.worker")

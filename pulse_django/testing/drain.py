@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from django.db import router
 
+from pulse_django.announcing import announce
 from pulse_django.identity import Identity
 from pulse_django.leases import Claim
 from pulse_django.models import Job
 from pulse_django.outcomes import OutcomeName
-from pulse_django.performing import announce, perform
+from pulse_django.performing import perform
 from pulse_django.registry import registry
 from pulse_django.runs import Run
 from pulse_django.states import Status

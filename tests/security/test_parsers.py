@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import pulse_django
-from pulse_django.console.groups import Place, number_in
+from pulse_django.console.groups import Place
 from pulse_django.console.periods import Period, instant_of
-from pulse_django.console.searching import id_in, words_in
+from pulse_django.console.searching import id_in, number_in, words_in
 from pulse_django.errors import ErrorReport
 from pulse_django.identity import Identity
 from pulse_django.ops.arguments import duration, whole

@@ -1,0 +1,62 @@
+"""Tells whoever listens what became of a run: our own signals, and Django's of a task's end."""
+
+from __future__ import annotations
+
+import logging
+
+from .answers import Settled
+from .models import Job
+from .outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
+from .performing import Performed
+from .results import finished, result_of_run
+from .signals import job_dead_lettered, job_failed, job_finished, lease_lost, tell
+from .states import Status
+from .taskapi import Task, is_heard, sender_of, task_finished
+
+logger = logging.getLogger(__name__)
+
+_FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name})
+
+
+def announce(performed: Performed, settled: Settled) -> None:
+    """Tell whoever listens what became of a run, and Django's ``task_finished`` of a job that has come to its end."""
+    report, claim = performed.report, performed.run.claim
+    status = settled.accepted.get(report.lease) if report is not None else None
+    if report is not None and status is None:
+        if report.lease in settled.lost:
+            tell(lease_lost, Job, claim=claim, outcome=report.outcome)
+        return
+    if performed.run.completed:
+        status = Status.COMPLETED
+    if status is None:
+        return
+    outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
+    if status is not Status.COMPLETED and outcome.name in _FAILURES:
+        tell(job_failed, Job, claim=claim, status=status, outcome=outcome)
+    if not status.is_terminal:
+        return
+    tell(job_finished, Job, claim=claim, status=status, outcome=outcome)
+    if status is Status.DEAD_LETTERED:
+        reason = getattr(report.decision if report else None, "reason", "")
+        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
+    if performed.task is not None and is_heard(task_finished):
+        _announce_to_django(performed, performed.task, status, outcome)
+
+
+def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
+    run = performed.run
+    try:
+        claim = run.claim
+        result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
+        result = finished(result, status, outcome, run.begun_at)
+    except Exception:  # the job is settled; whether somebody hears of it changes nothing
+        logger.exception("The end of job %d could not be announced", run.claim.job_id)
+        return
+    sender = sender_of(task)
+    if performed.error is None:
+        task_finished.send_robust(sender=sender, task_result=result)
+        return
+    try:
+        raise performed.error
+    except BaseException:  # Django's own receiver logs the exception that is being handled
+        task_finished.send_robust(sender=sender, task_result=result)
