@@ -29,8 +29,8 @@ def parse_arguments(told: str | None) -> argparse.Namespace:
     parser.add_argument("--bulk", type=int, default=10_000, help="jobs that are enqueued in bulk")
     parser.add_argument("--cost", type=int, default=5_000, help="jobs whose statements are counted")
     parser.add_argument("--pickups", type=int, default=30, help="jobs whose pickup is measured, in each round")
-    parser.add_argument("--idle", type=float, default=8.0, help="seconds for which an idle worker is watched")
-    parser.add_argument("--calm", type=float, default=3.0, help="seconds before that")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds for which an idle worker is watched")
+    parser.add_argument("--calm", type=float, default=25.0, help="seconds before that")
     parser.add_argument("--recovery-limit", type=float, default=130.0, help="seconds that are waited for a second run")
     parser.add_argument(
         "--most-rows", type=int, default=1_000_000, help="of the growth of claims; 5000000 for all points"

@@ -22,7 +22,7 @@ def draw(results: Results, folder: Path) -> list[tuple[str, str]]:
     """Draw what there is, and return a title and a file for each picture."""
     mpl.rcParams.update({"svg.hashsalt": "pulse", "svg.fonttype": "none", "font.size": 8})
     drawn = []
-    measured = set(results["about"]["measures"])
+    measured = set(results["measures"])
     if measured & {"drain", "pickup"}:
         draw_peers(results, folder / "benchmarks.svg")
         drawn.append(("Drain and pickup, everybody side by side", "benchmarks.svg"))

@@ -2,6 +2,8 @@
 
 python benchmarks/peers/report.py RESULTS.json          prints it
 python benchmarks/peers/report.py RESULTS.json PAGE.md  draws the pictures and writes both into that page's marks
+
+Of several results, what a later one measured again replaces what the earlier ones say; the report tells of all runs.
 """
 
 from __future__ import annotations
@@ -68,6 +70,18 @@ def table(results: Results, heads: Sequence[str], keys: Sequence[Key], *, lowest
     return "\n".join([head, *(row for _, row in sorted(rows))])
 
 
+def combined(runs: Sequence[Results]) -> Results:
+    """Return what the runs say together: each measure as the last of them has it that measured it."""
+    together: Results = {"runs": runs, "peers": {}, "measurements": [], "failures": [], "measures": []}
+    for run in runs:
+        together["peers"] |= run["peers"]
+        again = set(run["about"]["measures"])
+        for kind in ("measurements", "failures"):
+            together[kind] = [one for one in together[kind] if one["measure"] not in again] + run[kind]
+        together["measures"] = [*dict.fromkeys([*together["measures"], *run["about"]["measures"]])]
+    return together
+
+
 def conditions(results: Results) -> str:
     about = results["about"]
     settings = ", ".join(f"{name} {value}" for name, value in about["postgresql_settings"].items())
@@ -117,7 +131,7 @@ def unmeasured(results: Results) -> str:
 
 
 def was_asked(results: Results, what: str) -> bool:
-    return what.split(",")[0] in results["about"]["measures"]
+    return what.split(",")[0] in results["measures"]
 
 
 def escape(text: str) -> str:
@@ -209,10 +223,10 @@ SECTIONS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
 
 
 def markdown(results: Results, pictures: Sequence[str] = ()) -> str:
-    """Return the report: what was measured, under which conditions, and what was not."""
-    parts = [conditions(results), *pictures]
+    """Return the report of combined runs: what was measured, under which conditions, and what was not."""
+    parts = [*(conditions(run) for run in results["runs"]), *pictures]
     for title, measure, write in SECTIONS:
-        if measure in results["about"]["measures"]:
+        if measure in results["measures"]:
             parts += [f"### {title}", write(results) or "Nothing was measured."]
     parts += ["### Who was measured, and how set", contenders(results), "### Not measured", unmeasured(results)]
     return "\n\n".join(parts)
@@ -228,15 +242,15 @@ def write_into(page: Path, text: str) -> None:
 
 
 def main() -> None:
-    results = json.loads(Path(sys.argv[1]).read_text())
-    if not sys.argv[2:]:
+    *files, page = sys.argv[1:] if sys.argv[-1].endswith(".md") else [*sys.argv[1:], ""]
+    results = combined([json.loads(Path(file).read_text()) for file in files])
+    if not page:
         print(markdown(results))
         return
     from plots import draw  # its neighbour, which needs matplotlib
 
-    page = Path(sys.argv[2])
-    drawn = draw(results, page.parent.parent / "images")
-    write_into(page, markdown(results, [f"![{title}](../images/{name})" for title, name in drawn]))
+    drawn = draw(results, Path(page).parent.parent / "images")
+    write_into(Path(page), markdown(results, [f"![{title}](../images/{name})" for title, name in drawn]))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,13 @@ def results(**more: Any) -> dict[str, Any]:
     } | more
 
 
+def told(report: types.ModuleType, *runs: dict[str, Any]) -> str:
+    text: str = report.markdown(report.combined(runs))
+    return text
+
+
 def test_a_figure_is_the_median_with_its_range_and_the_best_comes_first(report: types.ModuleType) -> None:
-    text = report.markdown(results())
+    text = told(report, results())
     assert "| Fast | 1,000 (900 to 1,100) |" in text
     assert "| Slow | 90 |" in text
     assert text.index("| Fast | 1,000") < text.index("| Slow | 90 |")
@@ -74,14 +79,14 @@ def test_a_figure_is_the_median_with_its_range_and_the_best_comes_first(report: 
 
 def test_who_was_not_installed_is_reported_with_the_reason(report: types.ModuleType) -> None:
     gone = peer("Gone", version=None, reason="ERROR: no matching distribution")
-    text = report.markdown(results(peers=results()["peers"] | {"gone": gone}))
+    text = told(report, results(peers=results()["peers"] | {"gone": gone}))
     assert "| Gone | everything | ERROR: no matching distribution |" in text
     assert "| Gone | 1.0 |" not in text
 
 
 def test_a_failed_measure_is_reported_with_the_reason(report: types.ModuleType) -> None:
     failure = {"peer": "slow", "measure": "recovery", "variant": "defaults", "reason": "not within 330 s"}
-    text = report.markdown(results(failures=[failure]))
+    text = told(report, results(failures=[failure]))
     assert "| Slow | recovery, defaults | not within 330 s |" in text
     _, _, section = text.partition("### After SIGKILL")
     assert "| Slow | not within 330 s |" in section.partition("###")[0]
@@ -89,7 +94,7 @@ def test_a_failed_measure_is_reported_with_the_reason(report: types.ModuleType) 
 
 def test_what_a_peer_lacks_is_only_told_where_it_was_asked_for(report: types.ModuleType) -> None:
     lacking = peer("Slow", without={"drain, async": "it has none", "enqueue, many": "no bulk"})
-    text = report.markdown(results(peers={"slow": lacking, "fast": peer("Fast")}))
+    text = told(report, results(peers={"slow": lacking, "fast": peer("Fast")}))
     assert "| Slow | drain, async | it has none |" in text
     assert "no bulk" not in text
 
@@ -97,12 +102,27 @@ def test_what_a_peer_lacks_is_only_told_where_it_was_asked_for(report: types.Mod
 def test_a_run_that_was_broken_off_says_so(report: types.ModuleType) -> None:
     unfinished = results(is_finished=False)
     del unfinished["about"]["ended_at"], unfinished["about"]["load_at_end"]
-    assert "was broken off" in report.markdown(unfinished)
+    assert "was broken off" in told(report, unfinished)
+
+
+def test_what_was_measured_again_replaces_what_was_said_before_and_nothing_else(report: types.ModuleType) -> None:
+    recovered = {"peer": "fast", "measure": "recovery", "variant": "defaults", "round": 1, "figures": {"seconds": 31.0}}
+    failed = {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "too slow"}
+    first = results(measurements=[*results()["measurements"], recovered], failures=[failed])
+    again = results(measurements=[drained("slow", 1, 95.0)])
+    again["about"] |= {"measures": ["drain"], "commit": "def5678"}
+    text = told(report, first, again)
+    assert "| Slow | 95 |" in text
+    assert "| Fast | 31 |" in text, "what was not measured again stays"
+    assert "too slow" not in text
+    assert "1,000 (900" not in text
+    assert "abc1234" in text
+    assert "def5678" in text
 
 
 def test_a_strangers_error_cannot_break_the_table(report: types.ModuleType) -> None:
     failure = {"peer": "slow", "measure": "drain", "variant": "sync", "reason": "a | b <class 'X'> `c` [d](e)"}
-    [line] = [line for line in report.markdown(results(failures=[failure])).splitlines() if "class" in line]
+    [line] = [line for line in told(report, results(failures=[failure])).splitlines() if "class" in line]
     assert line.replace("\\|", "").count("|") == 4
     assert "<" not in line
 
