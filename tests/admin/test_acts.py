@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
@@ -15,6 +15,7 @@ from pulse_django.console import acts
 from pulse_django.console.acts import ACTS, Act
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
+from tests.admin.staff import staff
 from tests.factories import make_job, now
 from tests.storage.steps import sql
 
@@ -43,14 +44,6 @@ def press(client: Client, job: Job, act: str, **data: Any) -> Any:
     seen = {"attempts": job.attempts}  # on the page, when it was opened
     form = {f"{act}-{name}": value for name, value in (VALID[act] | seen | data).items()}
     return client.post(url_of(job, act), form, follow=True)
-
-
-def staff(*permissions: str, **options: Any) -> Client:
-    user = User.objects.create_user("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(**options)
-    client.force_login(user)
-    return client
 
 
 def job_for(act: Act) -> Job:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -19,6 +18,7 @@ from pulse_django.console.story import share_of
 from pulse_django.console.words import LABELS
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
+from tests.admin.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.storage.steps import sql
 
@@ -34,14 +34,6 @@ def page_of(job: Job) -> str:
 def retry(client: Client, *jobs: Job) -> Any:
     data = {"action": "retry_dead_letters", "_selected_action": [job.pk for job in jobs]}
     return client.post(LIST, data, follow=True)
-
-
-def staff(*permissions: str) -> Client:
-    user = User.objects.create_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def test_the_page_of_a_job_shows_its_attempts_and_nothing_can_be_typed_into(admin_client: Client) -> None:

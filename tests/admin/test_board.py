@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -18,6 +18,7 @@ from django.urls import reverse
 from pulse_django.models import Minute, Queue, Worker
 from pulse_django.states import Status
 from pulse_django.workers import Presence
+from tests.admin.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.storage.steps import sql
 
@@ -28,14 +29,6 @@ QUEUES = reverse("admin:pulse_django_queue_changelist")
 ONE = reverse("admin:pulse_django_queue_one")
 MEANWHILE = "Somebody else has paused or resumed it since: nothing was changed."
 PAUSE, RESUME = reverse("admin:pulse_django_queue_pause"), reverse("admin:pulse_django_queue_resume")
-
-
-def staff(*permissions: str, **options: Any) -> Client:
-    user = User.objects.create_user("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(**options)
-    client.force_login(user)
-    return client
 
 
 def text(client: Client, url: str, **query: Any) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.admin import AdminSite
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection, connections
 from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -22,6 +22,7 @@ from pulse_django.console import groups, mass_acts
 from pulse_django.console.dead_letters import DeadLetterAdmin
 from pulse_django.models import Attempt, DeadLetter, Job
 from pulse_django.states import Status
+from tests.admin.staff import staff
 from tests.factories import AttemptFactory, make_job, now
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +41,6 @@ def url_of(name: str, error: str = ERROR, **params: str) -> str:
 def dead(number: int = 1, *, error: str = "ValueError: order {}", ago: float = 0, **overrides: Any) -> Job:
     finished_at = now(timedelta(seconds=-ago))
     return make_job(Status.DEAD_LETTERED, last_error=error.format(number), finished_at=finished_at, **overrides)
-
-
-def staff(*permissions: str, **options: Any) -> Client:
-    user = User.objects.create_user("operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client(**options)
-    client.force_login(user)
-    return client
 
 
 def retry(client: Client, scope: str = SELECTED, jobs: Any = (), error: str = ERROR, **data: Any) -> Any:

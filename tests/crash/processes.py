@@ -10,6 +10,8 @@ from urllib.parse import quote, urlencode
 
 from django.db import connection
 
+from tests.proxy import SwallowingProxy
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -35,6 +37,11 @@ def database_url(*, host: str = "", port: int | str = "", **options: object) -> 
     else:
         where = f"{login}{host}:{port}/{settings['NAME']}"
     return f"postgres://{where}?{urlencode(options)}"
+
+
+def through(proxy: SwallowingProxy) -> dict[str, str]:
+    """The environment of a process that reaches the database through a proxy."""
+    return {"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)}
 
 
 def start_script(script: str, **extra: str) -> subprocess.Popen[str]:

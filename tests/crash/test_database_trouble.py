@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from pulse_django.models import Job
 from pulse_django.states import Status
 from testproject.shop import tasks
-from tests.crash.processes import database_url
+from tests.crash.processes import database_url, through
 from tests.crash.scratch import scratch_server
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
 from tests.pgbouncer import LISTENS
@@ -26,18 +22,6 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 TTL = 2.0
 SELDOM = 20  # seconds between two polls: who is served earlier was woken
-
-
-@pytest.fixture
-def proxy(pulse_db: None) -> Iterator[BlackHole]:
-    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:  # a short path: sockets have little room
-        proxy = BlackHole(Path(folder), connection.settings_dict)
-        yield proxy
-        proxy.close()
-
-
-def through(proxy: BlackHole) -> dict[str, str]:
-    return {"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)}
 
 
 def test_a_connection_that_swallows_everything_is_noticed_and_left(workers: Workers, proxy: BlackHole) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from pulse_django import invariants, tallies
 from pulse_django.models import Attempt, Job, Minute, Queue
@@ -34,7 +30,7 @@ from pulse_django.vital_signs import (
     RUNS,
     VitalSign,
 )
-from tests.crash.test_database_trouble import through
+from tests.crash.processes import through
 from tests.crash.workers import Worker, Workers, wait_until
 from tests.proxy import BlackHole
 from tests.runtime import handlers
@@ -43,14 +39,6 @@ from tests.storage.steps import sql
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-def proxy(pulse_db: None) -> Iterator[BlackHole]:
-    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:  # a short path: sockets have little room
-        proxy = BlackHole(Path(folder), connection.settings_dict)
-        yield proxy
-        proxy.close()
 
 
 class Reckoning:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -17,6 +16,7 @@ from ...performing import OUT_OF_TOUCH, Performed, judged, perform_async
 from ...registry import registry
 from ...runs import Run
 from .tidiness import tidy_connections
+from .waiting import Waiting
 
 
 class EventLoop:
@@ -24,7 +24,7 @@ class EventLoop:
 
     def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
         self._slots, self._begin, self._done = slots, begin, done
-        self._waiting: deque[Run] = deque()
+        self._waiting = Waiting()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filling = False
@@ -35,13 +35,7 @@ class EventLoop:
         loop.call_soon_threadsafe(self._fill)
 
     def take_back(self) -> list[Run]:
-        taken: list[Run] = []
-        while self._waiting:
-            try:
-                taken.append(self._waiting.popleft())
-            except IndexError:
-                break  # the loop was quicker
-        return taken
+        return self._waiting.take_back()
 
     def stop(self, run: Run) -> bool:
         if self._loop is not None:
@@ -73,11 +67,7 @@ class EventLoop:
 
     def _begin_some(self) -> None:
         assert self._loop is not None  # noqa: S101 - for the type checker
-        while self._waiting and len(self._tasks) < self._slots:
-            try:
-                run = self._waiting.popleft()
-            except IndexError:
-                return  # taken back in this moment
+        while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
             if not self._begin(run):
                 self._done(run, None)
                 continue

@@ -13,7 +13,6 @@ import signal
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -25,6 +24,7 @@ from ...registry import registry
 from ...runs import Run
 from ..channel import Channel, Hung, Message
 from ..nursery import told
+from .waiting import Waiting
 from .wire import claim_to_wire, outcome_from_wire
 
 logger = logging.getLogger("pulse_django.worker")
@@ -63,7 +63,7 @@ class Processes:
         nursery: Channel,
     ) -> None:
         self._slots, self._begin, self._done, self._nursery = slots, begin, done, nursery
-        self._waiting: deque[Run] = deque()
+        self._waiting = Waiting()
         self._wards: dict[int, Ward] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()
@@ -81,11 +81,7 @@ class Processes:
         self._wake()
 
     def take_back(self) -> list[Run]:
-        taken: list[Run] = []
-        while self._waiting:
-            with suppress(IndexError):
-                taken.append(self._waiting.popleft())
-        return taken
+        return self._waiting.take_back()
 
     def stop(self, run: Run) -> bool:
         """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
@@ -118,11 +114,7 @@ class Processes:
         self._fill()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._wards) < self._slots:
-            try:
-                run = self._waiting.popleft()
-            except IndexError:
-                return  # taken back in this moment
+        while len(self._wards) < self._slots and (run := self._waiting.next()) is not None:
             if not self._begin(run):
                 self._done(run, None)
             elif self._orphaned:

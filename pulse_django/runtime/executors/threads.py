@@ -15,6 +15,7 @@ from ...outcomes import Failed
 from ...performing import Performed, judged, perform
 from ...runs import Run
 from .tidiness import tidy_connections
+from .waiting import Waiting
 
 logger = logging.getLogger("pulse_django.worker")
 
@@ -26,7 +27,7 @@ class Threads:
 
     def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
         self._slots, self._begin, self._done = slots, begin, done
-        self._waiting: deque[Run] = deque()
+        self._waiting = Waiting()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
 
@@ -39,12 +40,7 @@ class Threads:
             self._start_one()
 
     def take_back(self) -> list[Run]:
-        taken: list[Run] = []
-        while True:
-            try:
-                taken.append(self._waiting.popleft())
-            except IndexError:
-                return taken
+        return self._waiting.take_back()
 
     def stop(self, run: Run) -> bool:
         return False
@@ -66,9 +62,8 @@ class Threads:
         bed = threading.Lock()
         bed.acquire()
         while True:
-            try:
-                run = self._waiting.popleft()
-            except IndexError:
+            run = self._waiting.next()
+            if run is None:
                 self._sleep(bed)
                 continue
             if not self._begin(run):
