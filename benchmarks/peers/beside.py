@@ -31,17 +31,14 @@ def drain_beside(who: Contender, jobs: int, most: int, limit: float, keep: Keep)
         raise MeasureFailed("its finished jobs are not rows of one table")
     table, condition = who.peer.finished
     who.reset()
-    finished = 0
-    for point in (FEWEST, *POINTS):
-        if point > max(most, FEWEST):
-            return
-        if finished:
+    drain_once(who, FEWEST, 0, limit)  # there is something to copy, and everything has run once
+    finished = FEWEST
+    for point in (FEWEST, *(point for point in POINTS if point <= most)):
+        if point > finished:
             finished += copy_rows(who, table, condition, point - finished)
-        wanted = FEWEST if point == FEWEST else jobs
-        rate = drain_once(who, wanted, finished, limit)
-        if finished:
-            keep(f"finished rows: {point:,}", {"jobs_per_s": rate, "jobs": float(wanted)})
-        finished += wanted
+        rate = drain_once(who, jobs, finished, limit)
+        keep(f"finished rows: {point:,}", {"jobs_per_s": rate, "jobs": float(jobs)})
+        finished += jobs
 
 
 def copy_rows(who: Contender, table: str, condition: str, count: int) -> int:
