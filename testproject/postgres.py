@@ -41,7 +41,7 @@ def ensure_running() -> str:
     """Start PostgreSQL unless it already answers, and return the URL of its database."""
     server = this_server()
     if not server.answers():
-        with _one_process_at_a_time(server):
+        with _usable(server), _one_process_at_a_time(server):
             _start(server)
             _create_database(server)
     return server.url
@@ -50,19 +50,30 @@ def ensure_running() -> str:
 def stop() -> bool:
     """Stop PostgreSQL and break off what runs in it. False when it was not running."""
     server = this_server()
-    if not server.data.exists():
-        return False
-    with _one_process_at_a_time(server), server.life_sign.open("a") as life_sign:
-        if _is_ours_alone(life_sign):
+    with _usable(server):
+        if not server.data.exists():
             return False
-        _pg_ctl(server, "-m", "fast", "stop")
-        fcntl.flock(life_sign, fcntl.LOCK_EX)  # returns when the last process of the server is gone
-        return True
+        with _one_process_at_a_time(server), server.life_sign.open("a") as life_sign:
+            if _is_ours_alone(life_sign):
+                return False
+            _pg_ctl(server, "-m", "fast", "stop")
+            fcntl.flock(life_sign, fcntl.LOCK_EX)  # returns when the last process of the server is gone
+            return True
 
 
 def log_file() -> Path:
     """Return the file that the server logs to."""
     return this_server().log
+
+
+@contextmanager
+def _usable(server: Server) -> Iterator[None]:
+    """Say in one line what is wrong with the folder."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"{error.filename or server.root}: {error.strerror}"
+        raise NoPostgresError(f"{problem}. Set PULSE_PG_HOME to a folder that is yours, or to a new one.") from error
 
 
 @contextmanager
@@ -85,6 +96,9 @@ def _start(server: Server) -> None:
             return
         if not server.data.exists():
             _initialise(server)
+        elif not (server.data / "PG_VERSION").exists():
+            problem = f"{server.data} holds something else than PostgreSQL's data"
+            raise NoPostgresError(f"{problem}: remove it, or set PULSE_PG_HOME to another folder.")
         _forget_the_dead(server)
         _pg_ctl(server, "-l", str(server.log), "-o", _options(server), "start", heir=life_sign)
 

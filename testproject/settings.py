@@ -7,6 +7,7 @@ from typing import Any
 
 import environ  # type: ignore[import-untyped]  # it ships no types
 
+from testproject.binaries import NoPostgresError
 from testproject.postgres import ensure_running
 
 env = environ.Env()
@@ -18,7 +19,10 @@ def database_url() -> str:
         return url
     if env.bool("PULSE_NO_SERVER", default=False):
         return "postgres://postgres@/pulse?host=/nonexistent"
-    return ensure_running()
+    try:
+        return ensure_running()
+    except NoPostgresError as error:  # it says what to do, and a traceback would hide it
+        raise SystemExit(str(error)) from None
 
 
 def database(url: str) -> dict[str, Any]:

@@ -191,6 +191,33 @@ def test_chosen_programs_that_are_not_there_are_not_silently_replaced(
         postgres.ensure_running()
 
 
+@pytest.mark.parametrize("occupied", ["", "{major}", "{major}/data", "{major}.lock/somebodys"])
+def test_an_occupied_folder_is_left_alone_with_the_remedy_in_one_line(empty_home: Path, occupied: str) -> None:
+    home = empty_home / "home"
+    stone = home / occupied.format(major=this_server().major)
+    stone.parent.mkdir(parents=True, exist_ok=True)
+    stone.write_text("somebody's")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PULSE_PG_HOME", str(home))
+        with pytest.raises(NoPostgresError, match=r"[Ss]et PULSE_PG_HOME to ") as refusal:
+            postgres.ensure_running()
+    assert "\n" not in str(refusal.value)
+    assert stone.read_text() == "somebody's"
+
+
+def test_whoever_runs_a_command_reads_that_line_and_no_traceback(tmp_path: Path) -> None:
+    occupied = tmp_path / "file"
+    occupied.touch()
+    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "PULSE_NO_SERVER")}
+    command = [sys.executable, "manage.py", "check"]
+    done = subprocess.run(
+        command, cwd=CHECKOUT, env=env | {"PULSE_PG_HOME": str(occupied)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "Set PULSE_PG_HOME to " in line
+
+
 @only_as_root
 def test_roots_server_runs_as_somebody_without_rights(server: Server) -> None:
     owner = server.home.stat().st_uid
