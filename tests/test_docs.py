@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.core.management import load_command_class
 
 import testproject.shop
 import testproject.shop.models
@@ -79,6 +80,32 @@ def test_the_readme_says_of_others_what_the_comparison_says() -> None:
 def anchor_of(heading: str) -> str:
     """How a forge names a chapter."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_exists_with_its_flags(page: Path) -> None:
+    for code in code_of(page):
+        said = re.findall(r"manage\.py (pulse_\w+)([^\n|&;#]*)", code)
+        said += [(name, rest) for name, rest in re.findall(r"^(pulse_\w+)( [^\n|&;#]*)", code) if name in COMMANDS]
+        for name, rest in said:
+            known = load_command_class("pulse_django", name).create_parser("manage.py", name)._option_string_actions
+            assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= known.keys(), f"{name}{rest}"
+        for target in re.findall(r"(?:^|[\s=])make ((?:[a-z]\S*=\S+ )*[a-z-]+)", code):
+            assert target.split()[-1] in TARGETS, f"make {target}"
+        for script in re.findall(r"python (\w+/\S+\.py)", code):
+            assert (ROOT / script).is_file(), script
+        for module in re.findall(r"python -m ([\w.]+)", code):
+            assert (ROOT / f"{module.replace('.', '/')}.py").is_file() or importlib.util.find_spec(module), module
+
+
+COMMANDS = {path.stem for path in (ROOT / "pulse_django/management/commands").glob("pulse_*.py")}
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def code_of(page: Path) -> list[str]:
+    """What stands between backticks, in lines of their own or not."""
+    blocks = re.split(r"^ *```.*$", page.read_text(), flags=re.MULTILINE)
+    return blocks[1::2] + [span for prose in blocks[::2] for span in re.findall(r"`([^`]+)`", prose)]
 
 
 def test_the_badges_are_true() -> None:
