@@ -124,6 +124,13 @@ def test_the_soak_keeps_its_samples_and_judges_them(tmp_path: Path) -> None:
     assert "</svg>" in picture.read_text()
 
 
+def test_the_benchmark_of_the_console_opens_every_page() -> None:
+    pages = figures_of("console.py", "--jobs", "3000", "--waiting", "300", "--times", "2")["pages"]
+    assert {"jobs", "dead letters by error", "dead letters of one error", "a dead job", "board"} <= pages.keys()
+    assert pages["board"]["statements"] <= 8
+    assert all(page["median_ms"] > 0 for page in pages.values())
+
+
 def test_the_benchmark_of_the_outlets_prints_its_figures() -> None:
     figures = figures_of("outlets.py", "--jobs", "200", "--rounds", "1")
     for way in ("none", "metrics_and_alerts", "all_one_trace_in_100", "all_every_trace"):

@@ -1,0 +1,135 @@
+"""How long the database works for each page of the admin, beside millions of jobs.
+
+Run by hand: ``python benchmarks/console.py`` (minutes, and some 5 GB while it runs). Every page is opened several times
+by a superuser, through the views; the first time is printed apart, because it may find nothing in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from benchmarks.scratch import scratch_database, server, settle_down
+from pulse_django.models import Job
+from pulse_django.states import Status
+
+QUEUES, WORKERS, DEAD_EVERY = 100, 20, 95
+ERROR = "ValueError: order # of kind a"
+
+_JOBS = """
+INSERT INTO pulse_django_job
+    (task, queue, priority, status, attempts, last_error, created_at, next_run_at, started_at, finished_at, locked_by,
+    lease_until, token)
+SELECT
+    'tests.task_' || n %% 40, 'queue-' || n %% %(queues)s, n %% 10, status, (status <> 'PENDING')::int,
+    CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
+    at, at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
+    CASE status WHEN 'RUNNING' THEN 'host-' || n %% %(workers)s || ':boot:1' END,
+    CASE status WHEN 'RUNNING' THEN clock_timestamp() + interval '1 hour' END,
+    CASE status WHEN 'RUNNING' THEN n END
+FROM (
+    SELECT
+        n, statement_timestamp() - (%(jobs)s - n) * interval '0.1 second' AS at,
+        CASE
+            WHEN n > %(jobs)s - %(waiting)s THEN CASE n %% 101 WHEN 0 THEN 'RUNNING' ELSE 'PENDING' END
+            ELSE CASE n %% %(dead_every)s WHEN 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
+        END AS status
+    FROM generate_series(1, %(jobs)s) AS n
+) AS made
+"""
+_ATTEMPTS = """
+INSERT INTO pulse_django_attempt (job_id, number, token, worker, started_at, finished_at, outcome, message, traceback)
+SELECT id, 1, id, 'host-1:boot:1', started_at, finished_at, 'FAILED', last_error, repeat('a line of a traceback', 100)
+FROM pulse_django_job WHERE status = 'DEAD_LETTERED'
+"""
+_WORKERS = """
+INSERT INTO pulse_django_worker (name, boot_id, host, pid, slots, tasks)
+SELECT 'host-' || n, 'boot', 'host', 1, 200, '["tests.task_1"]' FROM generate_series(0, %(workers)s - 1) AS n
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=5_000_000)
+    parser.add_argument("--waiting", type=int, default=20_000, help="of them, a hundredth of which run")
+    parser.add_argument("--times", type=int, default=5, help="that each page is opened")
+    options = parser.parse_args()
+    with scratch_database("bench_console"):
+        fill(options.jobs, options.waiting)
+        client = Client(SERVER_NAME="localhost")
+        client.force_login(get_user_model().objects.create(username="operator", is_staff=True, is_superuser=True))
+        figures = {name: opened(client, address, options.times) for name, address in pages().items()}
+        print(json.dumps({"postgresql": server(), "jobs": options.jobs, "pages": figures}, indent=1))
+
+
+def fill(jobs: int, waiting: int) -> None:
+    facts = {"jobs": jobs, "waiting": waiting, "queues": QUEUES, "workers": WORKERS, "dead_every": DEAD_EVERY}
+    for statement in (_JOBS, _ATTEMPTS, _WORKERS):
+        with connection.cursor() as cursor:
+            cursor.execute(statement, facts)
+    settle_down("pulse_django_job", "pulse_django_attempt", "pulse_django_worker")
+
+
+def pages() -> dict[str, str]:
+    jobs, dead = reverse("admin:pulse_django_job_changelist"), reverse("admin:pulse_django_deadletter_group")
+    middle = Job.objects.order_by("pk").values_list("pk", flat=True).last() // 2
+    letter = Job.objects.filter(status=Status.DEAD_LETTERED).order_by("finished_at").values_list("pk", flat=True).last()
+    return {
+        "jobs": jobs,
+        "jobs, from the middle on": f"{jobs}?older={middle}",
+        "jobs, completed": f"{jobs}?status__exact=COMPLETED",
+        "jobs, dead letters": f"{jobs}?status__exact=DEAD_LETTERED",
+        "jobs, one queue": f"{jobs}?queue=queue-7",
+        "jobs, one task": f"{jobs}?task=tests.task_7",
+        "jobs, a task that has none": f"{jobs}?task=tests.none",
+        "jobs, words that are nowhere": f"{jobs}?q=nowhere",
+        "a dead job": reverse("admin:pulse_django_job_change", args=[letter]),
+        "dead letters by error": reverse("admin:pulse_django_deadletter_changelist"),
+        "dead letters of one error": f"{dead}?error={ERROR.replace('#', '%23')}",
+        "board": reverse("admin:pulse_django_board_changelist"),
+        "queues": reverse("admin:pulse_django_queue_changelist"),
+        "workers": reverse("admin:pulse_django_worker_changelist"),
+    }
+
+
+def opened(client: Client, address: str, times: int) -> dict[str, Any]:
+    """Open a page again and again. Return how many statements it took, and for how many milliseconds they did."""
+    took: list[float] = []
+    statements = 0
+
+    def timed(execute: Callable[..., Any], *statement: Any) -> Any:
+        nonlocal statements
+        statements += 1
+        began = time.perf_counter()
+        try:
+            return execute(*statement)
+        finally:
+            took[-1] += (time.perf_counter() - began) * 1_000
+
+    for _ in range(times):
+        took.append(0.0)
+        statements = 0
+        with connection.execute_wrapper(timed):
+            response = client.get(address)
+        if response.status_code != 200:
+            raise SystemExit(f"{address}: {response.status_code}")
+    first, *later = (round(milliseconds, 1) for milliseconds in took)
+    median = statistics.median(later or [first])
+    return {"statements": statements, "first_ms": first, "median_ms": median, "most_ms": max(later or [first])}
+
+
+if __name__ == "__main__":
+    main()
