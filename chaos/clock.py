@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("jump.c")
@@ -28,6 +29,7 @@ class Clock:
 
     def __init__(self, file: Path, library: Path | None) -> None:
         self._file, self._library = file, library
+        self._jumps: list[tuple[datetime, timedelta]] = []  # since when it has been ahead by how much
         self.jump_to(0.0)
 
     @property
@@ -39,5 +41,14 @@ class Clock:
 
     def jump_to(self, seconds: float) -> None:
         """Be so many seconds ahead of the true time from now on."""
+        self._jumps.append((datetime.now(UTC), timedelta(seconds=seconds)))
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(_NANOSECONDS.pack(int(seconds * 1e9)))
+
+    def really(self, shown: datetime) -> datetime:
+        """Return the true time at which it showed this."""
+        ends = [since for since, _ in self._jumps[1:]] + [datetime.now(UTC)]
+        for (since, ahead), until in zip(self._jumps, ends, strict=True):
+            if since <= shown - ahead < until:
+                return shown - ahead
+        return shown

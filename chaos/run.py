@@ -83,6 +83,7 @@ class Run:
         self.workers = [stage.Worker(f"w{number}", folder, options.mutant, jumping) for number in range(WORKERS)]
         self.acknowledged: set[int] = set()
         self.faults: list[Any] = []
+        self.unanswered: dict[str, list[Any]] = {}
         self.happened: Counter[str] = Counter()
         self.epoch = database.now() - timedelta(seconds=time.monotonic())
 
@@ -98,6 +99,7 @@ class Run:
         finally:
             for worker in self.workers:
                 worker.end()
+        self.unanswered = stage.unanswered_claims(self.folder, self.workers)
         found = checker.judge(
             checker.History(
                 acknowledged=frozenset(self.acknowledged),
@@ -109,7 +111,7 @@ class Run:
                 grace=GRACE,
                 epoch=self.epoch,
                 deadlocks=self.database.deadlocks(),
-                unanswered=stage.unanswered_claims(self.folder),
+                unanswered=self.unanswered,
             )
         )
         code = self._tell(found, is_quiet)
@@ -253,6 +255,8 @@ class Run:
             say(f"  {times} x {name}")
         for fault in found.violations and self.faults:
             say(f"  {fault.begin} to {fault.end}: {fault.worker or 'the server'}")
+        for worker, times in found.violations and sorted(self.unanswered.items()):
+            say(f"  {worker} says that claims went unanswered at {', '.join(f'{when:%H:%M:%S.%f}' for when in times)}")
         for name, count in sorted(found.counts.items()):
             say(f"  {count:6} {name}")
         if times := sorted(found.recoveries):

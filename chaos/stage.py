@@ -205,12 +205,13 @@ def executions(folder: Path) -> list[Execution]:
     ]
 
 
-def unanswered_claims(folder: Path) -> dict[str, list[datetime]]:
+def unanswered_claims(folder: Path, workers: Sequence[Worker]) -> dict[str, list[datetime]]:
     """When each worker wrote down that a claim of its was not answered, or its connection was lost."""
     found: dict[str, list[datetime]] = defaultdict(list)
-    for log in folder.glob("w*-*.log"):
-        for line in log.read_text(errors="replace").splitlines():
-            if said := _UNANSWERED.match(line):
-                when = datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - a log's is local
-                found[log.stem].append(when.astimezone())
+    for worker in workers:
+        for log in folder.glob(f"{worker.name}-*.log"):
+            for line in log.read_text(errors="replace").splitlines():
+                if said := _UNANSWERED.match(line):
+                    when = datetime.strptime(said[1], "%Y-%m-%d %H:%M:%S,%f")  # noqa: DTZ007 - a log's is local
+                    found[log.stem].append(worker.clock.really(when.astimezone()))
     return found
