@@ -137,7 +137,7 @@ def away(seconds: float) -> Callable[[Worker, Database, Wait], None]:
 
 def stall(_: Worker, database: Database, wait: Wait) -> None:
     """For less than a lease, and for longer than a worker waits for an answer: it hangs up, the server goes on."""
-    database.stall(0.45 * TTL)
+    database.stall(0.4 * TTL)
 
 
 def fail_over(_: Worker, database: Database, wait: Wait) -> None:
@@ -173,7 +173,7 @@ NEMESES = (
     Nemesis("kill -9 of PostgreSQL", killed, is_for_all=True),
     Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True),
     Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True),
-    Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True, excuses=False),
+    Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True),
     Nemesis("standby promoted", fail_over, is_for_all=True),
 )
 
