@@ -127,7 +127,7 @@ def opened(client: Client, address: str, times: int) -> dict[str, Any]:
         if response.status_code != 200:
             raise SystemExit(f"{address}: {response.status_code}")
     first, *later = (round(milliseconds, 1) for milliseconds in took)
-    median = statistics.median(later or [first])
+    median = round(statistics.median(later or [first]), 1)
     return {"statements": statements, "first_ms": first, "median_ms": median, "most_ms": max(later or [first])}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--nemesis", action="append", default=[], help="only these, by name")
     parser.add_argument("--mutant", default="", help="a bug to plant in the workers: the run must find it")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)  # a server that root starts runs as somebody else
         cluster = Cluster(Path(folder))
