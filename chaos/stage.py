@@ -122,10 +122,11 @@ class Worker:
 
     def end(self) -> None:
         self.signal(self.family(), signal.SIGCONT)
-        if self.process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(20)
+        for process in self._started.values():  # one that was told to stop may still be at it
+            if process.poll() is None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(20)
         self.proxy.close()
 
 
