@@ -25,31 +25,11 @@ from django.urls import reverse
 from benchmarks.scratch import scratch_database, server, settle_down
 from pulse_django.models import Job
 from pulse_django.states import Status
+from tests.plans.fleet import FILL
 
-QUEUES, WORKERS, DEAD_EVERY = 100, 20, 95
+WORKERS, DEAD_EVERY = 20, 95
 ERROR = "ValueError: order # of kind a"
 
-_JOBS = """
-INSERT INTO pulse_django_job
-    (task, queue, priority, status, attempts, last_error, created_at, next_run_at, started_at, finished_at, locked_by,
-    lease_until, token)
-SELECT
-    'tests.task_' || n %% 40, 'queue-' || n %% %(queues)s, n %% 10, status, (status <> 'PENDING')::int,
-    CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
-    at, at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
-    CASE status WHEN 'RUNNING' THEN 'host-' || n %% %(workers)s || ':boot:1' END,
-    CASE status WHEN 'RUNNING' THEN clock_timestamp() + interval '1 hour' END,
-    CASE status WHEN 'RUNNING' THEN n END
-FROM (
-    SELECT
-        n, statement_timestamp() - (%(jobs)s - n) * interval '0.1 second' AS at,
-        CASE
-            WHEN n > %(jobs)s - %(waiting)s THEN CASE n %% 101 WHEN 0 THEN 'RUNNING' ELSE 'PENDING' END
-            ELSE CASE n %% %(dead_every)s WHEN 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
-        END AS status
-    FROM generate_series(1, %(jobs)s) AS n
-) AS made
-"""
 _ATTEMPTS = """
 INSERT INTO pulse_django_attempt (job_id, number, token, worker, started_at, finished_at, outcome, message, traceback)
 SELECT id, 1, id, 'host-1:boot:1', started_at, finished_at, 'FAILED', last_error, repeat('a line of a traceback', 100)
@@ -76,8 +56,8 @@ def main() -> None:
 
 
 def fill(jobs: int, waiting: int) -> None:
-    facts = {"jobs": jobs, "waiting": waiting, "queues": QUEUES, "workers": WORKERS, "dead_every": DEAD_EVERY}
-    for statement in (_JOBS, _ATTEMPTS, _WORKERS):
+    facts = {"jobs": jobs, "waiting": waiting, "workers": WORKERS, "dead_every": DEAD_EVERY}
+    for statement in (FILL, _ATTEMPTS, _WORKERS):
         with connection.cursor() as cursor:
             cursor.execute(statement, facts)
     settle_down("pulse_django_job", "pulse_django_attempt", "pulse_django_worker")

@@ -18,6 +18,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from tests.plans.fleet import FILL
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
 from tests.storage.steps import sql
 
@@ -27,35 +28,13 @@ LIST = reverse("admin:pulse_django_job_changelist")
 MILLION, WAITING, DEAD_EVERY = 1_000_000, 50_000, 95
 FINGERPRINT = "ValueError: order # of kind a"
 
-_FILL = """
-INSERT INTO pulse_django_job
-    (task, queue, priority, status, attempts, last_error, created_at, started_at, finished_at, locked_by, lease_until,
-    token)
-SELECT
-    'tests.task_' || n %% 40, 'queue-' || n %% 100, n %% 10, status, CASE status WHEN 'PENDING' THEN 0 ELSE 1 END,
-    CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
-    at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
-    CASE status WHEN 'RUNNING' THEN 'host-' || n %% 4 || ':boot:1' END,
-    CASE status WHEN 'RUNNING' THEN clock_timestamp() + interval '1 hour' END,
-    CASE status WHEN 'RUNNING' THEN n END
-FROM (
-    SELECT
-        n, statement_timestamp() - (%(jobs)s - n) * interval '1 second' AS at,
-        CASE
-            WHEN n > %(jobs)s - %(waiting)s THEN CASE n %% 101 WHEN 0 THEN 'RUNNING' ELSE 'PENDING' END
-            ELSE CASE n %% %(dead_every)s WHEN 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
-        END AS status
-    FROM generate_series(1, %(jobs)s) AS n
-) AS made
-"""
-
 
 @pytest.fixture(scope="class")
 def fleet(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         sql("TRUNCATE pulse_django_job, pulse_django_attempt RESTART IDENTITY")  # the addresses below name ids
         with indexes_built_afterwards(), connection.cursor() as cursor:
-            cursor.execute(_FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
+            cursor.execute(FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
         sql("VACUUM ANALYZE pulse_django_job")
         yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")

@@ -1,0 +1,26 @@
+"""A table as a fleet leaves it: completed jobs and dead letters among them, then what waits or runs."""
+
+from __future__ import annotations
+
+# Of ``jobs``, the last that were created, ``waiting``, wait or run; of the others each ``dead_every``th has died.
+FILL = """
+INSERT INTO pulse_django_job
+    (task, queue, priority, status, attempts, last_error, created_at, started_at, finished_at, locked_by, lease_until,
+    token)
+SELECT
+    'tests.task_' || n %% 40, 'queue-' || n %% 100, n %% 10, status, CASE status WHEN 'PENDING' THEN 0 ELSE 1 END,
+    CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
+    at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
+    CASE status WHEN 'RUNNING' THEN 'host-' || n %% 4 || ':boot:1' END,
+    CASE status WHEN 'RUNNING' THEN clock_timestamp() + interval '1 hour' END,
+    CASE status WHEN 'RUNNING' THEN n END
+FROM (
+    SELECT
+        n, statement_timestamp() - (%(jobs)s - n) * interval '1 second' AS at,
+        CASE
+            WHEN n > %(jobs)s - %(waiting)s THEN CASE n %% 101 WHEN 0 THEN 'RUNNING' ELSE 'PENDING' END
+            ELSE CASE n %% %(dead_every)s WHEN 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END
+        END AS status
+    FROM generate_series(1, %(jobs)s) AS n
+) AS made
+"""
