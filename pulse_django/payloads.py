@@ -58,6 +58,11 @@ def one_line(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
+def error_in_one_line(error: BaseException) -> str:
+    """Return what an error says, or its kind if it says nothing."""
+    return one_line(str(error)) or type(error).__name__
+
+
 def _dumps(value: Any, what: str) -> str:
     text = _dumped(value, what)
     # Only what opens that many brackets can be that deep; honest payloads are not walked.

@@ -16,7 +16,7 @@ from functools import partial
 from django.db import Error, connections, transaction
 
 from . import conf
-from .payloads import one_line
+from .payloads import error_in_one_line
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
                 cursor.execute(statement, [CHANNEL, queue])
         except Error as error:  # the jobs are committed: whoever enqueued them has nothing to worry about
             del _notified_at[alias, queue]
-            logger.info("Workers could not be woken: %s", one_line(str(error)))
+            logger.info("Workers could not be woken: %s", error_in_one_line(error))
             if connection.connection is not None and not connection.connection.closed:
                 connection.connection.rollback()
             return

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 
 from .. import conf
+from ..payloads import error_in_one_line
 from .words import Invariant, Limits, Subject, known
 
 # Longer, and a question that goes wrong is felt by the queue; shorter, and a busy server leaves it unanswered.
@@ -61,8 +62,7 @@ def ask(invariant: Invariant, alias: str, limits: Limits | None = None) -> Findi
     try:
         subjects = _look(invariant, alias, replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
-        reason = " ".join(str(error).split())
-        return Finding(invariant=invariant, error=reason or type(error).__name__, took=time.monotonic() - begin)
+        return Finding(invariant=invariant, error=error_in_one_line(error), took=time.monotonic() - begin)
     is_more = len(subjects) > limits.limit
     shown = subjects[: limits.limit]
     return Finding(invariant=invariant, subjects=shown, is_more=is_more, took=time.monotonic() - begin)

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
 from ..exceptions import PulseError
+from ..payloads import error_in_one_line
 from ..querysets import JobQuerySet
 from ..states import Status
 from . import arguments
@@ -115,7 +116,7 @@ class MassCommand(BaseCommand):
                 notes=self.notes(verb, alias),
             )
         except (Error, PulseError, ImproperlyConfigured) as error:
-            raise CommandError(f"Nothing was changed: {_said(error)}") from error
+            raise CommandError(f"Nothing was changed: {inert(error_in_one_line(error))}") from error
 
     def _preview(self, choice: _Choice, pace: Pace) -> None:
         preview, verb = choice.preview, choice.verb
@@ -143,7 +144,7 @@ class MassCommand(BaseCommand):
         except KeyboardInterrupt:  # the second Ctrl-C: the report says how far the first got
             pass
         except (Error, PulseError) as error:
-            problem = _said(error)
+            problem = inert(error_in_one_line(error))
         progress.end(walk.met)
         return Report.of(walk, verb, matches=matches, seconds=clock() - began, problem=problem)
 
@@ -156,7 +157,3 @@ class MassCommand(BaseCommand):
         if self._is_json:
             command = type(self).__module__.rpartition(".")[2]
             self.stdout.write(json.dumps({"command": command, **facts}))
-
-
-def _said(error: BaseException) -> str:
-    return inert(" ".join(str(error).split())) or type(error).__name__

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_safe
 from ..models import Job
 from ..ops.facts import to_json
 from ..ops.probing import probe
+from ..payloads import error_in_one_line
 from .access import refused
 
 
@@ -31,7 +32,7 @@ def health(request: HttpRequest) -> HttpResponse:
     try:
         return refused(request) or _said()
     except Error as error:
-        said = {"is_well": None, "says": " ".join(str(error).split()) or type(error).__name__}
+        said = {"is_well": None, "says": error_in_one_line(error)}
         return JsonResponse(said, status=503)
 
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
 from ..models import Job
-from ..payloads import one_line
+from ..payloads import error_in_one_line
 from ..vital_signs import ALL
 from . import exposition
 from .access import PLAIN, refused
@@ -36,7 +36,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     try:
         return refused(request) or _signs()
     except Error as error:
-        logger.warning("The vital signs could not be read: %s", one_line(str(error)))
+        logger.warning("The vital signs could not be read: %s", error_in_one_line(error))
         return HttpResponse("The database did not answer.\n", status=503, content_type=PLAIN)
 
 

@@ -21,7 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .. import conf
 from ..models import Job
-from ..payloads import one_line
+from ..payloads import error_in_one_line
 from .faults import Fault, Patience, fault_of, sqlstate_of
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Line:
         """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
         fault = fault_of(error)
         pause = self.patience.pause(fault)
-        said = one_line(str(error))
+        said = error_in_one_line(error)
         if fault is Fault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from django.db import DatabaseError
 
 from ... import conf
+from ...payloads import error_in_one_line
 from .advice import Advice, Level
 from .connections import on_connections
 from .fleet import on_the_fleet
@@ -28,11 +29,10 @@ def _careful(examiner: Examiner, alias: str) -> Iterator[Advice]:
     try:
         yield from examiner(alias, conf.current())
     except DatabaseError as error:
-        reason = " ".join(str(error).split())
         yield Advice(
             topic=examiner.__name__.removeprefix("on_").removeprefix("the_"),
             level=Level.UNKNOWN,
-            what=f"could not be examined: {reason}",
+            what=f"could not be examined: {error_in_one_line(error)}",
             why="The role may not see what is asked, or the server is in trouble.",
             to_do="Run it as the role that owns the tables, or grant it pg_read_all_stats.",
         )
