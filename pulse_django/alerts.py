@@ -6,7 +6,6 @@ one tells; and an incident is told when it begins, not for as long as it lasts.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -18,12 +17,13 @@ from django.core.mail import mail_admins
 from . import conf, tallies
 from .functions import StatementTimestamp
 from .models import Job, Minute
+from .safe_logging import SafeLogger
 from .signals import alert_ended, alert_raised, tell
 from .states import Status
 from .thresholds import UNREAPED, UNSERVED, Crossing, FleetFacts, crossed, orphans_of
 from .vital_signs import JOBS_ENDED, LEASE_EXPIRATIONS
 
-logger = logging.getLogger("pulse_django.alerts")
+logger = SafeLogger("pulse_django.alerts")
 
 HOUR = timedelta(hours=1)
 

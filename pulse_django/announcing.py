@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from .answers import Settled
 from .models import Job
 from .outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from .performing import Performed
 from .results import finished, result_of_run
+from .safe_logging import SafeLogger
 from .signals import job_dead_lettered, job_failed, job_finished, lease_lost, tell
 from .states import Status
 from .taskapi import Task, is_heard, sender_of, task_finished
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 _FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name})
 
@@ -54,9 +53,9 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
         return
     sender = sender_of(task)
     if performed.error is None:
-        task_finished.send_robust(sender=sender, task_result=result)
+        tell(task_finished, sender, task_result=result)
         return
     try:
         raise performed.error
     except BaseException:  # Django's own receiver logs the exception that is being handled
-        task_finished.send_robust(sender=sender, task_result=result)
+        tell(task_finished, sender, task_result=result)

@@ -80,3 +80,7 @@ class Discard(StopRun):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason if isinstance(reason, str) else repr(reason)
+
+
+class ReceiverExited(RuntimeError):
+    """A receiver of a signal raised SystemExit or another BaseException, which ends nothing but itself."""

@@ -45,7 +45,6 @@ hundred settles took 2.4 ms instead of 2.9.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
@@ -69,13 +68,14 @@ from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queu
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text
 from .reads import IS_PAUSED, JobReader
+from .safe_logging import SafeLogger
 from .states import TERMINAL, Status
 from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
 
 if TYPE_CHECKING:
     from .models import Job
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -83,7 +84,7 @@ async def perform_async(run: Run, task: Task) -> Performed:
     context = call.context
     try:
         with running(run), traces.running(run.claim), surrounded(context) if configured() else _NOTHING_AROUND:
-            value = await task.func(*call.args, **call.kwargs)
+            value = await _awaited(task, call)
     except BaseException as error:
         return _raised(run, task, context, error)
     return _returned(run, task, context, value)
@@ -121,7 +122,7 @@ def prepared(run: Run, task: Task) -> Call:
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
-        task_started.send_robust(sender=sender_of(task), task_result=context.task_result)
+        tell(task_started, sender_of(task), task_result=context.task_result)
     tell(job_started, Job, claim=claim, task=task)
     return Call(args, kwargs, context)
 
@@ -206,7 +207,29 @@ def _surrounded(task: Task, call: Call) -> Any:
 
 def _invoke(task: Task, call: Call) -> Any:
     if not getattr(task, "atomic", False) or call.context is None:
-        return task.call(*call.args, **call.kwargs)
+        return _called(task, call)
     with call.context.atomic() as completion:
-        completion.result = task.call(*call.args, **call.kwargs)
+        completion.result = _called(task, call)
     return completion.result
+
+
+# A handler may fork and let the child return into this code. The child is a copy of a worker: anything that it did
+# from here on would speak for the run, on connections that it shares.
+
+
+def _called(task: Task, call: Call) -> Any:
+    pid = os.getpid()
+    try:
+        return task.call(*call.args, **call.kwargs)
+    finally:
+        if os.getpid() != pid:
+            os._exit(0)
+
+
+async def _awaited(task: Task, call: Call) -> Any:
+    pid = os.getpid()
+    try:
+        return await task.func(*call.args, **call.kwargs)
+    finally:
+        if os.getpid() != pid:
+            os._exit(0)

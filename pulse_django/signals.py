@@ -1,4 +1,4 @@
-"""Signals: what a project may listen to. A receiver that raises is logged by Django and harms nobody.
+"""Signals: what a project may listen to. A receiver that raises, even SystemExit, is logged and does no harm.
 
 | signal | sent when | arguments |
 |---|---|---|
@@ -20,22 +20,59 @@ The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.dispatch import Signal
 
-job_started = Signal()
-job_finished = Signal()
-job_failed = Signal()
-job_dead_lettered = Signal()
-lease_lost = Signal()
-job_reaped = Signal()
-alert_raised = Signal()
-alert_ended = Signal()
-worker_lost = Signal()
+from .exceptions import ReceiverExited
+from .safe_logging import SafeLogger
+
+logger = SafeLogger(__name__)
+
+
+class SafeSignal(Signal):
+    """A signal whose receivers may raise any BaseException: the others are called all the same."""
+
+    def _live_receivers(self, sender: Any) -> Any:
+        plain, awaited = super()._live_receivers(sender)
+        return [_without_exits(receiver) for receiver in plain], awaited
+
+
+def _without_exits(receiver: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn what ``send_robust`` lets through into an exception that it logs."""
+
+    def call(**facts: Any) -> Any:
+        try:
+            return receiver(**facts)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise ReceiverExited(f"{type(error).__name__} was raised by a receiver: {error}") from error
+
+    call.__qualname__ = getattr(receiver, "__qualname__", type(receiver).__qualname__)
+    return call
+
+
+job_started = SafeSignal()
+job_finished = SafeSignal()
+job_failed = SafeSignal()
+job_dead_lettered = SafeSignal()
+lease_lost = SafeSignal()
+job_reaped = SafeSignal()
+alert_raised = SafeSignal()
+alert_ended = SafeSignal()
+worker_lost = SafeSignal()
 
 
 def tell(signal: Signal, sender: type, **facts: Any) -> None:
-    """Send to whoever listens; nobody usually does, and then it costs nothing."""
-    if signal.receivers:
+    """Send to whoever listens; nobody usually does, and then it costs nothing. Nothing that a receiver raises gets out.
+
+    ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
+    """
+    if not signal.receivers:
+        return
+    try:
         signal.send_robust(sender, **facts)
+    except BaseException as error:
+        logger.error("A receiver of a signal raised %s", type(error).__name__, exc_info=error)

@@ -8,6 +8,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from .safe_logging import SafeLogger
+
+logger = SafeLogger(__name__)
+
 MAX_TRACE = 64  # a traceparent has 55 characters
 
 
@@ -37,7 +41,33 @@ def enqueueing(task: str, queue: str) -> AbstractContextManager[Any]:
 
 
 def running(claim: Any) -> AbstractContextManager[Any]:
-    return _NOTHING if _tracer is None else _tracer.running(claim)
+    return _NOTHING if _tracer is None else _Harmless(_tracer, claim)
+
+
+class _Harmless:
+    """A span around a run. What the tracer raises is logged, and changes nothing about the run."""
+
+    __slots__ = ("_claim", "_span", "_tracer")
+
+    def __init__(self, tracer: Tracer, claim: Any) -> None:
+        self._tracer, self._claim = tracer, claim
+        self._span: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            span = self._tracer.running(self._claim)
+            span.__enter__()
+            self._span = span
+        except Exception:
+            logger.exception("The span of a run could not be started")
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if self._span is None:
+            return
+        try:
+            self._span.__exit__(kind, error, traceback)
+        except Exception:
+            logger.exception("The span of a run could not be ended")
 
 
 def current() -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from . import conf
@@ -11,11 +10,12 @@ from .decisions import DeadLetter
 from .identity import Identity
 from .models import Job
 from .outcomes import GIVEN_UP, UNKNOWN_TASK, Released
+from .safe_logging import SafeLogger
 from .signals import job_dead_lettered, tell
 from .states import Status
 from .transactions import run_joined
 
-logger = logging.getLogger(__name__)
+logger = SafeLogger(__name__)
 
 MOST_AT_ONCE = 100
 LATEST = 10_000  # attempts among which put-backs are looked for; they come every half a minute

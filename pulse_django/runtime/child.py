@@ -7,7 +7,7 @@ executors' run handlers.
 from __future__ import annotations
 
 import faulthandler
-import logging
+import os
 import selectors
 import signal
 import socket
@@ -27,6 +27,7 @@ from ..outcomes import Released
 from ..performing import Performed
 from ..registry import registry
 from ..runs import Run
+from ..safe_logging import SafeLogger
 from ..taskapi import Task
 from ..tasks import Isolation
 from .channel import Channel, Hung, Message
@@ -38,15 +39,18 @@ from .executors.threads import Threads
 from .hand import Hand
 from .holdings import Holdings
 from .judging import LONGEST_WAIT_FOR_SLOT, Judge
-from .lines import Line, keep_calling
+from .lines import Line, keep_calling, longest_wait
+from .log_writer import LogWriter
 from .logs import log_lost
+from .loops import Loops
 from .memory import resident_mib
 from .nursery import ignore_stops
 from .orders import Orders
+from .relay import Relay
 from .reporter import Reporter
 from .teller import Teller
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 # Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
 TICK, IDLE_TICK = 0.1, 1.0
@@ -54,6 +58,7 @@ BETWEEN_PROGRESS = 0.2
 PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
 DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
+EX_SOFTWARE = 70  # sysexits.h: an internal error
 LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 # How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
 # waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
@@ -77,9 +82,11 @@ class Child:
             self._found_work,
             self._nudge,
         )
-        self._threads = Threads(orders.concurrency, hand.begin, self._done)
-        self._loop = EventLoop(orders.concurrency, hand.begin, self._done)
-        self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery)
+        self._relay = Relay(keeper.send)
+        self._loops = loops = Loops(self._end_loudly)
+        self._threads = Threads(orders.concurrency, hand.begin, self._done, loops.start)
+        self._loop = EventLoop(orders.concurrency, hand.begin, self._done, loops.start)
+        self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery, loops.start)
         self._judge = Judge(hand, self._route, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
@@ -94,10 +101,12 @@ class Child:
 
     def run(self) -> int:
         """Work until told to stop, or used up, and everything in hand has been reported."""
-        claiming = self._thread("claims", self._claimer.line, self._stopping, self._claimer.run_once)
-        reporting = self._thread("reports", self._reporter.line, self._finished, self._reporter.run_once)
-        telling = threading.Thread(target=self._teller.run, args=(self._finished,), name="tells", daemon=True)
-        telling.start()
+        log = LogWriter()
+        self._loops.start("log", log.run)
+        log.install()
+        claiming = self._keep("claims", self._claimer.line, self._stopping, self._claimer.run_once)
+        reporting = self._keep("reports", self._reporter.line, self._finished, self._reporter.run_once)
+        telling = self._loops.start("tells", lambda: self._teller.run(self._finished), self._finished)
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
@@ -115,6 +124,7 @@ class Child:
         reporting.join(PATIENCE_AT_END)
         self._teller.interrupt()
         telling.join(PATIENCE_AT_END)
+        log.flush(PATIENCE_AT_END)
         self._keeper.send({"ended": self._why})
         self._keeper.flush()
         return 0
@@ -185,7 +195,12 @@ class Child:
             if "wake" in message:
                 self._claimer.wake(message["wake"])
             elif "drain" in message:
-                self._drain("stopped")
+                self._drain(message["drain"])
+            elif "relay" in message:
+                self._reporter.settle = self._relay.settle
+                self._drain(message["relay"])
+            elif "settled" in message:
+                self._relay.answered(message)
 
     def _orphaned(self) -> None:
         """Nobody extends our leases any more. What runs may go on for as long as they last."""
@@ -203,6 +218,8 @@ class Child:
     def _tick(self, claiming: threading.Thread) -> None:
         self._ticked_at = now = time.monotonic()
         self._held.live()
+        self._loops.check()
+        self._tell_trouble(now)
         for line in (self._claimer.line, self._reporter.line):
             line.enforce(now)
         self._keeper.flush()
@@ -215,6 +232,11 @@ class Child:
         elif not self._why:
             self._end_if_due()
         self._say_how_it_is()
+
+    def _tell_trouble(self, now: float) -> None:
+        since = self._reporter.failing_since
+        self._held.tell_trouble(unreported_since=since, cut_off_since=self._claimer.line.cut_off_since)
+        self._hand.cannot_report = bool(since) and now - since > longest_wait()
 
     def _end_if_due(self) -> None:
         if self._orders.burst and self._claimer.drained and self._hand.is_idle:
@@ -276,10 +298,13 @@ class Child:
             return self._processes
         return self._threads
 
-    def _thread(self, name: str, line: Line, stopping: threading.Event, step: Callable[[], float]) -> threading.Thread:
-        thread = threading.Thread(target=keep_calling, args=(line, stopping, step), name=name, daemon=True)
-        thread.start()
-        return thread
+    def _keep(self, name: str, line: Line, over: threading.Event, step: Callable[[], float]) -> threading.Thread:
+        return self._loops.start(name, lambda: keep_calling(line, over, step), over)
+
+    def _end_loudly(self, name: str, why: str) -> None:
+        """End this process because a thread of it ended: what it holds is its keeper's to recover."""
+        self._keeper.send({"failing": f"its thread {name!r} ended ({why})"})
+        os._exit(EX_SOFTWARE)
 
 
 def child_main(orders: Orders, held: Holdings, order: Message, keeper: Channel, nursery: Channel) -> int:

@@ -6,7 +6,6 @@ connection from one minute to the next.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from datetime import datetime
@@ -16,9 +15,10 @@ from django.db import Error
 
 from .. import alerts, invariants
 from ..models import Minute
+from ..safe_logging import SafeLogger
 from .lines import Line
 
-logger = logging.getLogger("pulse_django.chronicle")
+logger = SafeLogger("pulse_django.chronicle")
 
 PAUSE = 60.0  # seconds
 FIRST = 5.0, 20.0  # seconds after the start, at random
@@ -81,7 +81,7 @@ class Chronicler:
             found: invariants.Finding = self.line.call(invariants.ask, one, self.line.alias)
         except Error:
             raise
-        except Exception:  # an app's own question
+        except BaseException:  # an app's own question
             logger.exception("Invariant %s could not be asked", one.name)
             return None
         return found

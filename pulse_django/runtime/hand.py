@@ -29,6 +29,7 @@ class Hand:
         self.slots = slots
         self.taken = 0
         self.is_orphaned = False  # nobody extends its leases any more
+        self.cannot_report = False  # what it claimed now would run and stay unreported
         self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._unreported: dict[int, Run] = {}
@@ -59,6 +60,8 @@ class Hand:
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
+        if self.cannot_report:
+            return 0
         limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)

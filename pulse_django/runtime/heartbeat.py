@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections import Counter
@@ -14,12 +13,13 @@ from .. import conf
 from ..histograms import Histogram
 from ..leases import Lease
 from ..models import Worker
+from ..safe_logging import SafeLogger
 from ..states import Verb
 from ..workers import Presence
 from .holdings import Held, Holdings
 from .lines import Line
 
-logger = logging.getLogger("pulse_django.heartbeat")
+logger = SafeLogger("pulse_django.heartbeat")
 
 BEATS_PER_LEASE = 3
 # Beats come up to this share early, so that the hosts of a fleet do not beat in step. Never late.
@@ -58,6 +58,7 @@ class Vitals:
     delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
     refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
     database_errors: int = 0  # of children; the keeper's own stand on its lines
+    restarts: Counter[str] = field(default_factory=Counter)  # of the keeper's threads that ended, by name
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,6 +67,7 @@ class Vitals:
             "beat_delays": self.delays.to_json(),
             "refused": dict(self.refused),
             "database_errors": self.database_errors,
+            "restarts": dict(self.restarts),
         }
 
 
@@ -80,9 +82,18 @@ class Heartbeat:
         self._idle = True
         self._present_at = float("-inf")
         self._skipped: Beaten = []
+        # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
+        self.extended_at = self.answered_at = self.failed_at = float("-inf")
 
     def run_once(self) -> float:
         """Beat if it is time. Return for how long to wait until the next look."""
+        try:
+            return self._run_once()
+        except BaseException:
+            self.failed_at = time.monotonic()
+            raise
+
+    def _run_once(self) -> float:
         now = time.monotonic()
         charges = self._charges()
         shortest = min((charge.holdings.shortest_ttl() for charge in charges), default=float("inf"))
@@ -124,6 +135,8 @@ class Heartbeat:
             self.vitals.failures += 1
             self._give_back(beaten, progress)
             raise
+        if beat.alive:
+            self.extended_at = self.answered_at = time.monotonic()
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
         self._give_back(self._skipped, progress)
         for charge in {id(charge): charge for charge, _ in beaten}.values():
@@ -156,6 +169,7 @@ class Heartbeat:
             return
         self._present_at = now
         self.line.call(Worker.objects.db_manager(self.line.alias).note, self._presence())
+        self.answered_at = time.monotonic()
 
 
 def _early(interval: float) -> float:

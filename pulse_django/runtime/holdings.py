@@ -23,7 +23,7 @@ CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more c
 
 _WORDS = 10  # of eight bytes, for one entry
 _HEADER = 8  # words
-_ALIVE_AT, _USED = 0, 1
+_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE = range(4)
 # The child's half, and the keeper's.
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
 _CHILDS_HALF = struct.Struct("qqqd")  # but for the state
@@ -86,7 +86,19 @@ class Holdings:
         """Show a sign of life."""
         self._real[_ALIVE_AT] = time.monotonic()
 
+    def tell_trouble(self, *, unreported_since: float, cut_off_since: float) -> None:
+        """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
+        self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
+
     # The keeper's side
+
+    def unreported_since(self) -> float:
+        """When the child's reports began to fail, by the monotonic clock; infinite if they do not."""
+        return self._real[_UNREPORTED_SINCE] or float("inf")
+
+    def cut_off_since(self) -> float:
+        """When the child's claims were cut off from the database; infinite if they are not."""
+        return self._real[_CUT_OFF_SINCE] or float("inf")
 
     def silence(self) -> float:
         """Seconds since the child's last sign of life."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from ..outcomes import Cancelled, Outcome, Stalled, TimedOut
 from ..performing import Performed, judged
 from ..registry import registry
 from ..runs import Run
+from ..safe_logging import SafeLogger
 from .executors import Executor
 from .hand import HORIZON, Hand
 from .logs import log_lost, log_out_of_touch
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 # Seconds for a handler that was told to stop, and could: after that it is given up as a thread's is.
 PATIENCE_WITH_STOPPED = 1.0

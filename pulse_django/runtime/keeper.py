@@ -6,7 +6,6 @@ heartbeats, recovery of dead children, the watchdog, and wake-ups.
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -16,37 +15,37 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 
 from .. import conf
 from ..identity import Identity
-from ..leases import Lease
-from ..states import Verb
+from ..safe_logging import SafeLogger
 from ..workers import Presence
-from .channel import Channel, Hung, Message
+from .channel import Channel, Message
 from .child import DRAINED, child_main
+from .children import Children
 from .chronicler import PAUSE, Chronicler
 from .executors.runner import runner_main
 from .heartbeat import Heartbeat
-from .holdings import Holdings
 from .lines import Line, keep_calling
 from .listener import Listener
-from .nest import Nest
-from .nursery import Births, start_nursery, told
+from .log_writer import LogWriter
+from .loops import Loops
+from .nursery import Births, start_nursery
 from .orders import Orders
 from .outlet import Exposed, Outlet, Standing
 from .presence import presence_of
 from .pulses import MAIN, Pulses
-from .recovery import Death, Recovery
+from .recovery import Recovery
 from .systemd import Systemd
 from .watchdog import Watchdog
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 TICK = 0.2
-# Seconds for a process whose channel is closed to be reported dead, before it is made so.
-PATIENCE_WITH_HUNG = 0.5
 # Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
 PATIENCE_AT_END = 0.9
+PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
 
 
@@ -63,14 +62,14 @@ class Keeper:
     def __init__(self, orders: Orders, *, changed: Callable[[], bool], exposed: Exposed) -> None:
         self._orders = orders
         self._identity = Identity(orders.name)
-        self._nests = [Nest(index, Holdings()) for index in range(orders.processes)]
+        self._selector = selectors.DefaultSelector()
+        self._children = Children(orders, self._identity, self._selector, self._tell_ready)
+        self._nests = self._children.nests
         self._changed, self._exposed = changed, exposed
         self._pulses = pulses = Pulses()
         self._systemd = Systemd()
-        self._numbers = 0
         self._signals = 0
         self._signalled_at = float("-inf")
-        self._stop_by: float | None = None
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
@@ -81,7 +80,10 @@ class Keeper:
         self._chronicler = Chronicler(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
         self._over = threading.Event()
-        self._selector = selectors.DefaultSelector()
+        self._log = LogWriter()
+        self._loops = Loops(self._loop_died)
+        self._heartbeat.vitals.restarts = self._loops.restarts
+        self._children.serve(self._heartbeat, self._recovery, self._listener)
 
     @property
     def name(self) -> str:
@@ -99,6 +101,8 @@ class Keeper:
         woken = self._install_signals()
         self._selector.register(nursery, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
+        self._loops.start("log", self._log.run)
+        self._log.install()
         logger.info("%s: %s", self.name, self._described())
         threads = self._start_threads()
         code: Exit | None = None
@@ -115,10 +119,10 @@ class Keeper:
                 with suppress(BlockingIOError):
                     woken.recv(4_096)
             elif key.fileobj is nursery:
-                if not self._hear_nursery(nursery):
+                if not self._children.hear_nursery(nursery):
                     return self._abandoned()
             else:
-                self._hear_child(key.data)
+                self._children.hear(key.data)
         now = time.monotonic()
         self._pulses.turned(MAIN)
         nursery.flush()
@@ -127,136 +131,32 @@ class Keeper:
             return self._leave_now()
         if self._why == "" and (self._signals or self._changed()):
             self._stop("told to" if self._signals else "the code has changed", now)
-        self._look_after(now)
-        if self._stop_by is None:
-            self._populate(nursery, now)
+        self._loops.check()
+        for name in self._loops.restart_dead():
+            logger.error("The thread %r was started again", name)
+        self._children.look_after(now)
+        if self._children.stop_by is None:
+            self._children.populate(nursery, now)
         self._ping(now)
         return self._end(now)
-
-    def _populate(self, nursery: Channel, now: float) -> None:
-        for nest in self._nests:
-            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended == DRAINED):
-                continue
-            self._numbers += 1
-            boot_id = f"{self._identity.boot_id}.{self._numbers}"
-            channel, theirs = Channel.pair()
-            nest.settle_in(self._numbers, self.name, boot_id, channel)
-            self._selector.register(channel, selectors.EVENT_READ, nest)
-            nursery.send({"number": nest.number, "boot_id": boot_id, "index": nest.index}, [theirs.fileno()])
-            theirs.close()
-
-    def _hear_nursery(self, nursery: Channel) -> bool:
-        try:
-            messages = nursery.receive()
-        except Hung:
-            return False
-        for message in messages:
-            number = message.get("born") or message.get("died") or message.get("stillborn")
-            nest = next((nest for nest in self._nests if nest.number == number), None)
-            if nest is None:
-                continue
-            if "born" in message:
-                nest.pid = message["pid"]
-            elif "died" in message:
-                self._died(nest, message["status"])
-            else:
-                logger.error("A process could not be made: %s", message["why"])
-                self._buried(nest, clean=False)
-        return True
-
-    def _hear_child(self, nest: Nest) -> None:
-        channel = nest.channel
-        if channel is None:
-            return
-        try:
-            messages = channel.receive()
-        except Hung:
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(channel)
-            nest.hung_at = time.monotonic()
-            return
-        for message in messages:
-            if "progress" in message:
-                nest.charge.progress[Lease(*message["lease"])] = message["progress"]
-            elif "found" in message and self._listener is not None:
-                self._listener.found_work()
-            elif "is" in message:
-                self._note(nest, message["is"])
-            elif "ready" in message:
-                nest.ready = True
-                self._tell_ready()
-            elif "ended" in message:
-                nest.ended = message["ended"]
-
-    def _note(self, nest: Nest, said: Message) -> None:
-        """Add what a child counted since it last said so: its own counts end with it."""
-        vitals, before = self._heartbeat.vitals, nest.said
-        vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
-        vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
-        nest.stuck, nest.said = said["stuck"], said
-
-    def _died(self, nest: Nest, status: int) -> None:
-        """See to what a dead child left."""
-        with suppress(Hung):
-            self._hear_child(nest)  # its last words
-        clean = bool(nest.ended) and status == 0
-        how = nest.killed_for or told(status)
-        held = tuple(nest.holdings.held())
-        if not clean or held:
-            self._recovery.mourn(
-                Death(
-                    holder_prefix=nest.holdings.holder_prefix,
-                    held=held,
-                    progress=dict(nest.charge.progress),
-                    reason=how,
-                    asked_for=self._stop_by is not None and nest.killed_for == "stopped",
-                    at=time.monotonic(),
-                )
-            )
-        if clean:
-            log = logger.debug if self._stop_by is not None else logger.info
-            log("Process %d (pid %s) ended: %s", nest.number, nest.pid, nest.ended)
-        elif nest.killed_for != "stopped":
-            logger.error("Process %d (pid %s) died: %s, with %d jobs", nest.number, nest.pid, how, len(held))
-        self._buried(nest, clean)
-
-    def _buried(self, nest: Nest, clean: bool) -> None:
-        if nest.channel is not None:
-            with suppress(KeyError, ValueError):
-                self._selector.unregister(nest.channel)
-        nest.empty(clean)
-
-    def _look_after(self, now: float) -> None:
-        silence = conf.current().child_silence.total_seconds()
-        for nest in self._nests:
-            if nest.is_empty:
-                continue
-            if nest.channel is not None:
-                nest.channel.flush()
-            if nest.holdings.silence() > silence:
-                nest.kill(f"killed after {silence:g} s of silence")
-            elif now > nest.hung_at + PATIENCE_WITH_HUNG:
-                nest.kill("killed after it closed its channel")
-            elif self._stop_by is not None and now > self._stop_by:
-                nest.kill("stopped")
 
     # Stopping
 
     def _stop(self, why: str, now: float) -> None:
         held = sum(1 for nest in self._nests for _ in nest.holdings.held())
         self._why = why
-        self._stop_by = now + self._orders.grace
+        self._children.stop_by = now + self._orders.grace
         logger.info("%s is stopping (%s): %d jobs in hand, at most %g s", self.name, why, held, self._orders.grace)
         self._systemd.stopping(f"finishing {held} jobs")
         for nest in self._nests:
             if nest.channel is not None:
-                nest.channel.send({"drain": True})
+                nest.channel.send({"drain": "stopped"})
 
     def _end(self, now: float) -> Exit | None:
         if not all(nest.is_empty for nest in self._nests):
             return None
-        if self._stop_by is not None:
-            return Exit.STOPPED if self._recovery.is_idle or now > self._stop_by + PATIENCE_AT_END else None
+        if self._children.stop_by is not None:
+            return Exit.STOPPED if self._recovery.is_idle or now > self._children.stop_by + PATIENCE_AT_END else None
         if self._orders.burst and all(nest.ended == DRAINED for nest in self._nests) and self._recovery.is_idle:
             return Exit.STOPPED
         return None
@@ -276,12 +176,13 @@ class Keeper:
     def _finish(self, threads: list[threading.Thread], code: Exit) -> None:
         self._over.set()
         if code is not Exit.NOW:
-            until = max(time.monotonic() + 0.1, (self._stop_by or 0.0) + PATIENCE_AT_END)
+            until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
             until = min(until, time.monotonic() + PATIENCE_AT_END)
             while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
                 self._enforce(time.monotonic())
                 time.sleep(0.01)
         logger.info("%s has stopped", self.name)
+        self._log.flush(PATIENCE_WITH_LOG)
 
     # Threads, and what they ask
 
@@ -294,17 +195,18 @@ class Keeper:
             steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
         if self._chronicler is not None:
             steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
-        targets = [
-            threading.Thread(
-                target=_keep, args=(line, self._over, self._pulses.following(name, step), last), name=name, daemon=True
+        threads = [
+            self._loops.start(
+                name, partial(_keep, line, self._over, self._pulses.following(name, step), last), self._over
             )
             for name, line, step, last in steps
         ]
         if self._listener is not None:
-            targets.append(threading.Thread(target=self._listener.run, args=(self._over,), name="wake-up", daemon=True))
-        for thread in targets:
-            thread.start()
-        return targets
+            threads.append(self._loops.start("wake-up", partial(self._listener.run, self._over), self._over))
+        return threads
+
+    def _loop_died(self, name: str, why: str) -> None:
+        logger.error("The thread %r of %s ended (%s)", name, self.name, why)
 
     def _charges(self) -> list:  # type: ignore[type-arg]
         return [nest.charge for nest in self._nests if not nest.is_empty]
@@ -331,7 +233,8 @@ class Keeper:
     def _open_outlet(self) -> None:
         if self._orders.metrics_port:
             address = self._orders.metrics_host, self._orders.metrics_port
-            Outlet(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children)).start()
+            outlet = Outlet(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
+            self._loops.start("outlet", outlet.serve)
 
     @property
     def _ready_children(self) -> int:
@@ -341,8 +244,9 @@ class Keeper:
         return Standing(
             hanging=self._pulses.hanging(),
             ready_children=self._ready_children,
-            is_stopping=self._signals > 0 or self._stop_by is not None,
+            is_stopping=self._signals > 0 or self._children.stop_by is not None,
             unanswered=self._pulses.unanswered("heartbeat"),
+            restarts=dict(self._loops.restarts),
         )
 
     def _install_signals(self) -> socket.socket:

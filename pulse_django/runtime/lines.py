@@ -7,7 +7,6 @@ knows since when it has been waiting, and the main thread of its process looks a
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -22,10 +21,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from .. import conf
 from ..models import Job
 from ..payloads import error_in_one_line
+from ..safe_logging import SafeLogger
 from .faults import Fault, Patience, fault_of, sqlstate_of
 
 T = TypeVar("T")
-logger = logging.getLogger("pulse_django.database")
+logger = SafeLogger("pulse_django.database")
 
 # Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
 LONGEST_WAIT = 10.0
@@ -54,6 +54,7 @@ class Line:
         self.purpose = purpose
         self.patience = Patience()
         self.troubles = 0  # failures of the database, so far
+        self.cut_off_since = 0.0  # when the line could not be opened any more, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
 
@@ -73,6 +74,7 @@ class Line:
             raise
         finally:
             self._until = float("inf")
+        self.cut_off_since = 0.0
         if self.patience.failures and self.patience.succeeded():
             logger.info("%s: the database answers again", self.purpose)
         return answer
@@ -113,6 +115,7 @@ class Line:
         """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
         fault = fault_of(error)
         pause = self.patience.pause(fault)
+        self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
         said = error_in_one_line(error)
         if fault is Fault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
@@ -122,6 +125,11 @@ class Line:
             state = sqlstate_of(error)
             logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
         return pause
+
+    @staticmethod
+    def _is_cut_off(error: BaseException) -> bool:
+        """Whether the database did not answer. A process without descriptors or settings is cut off as well."""
+        return fault_of(error) is Fault.CUT_OFF or not sqlstate_of(error)
 
     def _prepared(self) -> BaseDatabaseWrapper:
         wrapper = connections[self.alias]
@@ -138,12 +146,15 @@ def longest_wait() -> float:
 
 
 def keep_calling(line: Line, stopping: Event, step: Callable[[], float]) -> None:
-    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand. Nothing else ends it."""
+    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand.
+
+    Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.
+    """
     try:
         while not stopping.is_set():
             try:
                 pause = step()
-            except Exception as error:
+            except BaseException as error:
                 pause = line.failed(error)
             if pause > 0:
                 stopping.wait(pause)

@@ -7,7 +7,6 @@ nothing else: the children poll.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import select
 import time
@@ -18,10 +17,11 @@ import psycopg
 from django.db import connections
 
 from .. import conf
+from ..safe_logging import SafeLogger
 from ..wakeups import ANY_QUEUE, CHANNEL
 from .lines import Line, keep_calling
 
-logger = logging.getLogger("pulse_django.wakeup")
+logger = SafeLogger("pulse_django.wakeup")
 
 TEST = "\x01"  # begins a message to oneself; no queue's name does
 # Seconds. More often costs statements; more seldom leaves a dead connection undiscovered for longer.

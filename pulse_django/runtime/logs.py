@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from .. import conf
@@ -22,9 +22,10 @@ from ..masking import shown
 from ..outcomes import OutcomeName
 from ..payloads import one_line
 from ..runs import Run
+from ..safe_logging import SafeLogger, write_now
 from ..states import Status
 
-logger = logging.getLogger("pulse_django.jobs")
+logger = SafeLogger("pulse_django.jobs")
 
 _here = threading.local()
 
@@ -36,7 +37,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
     """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead."""
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
     level = _level(outcome, status)
-    if not logger.isEnabledFor(level):
+    if not logger.is_enabled_for(level):
         return
     claim = run.claim
     reason = getattr(report.decision, "reason", "") if report is not None else ""
@@ -46,7 +47,7 @@ def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
         text, values = f"{text}: %s", (*values, one_line(reason))
     if level != logging.INFO and conf.current().log_arguments:
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
-    logger.handle(_record(level, text, values, facts_of(run, outcome, took)))
+    write_now(logger.logger, _record(level, text, values, facts_of(run, outcome, took)))
 
 
 def _arguments_of(run: Run) -> str:
@@ -63,12 +64,12 @@ def _record(level: int, text: str, values: tuple[Any, ...], facts: dict[str, Any
     the file, the line, the thread and the process. That halves what a log line costs."""
     factory = logging.getLogRecordFactory()
     if factory is not logging.LogRecord:  # the project's own
-        record = factory(logger.name, level, __file__, 0, text, values, None, "log_run")
+        record = factory(logger.logger.name, level, __file__, 0, text, values, None, "log_run")
         record.__dict__ |= facts
         return record
     known: dict[str, Any] | None = getattr(_here, "known", None)
     if known is None or known["process"] != os.getpid():
-        _here.known = known = vars(logging.LogRecord(logger.name, level, __file__, 0, "", None, None, "log_run"))
+        _here.known = known = vars(logging.LogRecord(logger.logger.name, level, __file__, 0, "", None, None, "log_run"))
     created = time.time()
     record = logging.LogRecord.__new__(logging.LogRecord)
     record.__dict__ |= known
@@ -149,7 +150,7 @@ class OneWrite(logging.StreamHandler):  # type: ignore[type-arg]  # generic in t
     @classmethod
     @contextmanager
     def batch(cls) -> Iterator[None]:
-        """Hold back what this thread logs until the end of the block."""
+        """Hold back what this thread logs until the end of the block. A stream that was closed loses it."""
         lines: list[str] = []
         cls._batching.lines = lines
         try:
@@ -159,7 +160,8 @@ class OneWrite(logging.StreamHandler):  # type: ignore[type-arg]  # generic in t
             if lines:
                 for handler in logging.getLogger("pulse_django").handlers:
                     if isinstance(handler, cls):
-                        handler.write("".join(lines))
+                        with suppress(Exception):
+                            handler.write("".join(lines))
 
     def write(self, text: str) -> None:
         with self.lock or nullcontext():

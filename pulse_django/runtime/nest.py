@@ -34,6 +34,9 @@ class Nest:
     said: Message = field(default_factory=dict)  # how the child says that it is
     born_at: float = 0.0
     hung_at: float = float("inf")  # since its channel was closed, though nobody told us of its death
+    relaying_at: float = float("inf")  # since it was told to send its reports to us
+    is_leaving: bool = False  # it was told to end, for its own sake
+    failing: str = ""  # what it says that ends it
     spawn_at: float = 0.0  # the next one not before
     died_young: int = 0
 
@@ -50,7 +53,8 @@ class Nest:
         self.charge.progress.clear()
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
-        self.born_at, self.hung_at = time.monotonic(), float("inf")
+        self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
+        self.failing, self.is_leaving = "", False
 
     def empty(self, clean: bool) -> None:
         """Note the end of the child, and when another may come."""
@@ -62,6 +66,11 @@ class Nest:
         if self.channel is not None:
             self.channel.close()
         self.channel = None
+
+    def cannot_deliver(self, patience: float) -> bool:
+        """Whether its reports have not come through for so long, though they may come by way of us."""
+        now = time.monotonic()
+        return now - self.relaying_at > patience and now - self.holdings.unreported_since() > patience
 
     def kill(self, reason: str) -> None:
         """End the child at once. Its death will be told by the nursery."""

@@ -6,14 +6,12 @@ What it tells is read from the memory of the keeper, by threads of its own: nobo
 from __future__ import annotations
 
 import json
-import logging
 import socket
 import socketserver
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,9 +19,10 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from .. import conf
+from ..safe_logging import SafeLogger
 from ..workers import Presence
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 # Requests. Fewer, and a scrape keeps a probe waiting; more are threads that compete with heartbeats.
 AT_A_TIME = 4
@@ -47,6 +46,7 @@ class Standing:
     ready_children: int
     is_stopping: bool
     unanswered: float  # seconds since the database last took a heartbeat
+    restarts: Mapping[str, int] = field(default_factory=dict)  # threads of the keeper that ended, and how often
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def why_unready(standing: Standing, lease: float) -> str:
 
 def live(standing: Standing) -> Answer:
     hanging = {name: round(seconds, 1) for name, seconds in standing.hanging.items()}
-    return _probed({"live": not hanging, "hanging": hanging}, is_well=not hanging)
+    return _probed({"live": not hanging, "hanging": hanging, "restarts": dict(standing.restarts)}, is_well=not hanging)
 
 
 def ready(standing: Standing) -> Answer:
@@ -95,10 +95,10 @@ class Outlet:
     def port(self) -> int:
         return int(self._server.server_address[1])
 
-    def start(self) -> None:
-        """Serve for as long as this process lives."""
-        threading.Thread(target=self._server.serve_forever, name="outlet", daemon=True).start()
+    def serve(self) -> None:
+        """Serve until closed."""
         logger.info("Probes and numbers on %s:%d", *self._server.server_address[:2])
+        self._server.serve_forever()
 
     def close(self) -> None:
         self._server.shutdown()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from .. import conf
-from ..answers import Report
+from ..answers import Report, Settled
 from ..decisions import decide
 from ..leases import Lease
 from ..models import Job
 from ..outcomes import Outcome, Released, WorkerLost
+from ..safe_logging import SafeLogger
 from ..signals import job_dead_lettered, tell, worker_lost
 from ..states import Status
 from .holdings import Held
 from .lines import Line
 
-logger = logging.getLogger("pulse_django.recovery")
+logger = SafeLogger("pulse_django.recovery")
 
 TICK = 0.2
 # Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
@@ -38,6 +38,14 @@ class Death:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """Reports of a child that cannot deliver them itself."""
+
+    reports: Sequence[Report]
+    answer: Callable[[Settled], object]
+
+
 class Recovery:
     """Settles, under their fences, the leases of children that are certainly dead.
 
@@ -47,7 +55,7 @@ class Recovery:
 
     def __init__(self, line: Line) -> None:
         self.line = line
-        self._deaths: SimpleQueue[Death] = SimpleQueue()
+        self._inbox: SimpleQueue[Death | Relayed] = SimpleQueue()
         self._open: Death | None = None
         self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
         self._mourned = self._done = 0
@@ -60,10 +68,17 @@ class Recovery:
     def mourn(self, death: Death) -> None:
         """Take over what a child left. Called by one other thread."""
         self._mourned += 1
-        self._deaths.put(death)
+        self._inbox.put(death)
+
+    def relay(self, relayed: Relayed) -> None:
+        """Take over reports of a child that cannot reach the database. Called by one other thread."""
+        self._inbox.put(relayed)
 
     def run_once(self) -> float:
-        """Settle one death, or wait for one. What the database does not take now is tried again."""
+        """Settle what one child left or sent, or wait for that. What the database does not take now is tried again.
+
+        Reports that were sent are not: their child sends them again.
+        """
         if self._open is None and not self._take_next():
             return 0.0
         death = self._open
@@ -86,9 +101,13 @@ class Recovery:
             self._mourned += 1
             return True
         try:
-            self._open = self._deaths.get(timeout=TICK)
+            arrived = self._inbox.get(timeout=TICK)
         except Empty:
             return False
+        if isinstance(arrived, Relayed):
+            arrived.answer(self.line.call(self.line.jobs.settle, arrived.reports, wait=False))
+            return False
+        self._open = arrived
         return True
 
     def _settle(self, death: Death) -> bool:

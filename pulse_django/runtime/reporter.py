@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 
-from ..answers import Settled
+from ..answers import Report, Settled
 from ..performing import Performed
+from ..safe_logging import SafeLogger
 from .hand import Hand
 from .lines import Line
 from .logs import log_lost
 from .teller import Teller
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 MOST_AT_ONCE = 400
 # With more than this about to end, waiting for a moment makes a larger batch and delays nobody who would notice.
@@ -22,6 +23,7 @@ FLOOD = 32
 LINGER = 0.003
 TICK = 0.5
 PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
+Settle = Callable[[list[Report]], Settled]
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
@@ -32,6 +34,8 @@ class Reporter:
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
         self.refused = 0  # reports of runs that had lost their lease, so far
+        self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
+        self.settle: Settle = partial(self.line.call, self.line.jobs.settle, wait=False)
 
     def report(self, performed: Performed) -> None:
         """Take over a run whose handler is over, or given up. Called by any thread."""
@@ -57,7 +61,7 @@ class Reporter:
             (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
         self._hand.reporting(performed.run for performed in sendable)
         reports = [performed.report for performed in sendable if performed.report is not None]
-        settled = self.line.call(self.line.jobs.settle, reports, wait=False) if reports else NOTHING
+        settled = self._send(reports) if reports else NOTHING
         self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)
         over = []
         for performed in sendable:
@@ -67,6 +71,15 @@ class Reporter:
                 over.append(performed)
         self._conclude(over, settled)
         return PAUSE if self._unsent else 0.0
+
+    def _send(self, reports: list[Report]) -> Settled:
+        try:
+            settled = self.settle(reports)
+        except BaseException:
+            self.failing_since = self.failing_since or time.monotonic()
+            raise
+        self.failing_since = 0.0
+        return settled
 
     def _next(self) -> list[Performed]:
         first = self._get(None if not self._unsent else 0.0)

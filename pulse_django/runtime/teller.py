@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -11,9 +10,10 @@ from threading import Event
 from ..announcing import announce
 from ..answers import Settled
 from ..performing import Performed
+from ..safe_logging import SafeLogger
 from .logs import OneWrite, log_lost, log_run
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 TICK = 0.5
 
@@ -60,13 +60,19 @@ class Teller:
             with OneWrite.batch():
                 for performed in over.performed:
                     _tell_of(performed, over)
-        except Exception:  # a handler of the log's, say: what is settled stays settled
-            logger.exception("The end of some runs could not be told")
         finally:
             self._busy = False
 
 
 def _tell_of(performed: Performed, over: Over) -> None:
+    """Log one run, and announce it. What the project's code raises meanwhile changes nothing: the run is settled."""
+    try:
+        _log_and_announce(performed, over)
+    except BaseException:
+        logger.exception("The end of job %d could not be told", performed.run.claim.job_id)
+
+
+def _log_and_announce(performed: Performed, over: Over) -> None:
     run, report = performed.run, performed.report
     if report is not None and report.lease in over.settled.lost:
         log_lost(run, f"that it {report.outcome.name} is kept as evidence")

@@ -6,7 +6,6 @@ Any number of watchdogs may run, in workers and alone; they share the work witho
 from __future__ import annotations
 
 import json
-import logging
 import random
 import time
 from collections import Counter
@@ -18,12 +17,13 @@ from ..answers import Reaped
 from ..managers import PRUNE_LIMIT, REAP_LIMIT
 from ..models import Job, Queue, Worker
 from ..payloads import one_line
+from ..safe_logging import SafeLogger
 from ..signals import job_dead_lettered, job_reaped, tell
 from ..states import Status
 from .faults import Fault, fault_of
 from .lines import Line
 
-logger = logging.getLogger("pulse_django.watchdog")
+logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (Fault.CUT_OFF, Fault.FULL)
 JITTER = 0.2  # the share by which a sweep may come early

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ class Served:
         self.standing = WELL
         self.text: str | Exception = "pulse_worker_slots 1\n"
         self.outlet = Outlet(("127.0.0.1", 0), lambda: self.standing, self._exposed)
-        self.outlet.start()
+        threading.Thread(target=self.outlet.serve, daemon=True).start()
         self.port = self.outlet.port
 
     def _exposed(self) -> str:
@@ -124,11 +125,11 @@ def served() -> Iterator[Served]:
 class TestWhatItTells:
     def test_a_worker_is_live_while_its_loops_turn(self, served: Served) -> None:
         told = ask(served.port, "/live")
-        assert (told.status, told.json) == (200, {"live": True, "hanging": {}})
+        assert (told.status, told.json) == (200, {"live": True, "hanging": {}, "restarts": {}})
         assert told.headers["Content-Type"] == "application/json"
         served.standing = Standing(hanging={"heartbeat": 61.23}, ready_children=1, is_stopping=False, unanswered=1)
         told = ask(served.port, "/live")
-        assert (told.status, told.json) == (503, {"live": False, "hanging": {"heartbeat": 61.2}})
+        assert (told.status, told.json) == (503, {"live": False, "hanging": {"heartbeat": 61.2}, "restarts": {}})
 
     @pytest.mark.parametrize(
         ("standing", "why"),
@@ -303,7 +304,7 @@ class TestRealWorkers:
         port = free_port()
         worker = workers.ready("--metrics-port", str(port), "--concurrency", "3", settings=LONG_LEASE)
         wait_until(lambda: ask(port, "/ready").status == 200, lambda: ask(port, "/ready"))
-        assert ask(port, "/live").json == {"live": True, "hanging": {}}
+        assert ask(port, "/live").json == {"live": True, "hanging": {}, "restarts": {}}
         found = numbers(ask(port, "/metrics").body)
         assert found["pulse_worker_slots", frozenset()] == 3
         assert found["pulse_worker_children", frozenset()] == 1

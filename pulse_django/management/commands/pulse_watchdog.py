@@ -9,6 +9,7 @@ import json
 import signal
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -28,7 +29,15 @@ from pulse_django.ops.inspection import (
 from pulse_django.runtime import logs
 from pulse_django.runtime.chronicler import Chronicler
 from pulse_django.runtime.lines import Line, keep_calling
+from pulse_django.runtime.log_writer import LogWriter
+from pulse_django.runtime.loops import Loops
 from pulse_django.runtime.watchdog import Swept, Watchdog
+from pulse_django.safe_logging import SafeLogger
+
+logger = SafeLogger("pulse_django.watchdog")
+
+TICK = 0.2
+PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 
 
 class Command(BaseCommand):
@@ -113,16 +122,20 @@ class Command(BaseCommand):
             return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
 
         chronicler = Chronicler(Line(watchdog.line.alias, "chronicle"))
-        loops = [
-            threading.Thread(target=keep_calling, args=(line, stopping, step), name=line.purpose, daemon=True)
-            for line, step in ((watchdog.line, step), (chronicler.line, chronicler.run_once))
+        loops, log = Loops(_log_death), LogWriter()
+        loops.start("log", log.run)
+        log.install()
+        lines = [watchdog.line, chronicler.line]
+        threads = [
+            loops.start(line.purpose, partial(keep_calling, line, stopping, run_once), stopping)
+            for line, run_once in zip(lines, (step, chronicler.run_once), strict=True)
         ]
-        for loop in loops:
-            loop.start()
-        while any(loop.is_alive() for loop in loops):  # this thread cuts a line that does not answer
-            for line in (watchdog.line, chronicler.line):
+        while not stopping.wait(TICK) or any(thread.is_alive() for thread in threads):
+            for line in lines:  # this thread cuts a line that does not answer
                 line.enforce(time.monotonic())
-            loops[0].join(0.2)
+            if not stopping.is_set():
+                loops.restart_dead()
+        log.flush(PATIENCE_WITH_LOG)
 
     def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
         swept = watchdog.sweep(housekeeping=housekeeping)
@@ -130,3 +143,7 @@ class Command(BaseCommand):
             self.stdout.write(swept.to_json())
             self.stdout.flush()
         return swept
+
+
+def _log_death(name: str, why: str) -> None:
+    logger.error("The thread %r ended (%s); it is started again", name, why)

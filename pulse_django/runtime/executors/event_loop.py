@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
@@ -15,15 +18,26 @@ from ...outcomes import Failed
 from ...performing import OUT_OF_TOUCH, Performed, judged, perform_async
 from ...registry import registry
 from ...runs import Run
+from ...safe_logging import SafeLogger
+from ..loops import Start, start_thread
 from .tidiness import tidy_connections
 from .waiting import Waiting
+
+logger = SafeLogger("pulse_django.worker")
 
 
 class EventLoop:
     can_stop, kills = True, False
 
-    def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        begin: Callable[[Run], bool],
+        done: Callable[[Run, Performed | None], None],
+        start: Start = start_thread,
+    ) -> None:
         self._slots, self._begin, self._done = slots, begin, done
+        self._start_thread = start
         self._waiting = Waiting()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -46,15 +60,9 @@ class EventLoop:
         loop = asyncio.new_event_loop()
         if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12
             loop.set_task_factory(eager)
-        threading.Thread(target=self._serve, args=(loop,), name="event-loop", daemon=True).start()
         self._loop = loop
+        self._start_thread("event-loop", partial(_serve, loop))
         return loop
-
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.set_event_loop(loop)
-        while True:  # a handler may stop it
-            loop.run_forever()
 
     def _fill(self) -> None:
         if self._filling:
@@ -102,6 +110,33 @@ class EventLoop:
             self._done(run, performed)
         if self._waiting:
             self._fill()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    end_copies_of(loop)
+    while True:  # a handler may stop it
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            # asyncio lets these through, but the task that raised one has it as its exception, and the loop is whole.
+            logger.error("A task on the event loop raised %s; the others go on", type(error).__name__, exc_info=error)
+
+
+def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
+    """Have a process that a handler forks on this loop end where it would go on with the tasks of others.
+
+    Call it in the thread that runs the loop.
+    """
+    thread = threading.get_ident()
+
+    def end_copy() -> None:
+        if threading.get_ident() == thread:
+            with suppress(AttributeError):  # not every loop has it
+                loop._ready.clear()  # type: ignore[attr-defined]
+            loop.call_soon(os._exit, 0)
+
+    os.register_at_fork(after_in_child=end_copy)
 
 
 def _close_thread_of(context: ThreadSensitiveContext) -> Future[None] | None:

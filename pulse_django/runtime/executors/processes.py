@@ -6,7 +6,6 @@ process then kills no neighbour.
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -22,12 +21,14 @@ from ...outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from ...performing import OUT_OF_TOUCH, Performed, judged
 from ...registry import registry
 from ...runs import Run
+from ...safe_logging import SafeLogger
 from ..channel import Channel, Hung, Message
+from ..loops import Start, start_thread
 from ..nursery import told
 from .waiting import Waiting
 from .wire import claim_to_wire, outcome_from_wire
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 TICK = 0.2
 # Seconds for a handler to stop by itself once its job was cancelled. Longer keeps its slot; shorter cuts off cleanups.
@@ -61,8 +62,10 @@ class Processes:
         begin: Callable[[Run], bool],
         done: Callable[[Run, Performed | None], None],
         nursery: Channel,
+        start: Start = start_thread,
     ) -> None:
         self._slots, self._begin, self._done, self._nursery = slots, begin, done, nursery
+        self._start_thread = start
         self._waiting = Waiting()
         self._wards: dict[int, Ward] = {}
         self._number = 0
@@ -75,9 +78,7 @@ class Processes:
     def submit(self, runs: Sequence[Run]) -> None:
         self._waiting.extend(runs)
         if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="processes", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = self._start_thread("processes", self._serve)
         self._wake()
 
     def take_back(self) -> list[Run]:
@@ -98,7 +99,7 @@ class Processes:
         while True:
             try:
                 self._turn()
-            except Exception:  # nobody else would look after these processes
+            except BaseException:  # nothing else looks after these processes
                 logger.exception("A turn among the processes failed")
                 time.sleep(TICK)
 
@@ -120,7 +121,14 @@ class Processes:
             elif self._orphaned:
                 self._over(run, Released(NOT_NOW, "there is nobody who could make a process for it"))
             else:
-                self._ask_for(run)
+                self._try_to_ask_for(run)
+
+    def _try_to_ask_for(self, run: Run) -> None:
+        try:
+            self._ask_for(run)
+        except OSError as error:  # a handler leaked all descriptors that this process may have
+            self._wards.pop(self._number, None)
+            self._over(run, Released(NOT_NOW, f"no process could be asked for: {error}"))
 
     def _ask_for(self, run: Run) -> None:
         self._number += 1
@@ -212,7 +220,7 @@ class Processes:
         task = registry.get(run.claim.task)
         try:
             performed = judged(run, task, outcome)
-        except Exception as error:  # nothing may end this thread
+        except BaseException as error:  # nothing may end this thread
             performed = judged(run, None, WorkerLost(ErrorReport.of(error).summary))
         performed.ended_at = time.monotonic()
         self._done(run, performed)

@@ -8,7 +8,7 @@ import faulthandler
 import os
 import selectors
 import signal
-import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
@@ -17,7 +17,9 @@ from ...performing import Performed, perform, perform_async
 from ...registry import registry
 from ...runs import Run
 from ..channel import Channel, Hung, Message
+from ..loops import Loops
 from ..nursery import ignore_stops
+from .event_loop import end_copies_of
 from .wire import claim_from_wire, outcome_to_wire
 
 # Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
@@ -49,7 +51,7 @@ def runner_main(_order: Message, channel: Channel) -> int:
     first = _wait_for(channel)
     tether = Relayed()
     run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
-    threading.Thread(target=_listen, args=(channel, run, tether), name="to-child", daemon=True).start()
+    Loops(_died).start("to-child", lambda: _listen(channel, run, tether))
     performed = _perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())
@@ -64,11 +66,28 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _died(name: str, why: str) -> None:
+    os.write(2, f"pulse: thread {name!r} of a process for one run ended ({why}); so does the process\n".encode())
+    os._exit(70)  # EX_SOFTWARE
+
+
 def _perform(run: Run) -> Performed:
     task = registry.get(run.claim.task)
     if task is not None and iscoroutinefunction(task.func):
-        return asyncio.run(perform_async(run, task))
+        return _complete(perform_async(run, task))
     return perform(run)
+
+
+def _complete(performing: Coroutine[Any, Any, Performed]) -> Performed:
+    """Run a coroutine to its end. A task beside it that raises SystemExit stops the loop, which then goes on."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        end_copies_of(loop)
+        task = loop.create_task(performing)
+        while not task.done():
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_until_complete(task)
+        return task.result()
 
 
 def _wait_for(channel: Channel) -> Message:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import threading
 import time
 from collections import deque
@@ -14,10 +12,12 @@ from ...errors import ErrorReport
 from ...outcomes import Failed
 from ...performing import Performed, judged, perform
 from ...runs import Run
+from ...safe_logging import SafeLogger
+from ..loops import Start, start_thread
 from .tidiness import tidy_connections
 from .waiting import Waiting
 
-logger = logging.getLogger("pulse_django.worker")
+logger = SafeLogger("pulse_django.worker")
 
 
 class Threads:
@@ -25,8 +25,15 @@ class Threads:
 
     can_stop = kills = False
 
-    def __init__(self, slots: int, begin: Callable[[Run], bool], done: Callable[[Run, Performed | None], None]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        begin: Callable[[Run], bool],
+        done: Callable[[Run, Performed | None], None],
+        start: Start = start_thread,
+    ) -> None:
         self._slots, self._begin, self._done = slots, begin, done
+        self._start_thread = start
         self._waiting = Waiting()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
@@ -46,9 +53,7 @@ class Threads:
         return False
 
     def _start_one(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"handler-{len(self._threads) + 1}", daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads.append(self._start_thread(f"handler-{len(self._threads) + 1}", self._work))
 
     def _wake_one(self) -> bool:
         try:
@@ -58,7 +63,6 @@ class Threads:
         return True
 
     def _work(self) -> None:
-        pid = os.getpid()
         bed = threading.Lock()
         bed.acquire()
         while True:
@@ -71,8 +75,6 @@ class Threads:
                     self._done(run, None)
                 continue
             performed = self._perform(run)
-            if os.getpid() != pid:
-                os._exit(0)  # a child that the handler forked and let return: it is no worker
             try:
                 self._done(run, performed)
             except Exception:  # this thread must live on
