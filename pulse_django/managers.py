@@ -6,7 +6,9 @@
     heartbeat       RUNNING                 RUNNING
     settle          RUNNING                 COMPLETED, RETRYING, PENDING, DEAD_LETTERED, CANCELLED
     reap            RUNNING                 RETRYING, DEAD_LETTERED, CANCELLED
+    touch_expired   RUNNING                 RUNNING, unchanged
     mend            RUNNING                 RUNNING, with a lease that can be
+    shorten_leases  RUNNING                 RUNNING, with a lease that can be
     release         RUNNING                 PENDING, CANCELLED
     request_cancel  PENDING, RETRYING       CANCELLED
                     RUNNING                 RUNNING, asked to stop
@@ -88,6 +90,9 @@ ENQUEUE_BYTES = 16_000_000
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 REAP_LIMIT = 1_000
 PRUNE_LIMIT = 1_000
+# Seconds. While the table is locked no lease can be extended: a reap that waited for the lock would be the first to
+# have it, and would end runs whose heartbeats waited beside it.
+REAP_LOCK_TIMEOUT = 0.05
 
 # ----------------------------------------------------------------------------------------------------------- enqueue
 
@@ -413,12 +418,37 @@ SET locked_by = COALESCE(job.locked_by, 'nobody'),
     started_at = COALESCE(job.started_at, clock_timestamp()),
     attempts = GREATEST(job.attempts, job.refunds + 1),
     max_attempts = GREATEST(job.max_attempts, job.attempts - job.refunds, 1),
-    lease_until = COALESCE(
-        LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s)),
-        clock_timestamp() + COALESCE(job.lease_ttl, %s)
-    )
+    lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
 FROM wrong
 WHERE job.id = wrong.id AND job.status = 'RUNNING'
+RETURNING job.id
+"""
+
+# After the server's clock was set back: what was granted before it reaches further than any lease now.
+_SHORTEN = """
+WITH long AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE status = 'RUNNING'
+        AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
+    ORDER BY id
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE pulse_django_job AS job
+SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))
+FROM long
+WHERE job.id = long.id AND job.status = 'RUNNING'
+RETURNING job.id
+"""
+
+# A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
+_TOUCH = """
+WITH expired AS MATERIALIZED ({pick})
+UPDATE pulse_django_job AS job
+SET progress_at = job.progress_at
+FROM expired
+WHERE job.id = expired.id
 RETURNING job.id
 """
 
@@ -659,12 +689,29 @@ class JobManager(JobReader):
         settings = conf.current()
         longest = settings.longest_lease
         try:
-            rows = run_joined(self._alias, _MEND, [sorted(job_ids), longest, longest, settings.lease_ttl])
+            rows = run_joined(self._alias, _MEND, [sorted(job_ids), longest, settings.lease_ttl])
         except UNSTORABLE:
             if len(job_ids) <= 1 or connections[self._alias].in_atomic_block:
                 raise
             return [mended for job_id in sorted(job_ids) for mended in self._mend_one(job_id)]
         return sorted(job_id for (job_id,) in rows)
+
+    def shorten_leases(self, *, step: timedelta | None = None, limit: int = REAP_LIMIT) -> int:
+        """After the server's clock was set back by ``step``, shorten up to ``limit`` leases by as much, to one TTL at
+        least. Return how many. If nobody knows by how much, shorten those to one TTL that no worker can have meant.
+
+        No lease is taken from its holder, whose next heartbeat extends it.
+        """
+        _check_limit(limit)
+        settings = conf.current()
+        longest = settings.longest_lease if step is None else settings.lease_ttl
+        params = {"ttl": settings.lease_ttl, "longest": longest, "step": step or MAX_DELAY, "limit": limit}
+        return len(run_alone(self._alias, _SHORTEN, params))
+
+    def touch_expired(self) -> bool:
+        """Write one row that ``reap`` would end, without changing it. Return whether there is one."""
+        sql, params = _reap_pick(self.model, self._alias, 1)
+        return bool(run_alone(self._alias, _TOUCH.format(pick=sql), params, lock_timeout=REAP_LOCK_TIMEOUT))
 
     def _mend_one(self, job_id: int) -> list[int]:
         try:
@@ -838,7 +885,10 @@ class JobManager(JobReader):
         return [
             Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
             for row in run_alone(
-                self._alias, _REAP.format(pick=sql), [settings.max_losses, settings.lease_ttl, *params, *curve]
+                self._alias,
+                _REAP.format(pick=sql),
+                [settings.max_losses, settings.lease_ttl, *params, *curve],
+                lock_timeout=REAP_LOCK_TIMEOUT,
             )
         ]
 

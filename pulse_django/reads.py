@@ -24,6 +24,13 @@ class Waiting(NamedTuple):
     due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
 
 
+class ServerClock(NamedTuple):
+    """What a server's clock says of the server."""
+
+    started_at: float  # in seconds since 1970; another value, another start
+    up_for: float  # seconds; negative if the clock was set back to before the start
+
+
 class Depth(NamedTuple):
     """How much waits in a queue."""
 
@@ -125,7 +132,10 @@ GROUP BY lane.queue
 ORDER BY lane.queue
 """  # noqa: S608 - made of constants
 
-_SERVER_UP_FOR = "SELECT EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time())::float8"
+_SERVER_CLOCK = """
+SELECT EXTRACT(epoch FROM start)::float8, EXTRACT(epoch FROM clock_timestamp() - start)::float8
+FROM pg_postmaster_start_time() AS start
+"""
 
 FAMILY = """
 WITH RECURSIVE family (id) AS (
@@ -191,9 +201,9 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         held = self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
         return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
 
-    def server_up_for(self) -> float:
-        """Return for how many seconds the server has been running."""
-        return float(self._rows(_SERVER_UP_FOR, [])[0][0])
+    def server_clock(self) -> ServerClock:
+        """Return when the server was started, and for how long it has been running, by its own clock."""
+        return ServerClock(*self._rows(_SERVER_CLOCK, [])[0])
 
     def family(self, job_ids: Collection[int]) -> list[int]:
         """Return these jobs and all that their handlers enqueued, and those theirs."""

@@ -41,7 +41,9 @@ class Verb(StrEnum):
     HEARTBEAT = "heartbeat"
     SETTLE = "settle"
     REAP = "reap"
+    TOUCH_EXPIRED = "touch_expired"
     MEND = "mend"
+    SHORTEN_LEASES = "shorten_leases"
     RELEASE = "release"
     REQUEST_CANCEL = "request_cancel"
     RESCHEDULE = "reschedule"
@@ -67,7 +69,9 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
         Verb.HEARTBEAT: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.SETTLE: _moves({Status.RUNNING: {Status.PENDING, Status.RETRYING, *TERMINAL}}),
         Verb.REAP: _moves({Status.RUNNING: {Status.RETRYING, Status.DEAD_LETTERED, Status.CANCELLED}}),
+        Verb.TOUCH_EXPIRED: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.MEND: _moves({Status.RUNNING: {Status.RUNNING}}),
+        Verb.SHORTEN_LEASES: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.RELEASE: _moves({Status.RUNNING: {Status.PENDING, Status.CANCELLED}}),
         Verb.REQUEST_CANCEL: _moves(
             {

@@ -3,7 +3,8 @@
 Alone means one round trip that carries BEGIN, the settings that must hold, the statement and COMMIT. The isolation
 level is READ COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the re-check of a fence
 behind a lock need it, and ``synchronous_commit`` is on, because a claim that a crash forgets mints the same attempt
-twice. Both travel in the transaction: session state does not survive a transaction pooler.
+twice. Both travel in the transaction: session state does not survive a transaction pooler. So do the timeouts of a
+worker's own connections: a statement that waits for a table lock must end on the server before the worker hangs up.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
-_RESULTS_BEFORE_OURS = 2  # of BEGIN and of SET
+_TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
+
+
+def with_timeouts(settings: Mapping[str, Any], *, lock: float, statement: float) -> dict[str, Any]:
+    """Return these settings of a connection, with limits in seconds for each of its statements."""
+    timeouts = f"SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
+    return {**settings, _TIMEOUTS: timeouts}
 
 
 def is_in_callers_transaction(alias: str) -> bool:
@@ -44,18 +51,18 @@ def refuse_callers_transaction(alias: str) -> None:
         )
 
 
-def run_alone(alias: str, sql: str, params: Params) -> list[Row]:
-    """Run one statement that must commit by itself."""
+def run_alone(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
+    """Run one statement that must commit by itself; wait for a lock for at most that many seconds."""
     refuse_callers_transaction(alias)
-    return run_joined(alias, sql, params)
+    return run_joined(alias, sql, params, lock_timeout=lock_timeout)
 
 
-def run_joined(alias: str, sql: str, params: Params) -> list[Row]:
+def run_joined(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)
-    return _run_in_own_transaction(connection, sql, params)
+    return _run_in_own_transaction(connection, sql, params, lock_timeout)
 
 
 @contextmanager
@@ -78,6 +85,8 @@ def durable(alias: str) -> Iterator[None]:
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 cursor.execute("SET LOCAL synchronous_commit = on")
+                for timeout in connection.settings_dict.get(_TIMEOUTS, "").split(";")[:-1]:
+                    cursor.execute(timeout)
         yield
 
 
@@ -91,15 +100,39 @@ def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[
         return list(cursor.fetchall())
 
 
-def _run_in_own_transaction(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
+def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    """Send the ORM's statements with the timeouts of their connection too. To be one of its ``execute_wrappers``."""
+    connection, cursor = context["connection"], context["cursor"]
+    if many or _is_in_transaction(connection) or not isinstance(sql, str) or sql.startswith("BEGIN"):
+        return execute(sql, params, many, context)
+    begin = _begin(connection, None)
+    try:
+        answer = execute(f"{begin}{sql}{_COMMIT}", params, many, context)
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+    for _ in range(begin.count(";")):
+        cursor.nextset()
+    return answer
+
+
+def _begin(connection: BaseDatabaseWrapper, lock_timeout: float | None) -> str:
+    begin = _BEGIN + connection.settings_dict.get(_TIMEOUTS, "")
+    return begin if lock_timeout is None else f"{begin}SET LOCAL lock_timeout = {lock_timeout * 1000:.0f}; "
+
+
+def _run_in_own_transaction(
+    connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None
+) -> list[Row]:
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         # The extended protocol takes one statement at a time: five round trips instead of one.
         with joined(connection.alias):
             return _execute(connection, sql, params)
+    begin = _begin(connection, lock_timeout)
     try:
         with _told_briefly(), connection.cursor() as cursor:
-            cursor.execute(f"{_BEGIN}{sql}{_COMMIT}", params)
-            for _ in range(_RESULTS_BEFORE_OURS):
+            cursor.execute(f"{begin}{sql}{_COMMIT}", params)
+            for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
                 cursor.nextset()
             return list(cursor.fetchall())
     except BaseException:

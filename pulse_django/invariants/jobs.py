@@ -17,8 +17,8 @@ def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
 
 def _reap(alias: str, _: Sequence[int]) -> int:
     jobs = Job.objects.db_manager(alias)
-    ttl, up_for = conf.current().lease_ttl.total_seconds(), jobs.server_up_for()
-    if up_for < ttl:
+    ttl, up_for = conf.current().lease_ttl.total_seconds(), jobs.server_clock().up_for
+    if 0 <= up_for < ttl:
         raise RepairRefused(f"the server was started {up_for:.0f} s ago: workers may still extend these leases")
     return len(jobs.reap())
 
@@ -76,7 +76,7 @@ ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(
-            says="Shorten each to the longest that may be. A live worker goes on extending it.", act=_bring_leases_back
+            says="Shorten each to one TTL from now. A live worker goes on extending it.", act=_bring_leases_back
         ),
     )
 )

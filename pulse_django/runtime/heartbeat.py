@@ -16,6 +16,7 @@ from ..models import Worker
 from ..safe_logging import SafeLogger
 from ..states import Verb
 from ..workers import Presence
+from .faults import Fault, fault_of
 from .holdings import Held, Holdings
 from .lines import Line
 
@@ -84,6 +85,8 @@ class Heartbeat:
         self._skipped: Beaten = []
         # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
         self.extended_at = self.answered_at = self.failed_at = float("-inf")
+        self.failing_since = 0.0  # 0: beats do not fail
+        self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
 
     def run_once(self) -> float:
         """Beat if it is time. Return for how long to wait until the next look."""
@@ -131,10 +134,13 @@ class Heartbeat:
         sent_at = time.monotonic()
         try:
             beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
-        except Exception:
+        except Exception as error:
             self.vitals.failures += 1
+            if fault_of(error) is not Fault.MISTAKE:
+                self.failing_since = self.failing_since or sent_at
             self._give_back(beaten, progress)
             raise
+        self._recover()
         if beat.alive:
             self.extended_at = self.answered_at = time.monotonic()
         self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
@@ -151,6 +157,13 @@ class Heartbeat:
     def _extensible(charge: Charge) -> list[Held]:
         """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
         return [held for held in charge.holdings.held() if not charge.holdings.is_told_lost(held)]
+
+    def _recover(self) -> None:
+        """Note that a beat was written. Leases may have run out if the one before is long ago."""
+        now, since = time.monotonic(), self.failing_since
+        if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
+            self.recovered_at = now
+        self.failing_since = 0.0
 
     def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
         taken = {}

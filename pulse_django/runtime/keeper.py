@@ -76,7 +76,9 @@ class Keeper:
         self._heartbeat = Heartbeat(pulses.line(orders.alias, "heartbeat", TICK), self._charges, self._presence)
         self._recovery = Recovery(pulses.line(orders.alias, "recovery", TICK))
         ticks = conf.current().watchdog_interval.total_seconds()
-        self._watchdog = Watchdog(pulses.line(orders.alias, "watchdog", ticks)) if orders.watchdog else None
+        self._watchdog = (
+            Watchdog(pulses.line(orders.alias, "watchdog", ticks), beats=self._heartbeat) if orders.watchdog else None
+        )
         self._chronicler = Chronicler(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
         self._over = threading.Event()

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
@@ -22,7 +23,9 @@ from .. import conf
 from ..models import Job
 from ..payloads import error_in_one_line
 from ..safe_logging import SafeLogger
+from ..transactions import limited, with_timeouts
 from .faults import Fault, Patience, fault_of, sqlstate_of
+from .loops import start_thread
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.database")
@@ -30,6 +33,12 @@ logger = SafeLogger("pulse_django.database")
 # Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
 LONGEST_WAIT = 10.0
 SHORTEST_WAIT = 0.5
+# Shares of that wait after which the server gives up: on a lock, and on a statement. The connection can then be used
+# again. Hanging up would leave the statement waiting on the server, beside the one that follows it.
+LOCK_SHARE, STATEMENT_SHARE = 0.5, 0.8
+# Of that wait again: the longest pause after a failure. Longer, and leases run out though the database is back.
+LONGEST_PAUSE_SHARE = 0.5
+CANCEL_WAIT = 1.0  # seconds for a cancellation to reach a server, before its connection is cut
 CONNECT_WAIT = 2
 
 # libpq's, for connections over TCP; over Unix sockets they are ignored.
@@ -57,6 +66,7 @@ class Line:
         self.cut_off_since = 0.0  # when the line could not be opened any more, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
+        self._calls = 0
 
     @property
     def jobs(self) -> Any:
@@ -65,6 +75,7 @@ class Line:
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
         wrapper = self._prepared()
+        self._calls += 1
         self._until = time.monotonic() + longest_wait()
         try:
             answer = verb(*args, **kwargs)
@@ -74,6 +85,7 @@ class Line:
             raise
         finally:
             self._until = float("inf")
+            self._calls += 1
         self.cut_off_since = 0.0
         if self.patience.failures and self.patience.succeeded():
             logger.info("%s: the database answers again", self.purpose)
@@ -85,20 +97,30 @@ class Line:
         return {name: value for name, value in params.items() if name not in ("context", "cursor_factory")}
 
     def enforce(self, now: float) -> None:
-        """Cut a line that has been waiting for too long. Called by another thread."""
+        """Cut a line that has been waiting for too long. Called by another thread, which does not wait for it."""
         wrapper = self._wrapper
         if now < self._until or wrapper is None or wrapper.connection is None:
             return
-        raw, until = wrapper.connection, self._until
+        self._until = float("inf")
+        start_thread("cut-line", partial(self._cut, wrapper, wrapper.connection, self._calls))
+
+    def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
+        """Cancel the statement on the server, where it would go on waiting, and close the connection under it."""
         with suppress(Exception):  # it may be closing in this very moment
             copy = socket.socket(fileno=os.dup(raw.fileno()))
             try:
-                if self._until == until and wrapper.connection is raw and not raw.closed:  # or it is another's by now
-                    self._until = float("inf")
-                    logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+                if not self._is_waiting(wrapper, raw, call):
+                    return
+                logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+                _cancel(raw)
+                if self._is_waiting(wrapper, raw, call):
                     copy.shutdown(socket.SHUT_RDWR)
             finally:
                 copy.close()
+
+    def _is_waiting(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> bool:
+        """Whether that call still waits on that connection: a cancellation that came through has ended it."""
+        return self._calls == call and wrapper.connection is raw and not raw.closed
 
     def hang_up(self) -> None:
         """Close the connection of this thread, whatever state it is in."""
@@ -114,7 +136,7 @@ class Line:
     def failed(self, error: BaseException) -> float:
         """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
         fault = fault_of(error)
-        pause = self.patience.pause(fault)
+        pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
         said = error_in_one_line(error)
         if fault is Fault.MISTAKE:
@@ -135,6 +157,7 @@ class Line:
         wrapper = connections[self.alias]
         if wrapper is not self._wrapper:
             wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose)
+            wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper
 
@@ -165,4 +188,15 @@ def keep_calling(line: Line, stopping: Event, step: Callable[[], float]) -> None
 def _for_us(settings: dict[str, Any], purpose: str) -> dict[str, Any]:
     theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
     options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
-    return settings | {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
+    ours = {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
+    wait = longest_wait()
+    return with_timeouts(settings | ours, lock=LOCK_SHARE * wait, statement=STATEMENT_SHARE * wait)
+
+
+def _cancel(raw: Any) -> None:
+    """Ask the server to end what it does on that connection, for at most a moment."""
+    with suppress(Exception):
+        if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
+            raw.cancel_safe(timeout=CANCEL_WAIT)
+        else:
+            raw.cancel()

@@ -17,15 +17,18 @@ from ..answers import Reaped
 from ..managers import PRUNE_LIMIT, REAP_LIMIT
 from ..models import Job, Queue, Worker
 from ..payloads import one_line
+from ..reads import ServerClock
 from ..safe_logging import SafeLogger
 from ..signals import job_dead_lettered, job_reaped, tell
 from ..states import Status
 from .faults import Fault, fault_of
 from .lines import Line
+from .outages import Beats, Outages
 
 logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (Fault.CUT_OFF, Fault.FULL)
+STEP = 1.0  # seconds by which the server's clock may go back unnoticed
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
 KEEP_WORKERS = timedelta(days=7)
@@ -52,13 +55,11 @@ class Swept:
 
 
 class Watchdog:
-    def __init__(self, line: Line, interval: float | None = None) -> None:
+    def __init__(self, line: Line, interval: float | None = None, beats: Beats | None = None) -> None:
         self.line = line
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
-        self._trusts_leases_at = float("-inf")
-        self._away = True  # as far as we know: nobody has asked yet
-        self._asked = False
-        self._up_for = 0.0  # the server, when we last asked
+        self._outages = Outages(beats)
+        self._clock: ServerClock | None = None  # when the last sweep ended
         self._kept_house_at = float("-inf")
 
     def run_once(self) -> float:
@@ -74,15 +75,14 @@ class Watchdog:
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
-        self._wait_out_an_outage()
+        self._look_at_server()
         try:
             return self._swept(begin, housekeeping)
         finally:
-            # However long a sweep was at work, it did not sleep.
-            self._up_for += time.monotonic() - begin
+            self._pass_time(time.monotonic() - begin)  # however long a sweep was at work, it did not sleep
 
     def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
-        reaped = self._reap() if begin >= self._trusts_leases_at else []
+        reaped = self._reap_if_leases_can_be_trusted()
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
         if not housekeeping:
@@ -90,6 +90,19 @@ class Watchdog:
         swept = self._keep_house(reaped)
         self._kept_house_at = float("-inf") if swept.has_more else begin
         return replace(swept, took=time.monotonic() - begin)
+
+    def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
+        outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
+        try:
+            if outages.is_on:
+                self.line.call(self.line.jobs.touch_expired)
+                self._wait(outages.over(time.monotonic(), ttl))
+            reaped = self._reap() if outages.trusts_leases(time.monotonic(), ttl) else []
+        except Exception as error:
+            outages.failed(error)
+            raise
+        outages.answered(time.monotonic())
+        return reaped
 
     def _reap(self) -> list[Reaped]:
         ended: list[Reaped] = []
@@ -130,42 +143,66 @@ class Watchdog:
             has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown.MOST_AT_ONCE,
         )
 
-    def _wait_out_an_outage(self) -> None:
-        """While the database was away nobody could extend a lease: that they ran out says nothing about their holders.
+    def _look_at_server(self) -> None:
+        """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.
 
-        It was away if it could not be reached, or if it has only just been started; and for us, if we slept. That a
-        connection was merely closed is no outage: the next one is there at once.
+        A server that was started meanwhile was away, and so were we if we slept. That a connection was merely closed
+        is no outage: the next one is there at once.
         """
-        ttl = conf.current().lease_ttl.total_seconds()
-        up_for = self._server_up_for()
-        wait = max(ttl - up_for, ttl if self._away and self._asked else 0.0)
-        if self._slept(up_for, ttl):
-            wait = max(wait, ttl)
-        self._away, self._asked, self._up_for = False, True, up_for
-        until = time.monotonic() + wait
-        if wait > 0 and until > self._trusts_leases_at + 1.0:
-            logger.info("The database was away: leases that ran out are believed in %.1f s", wait)
-        if wait > 0:
-            self._trusts_leases_at = max(until, self._trusts_leases_at)
+        clock, before, ttl = self._server_clock(), self._clock, conf.current().lease_ttl.total_seconds()
+        self._clock = clock
+        if 0 <= clock.up_for < ttl:
+            self._wait(ttl - clock.up_for)
+        elif before is None:
+            self._wait(ttl if clock.up_for < 0 else 0.0)  # set back by a step: it may have been started just now
+        elif clock.started_at != before.started_at or self._slept(clock.up_for - before.up_for, ttl):
+            self._wait(ttl)
+        if before is not None and clock.up_for < before.up_for - STEP:
+            self._shorten_leases(timedelta(seconds=before.up_for - clock.up_for))
+        elif before is None and clock.up_for < 0:
+            self._shorten_leases(None)
 
-    def _slept(self, up_for: float, ttl: float) -> bool:
+    def _slept(self, since: float, ttl: float) -> bool:
         """Whether this host did not get to run for a lease or longer, by the server's clock.
 
         Its own workers could not beat either, and are about to. Our clock may have slept as well.
         """
-        return self._asked and not self._away and up_for - self._up_for > max(ttl, 1.5 * self.interval)
+        return not self._outages.is_on and since > max(ttl, 1.5 * self.interval)
 
-    def _server_up_for(self) -> float:
-        try:
-            return float(self.line.call(self.line.jobs.server_up_for))
-        except Exception as error:
-            if fault_of(error) not in OUTAGES:
-                raise
-        try:
-            return float(self.line.call(self.line.jobs.server_up_for))
-        except Exception:
-            self._away = True
-            raise
+    def _pass_time(self, seconds: float) -> None:
+        if self._clock is not None:
+            self._clock = self._clock._replace(up_for=self._clock.up_for + seconds)
+
+    def _shorten_leases(self, step: timedelta | None) -> None:
+        """Bring leases that were granted before the clock was set back to what they would be now."""
+        shortened = 0
+        while (some := self.line.call(self.line.jobs.shorten_leases, step=step)) > 0:
+            shortened += some
+            if some < REAP_LIMIT:
+                break
+        if shortened:
+            logger.warning("The server's clock was set back: %d leases were shortened by as much", shortened)
+
+    def _wait(self, seconds: float) -> None:
+        """Believe no lease that ran out for so many seconds, and never for longer than one lease."""
+        until = time.monotonic() + seconds
+        if seconds > 0 and until > self._outages.trusts_leases_at + 1.0:
+            logger.info("The database was away: leases that ran out are believed in %.1f s", seconds)
+        if seconds > 0:
+            self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
+
+    def _server_clock(self) -> ServerClock:
+        for is_last in (False, True):
+            try:
+                clock: ServerClock = self.line.call(self.line.jobs.server_clock)
+            except Exception as error:
+                if fault_of(error) not in OUTAGES or is_last:
+                    if is_last and self._clock is not None:
+                        self._outages.away()
+                    raise
+            else:
+                return clock
+        raise AssertionError  # the second try returns or raises
 
     def _tell(self, reaped: Reaped) -> None:
         lease = reaped.lease

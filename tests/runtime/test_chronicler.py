@@ -12,6 +12,7 @@ from django.db import OperationalError
 
 from pulse_django.invariants import Invariant, Severity
 from pulse_django.models import Minute
+from pulse_django.reads import ServerClock
 from pulse_django.runtime import chronicler
 from pulse_django.runtime.chronicler import Chronicler
 from pulse_django.runtime.lines import Line
@@ -106,7 +107,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
         raise OperationalError("disk full")
 
     monkeypatch.setattr("pulse_django.minutes.MinuteManager.write", fail)
-    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: 1e6)
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
     dog = Watchdog(Line("default", "watchdog"))

@@ -15,6 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.reads import ServerClock
 from pulse_django.runtime.lines import Line
 from pulse_django.runtime.watchdog import Swept, Watchdog
 from pulse_django.states import Status
@@ -30,7 +31,7 @@ OLD = timedelta(days=-8)
 
 @pytest.fixture
 def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
-    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: 1e6)
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     line = Line("default", "watchdog")
     yield Watchdog(line)
     line.hang_up()
@@ -104,7 +105,7 @@ def test_housekeeping_is_not_done_with_every_sweep(dog: Watchdog) -> None:
 
 
 def test_one_sweep_tells_what_it_did_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: 1e6)
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     job, out = make_job(running=True, expired=True), StringIO()
     call_command("pulse_watchdog", "--once", "--json", stdout=out)
     [line] = out.getvalue().splitlines()

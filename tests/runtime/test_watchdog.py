@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from pulse_django.models import Job
+from pulse_django.reads import ServerClock
 from pulse_django.runtime import watchdog
 from pulse_django.runtime.lines import Line
 from pulse_django.runtime.watchdog import Watchdog
@@ -48,7 +49,7 @@ def line() -> Iterator[Line]:
 def up_for(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Since when the server is up: what the test says."""
     said = [1e6]
-    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", lambda self: said[0])
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, said[0]))
     return said
 
 
@@ -93,7 +94,7 @@ def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_
     dog = Watchdog(line)
     dog.run_once()
     with monkeypatch.context() as away:
-        away.setattr("pulse_django.managers.JobManager.server_up_for", _gone)
+        away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
         with pytest.raises(OperationalError):
             dog.run_once()
     job = expired()
@@ -117,7 +118,7 @@ def test_an_outage_that_goes_on_starts_the_wait_again(
     for _ in range(2):
         with monkeypatch.context() as away:
             away.setattr("pulse_django.managers.JobManager.reap", _gone)
-            away.setattr("pulse_django.managers.JobManager.server_up_for", _gone)
+            away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
             with pytest.raises(OperationalError):
                 dog.run_once()
         clock.now += 31
@@ -154,12 +155,12 @@ def test_a_connection_that_was_closed_is_no_outage(
     dog.run_once()
     job, troubles = expired(), iter([OperationalError("idle for too long")])
 
-    def once(*_: Any) -> float:
+    def once(*_: Any) -> ServerClock:
         for trouble in troubles:
             raise trouble
-        return up_for[0]
+        return ServerClock(1.0, up_for[0])
 
-    monkeypatch.setattr("pulse_django.managers.JobManager.server_up_for", once)
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", once)
     dog.run_once()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
