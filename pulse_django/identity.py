@@ -27,6 +27,7 @@ class Identity:
         self.boot_id = printable(boot_id, MAX_BOOT_ID) if boot_id else _new_boot_id()
         self._pid = os.getpid()
         self._serials = itertools.count(1)
+        self.last_holder = ""  # that was minted
 
     @classmethod
     def of_this_process(cls) -> Identity:
@@ -35,7 +36,8 @@ class Identity:
     def mint_holder(self) -> str:
         if self._pid != os.getpid():
             self.boot_id, self._pid = _new_boot_id(), os.getpid()
-        return f"{self.name}:{self.boot_id}:{next(self._serials)}"
+        self.last_holder = f"{self.name}:{self.boot_id}:{next(self._serials)}"
+        return self.last_holder
 
     def __repr__(self) -> str:
         return f"Identity({self.name!r}, {self.boot_id!r})"

@@ -69,6 +69,7 @@ from .leases import Claim, Lease
 from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text
+from .querysets import JobQuerySet, lease_ran_out_lately
 from .reads import IS_PAUSED, JobReader
 from .safe_logging import SafeLogger
 from .states import TERMINAL, Status
@@ -671,18 +672,34 @@ class JobManager(JobReader):
         lost = frozenset(refused - skipped - repeated)
         return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
 
-    def reap(self, *, limit: int = REAP_LIMIT) -> list[Reaped]:
+    def reap(self, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
         """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
 
-        Any number of watchdogs may reap at once; what another one has locked is left to it.
+        Any number of watchdogs may reap at once; what another one has locked is left to it. With ``within``, leases
+        that ran out longer ago are left alone.
         """
         _check_limit(limit)
         refuse_callers_transaction(self._alias)
         try:
-            return self._reap(_reap_pick(self.model, self._alias, limit))
+            return self._reap(_reap_pick(self.model, self._alias, limit, within=within))
         except UNSTORABLE:
             logger.exception("A batch of %d could not be reaped; its runs are tried one by one", limit)
-        return [reaped for job_id in self._reapable_ids(limit) for reaped in self._reap_one(job_id)]
+        return self._reap_one_by_one(self._reapable_ids(limit, within))
+
+    def overlooked(self, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
+        """Return running jobs whose lease ran out longer ago than that, and whose rows nobody has locked now."""
+        over = self.using(self._alias).reapable().exclude(lease_ran_out_lately(beyond))
+        sql, params = _compile(_skip_locked(over.order_by("id").values("id"))[:limit], self._alias)
+        return [job_id for (job_id,) in run_alone(self._alias, sql, params, lock_timeout=REAP_LOCK_TIMEOUT)]
+
+    def reap_these(self, job_ids: Sequence[int]) -> list[Reaped]:
+        """End those of these runs that ``reap`` would end."""
+        over = self.using(self._alias).reapable().filter(pk__in=job_ids)
+        try:
+            return self._reap(_compiled_reap_pick(over, self._alias, len(job_ids)))
+        except UNSTORABLE:
+            logger.exception("%d runs could not be reaped; they are tried one by one", len(job_ids))
+        return self._reap_one_by_one(job_ids)
 
     def mend(self, job_ids: Collection[int]) -> list[int]:
         """Bring leases that cannot be, missing or too long, to what one may be. Return of which jobs."""
@@ -892,12 +909,19 @@ class JobManager(JobReader):
             )
         ]
 
-    def _reapable_ids(self, limit: int) -> list[int]:
-        return list(self.using(self._alias).reapable().order_by("id").values_list("id", flat=True)[:limit])
+    def _reapable_ids(self, limit: int, within: timedelta | None) -> list[int]:
+        over = self.using(self._alias).reapable()
+        if within is not None:
+            over = over.filter(lease_ran_out_lately(within))
+        return list(over.order_by("id").values_list("id", flat=True)[:limit])
+
+    def _reap_one_by_one(self, job_ids: Iterable[int]) -> list[Reaped]:
+        return [reaped for job_id in job_ids for reaped in self._reap_one(job_id)]
 
     def _reap_one(self, job_id: int) -> list[Reaped]:
+        over = self.using(self._alias).reapable().filter(pk=job_id)
         try:
-            return self._reap(_reap_pick(self.model, self._alias, 1, job_id))
+            return self._reap(_compiled_reap_pick(over, self._alias, 1))
         except UNSTORABLE:
             logger.exception("Job %d could not be reaped", job_id)
             return []
@@ -923,12 +947,16 @@ def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
 
 
 @lru_cache(maxsize=16)
-def _reap_pick(model: type[Job], alias: str, limit: int, job_id: int | None = None) -> Compiled:
+def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
+    over = model.objects.reapable()
+    return _compiled_reap_pick(over if within is None else over.filter(lease_ran_out_lately(within)), alias, limit)
+
+
+def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses",
     )  # fmt: skip
-    over = model.objects.reapable() if job_id is None else model.objects.reapable().filter(pk=job_id)
     return _compile(_skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 
 

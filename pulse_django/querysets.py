@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
@@ -26,6 +27,11 @@ def made_no_progress() -> Q:
     last_sign = Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
     silence = ExpressionWrapper(StatementTimestamp() - last_sign, output_field=DurationField())
     return Q(stall_after__lt=silence)
+
+
+def lease_ran_out_lately(within: timedelta) -> Q:
+    """Or not at all."""
+    return Q(lease_until__gte=StatementTimestamp() - within)
 
 
 class JobQuerySet(QuerySet["Job"]):

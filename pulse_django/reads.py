@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import models, router
 
 from .lanes import Lane
+from .leases import Lease
 from .outcomes import UNKNOWN_TASK
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
@@ -200,6 +201,11 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
         held = self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
         return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
+
+    def leases_of(self, holder: str) -> list[Lease]:
+        """Return what one claim was granted and still holds."""
+        held = self.using(self._alias).running().filter(locked_by=holder).order_by("id")
+        return [Lease(job_id, holder, attempt) for job_id, attempt in held.values_list("id", "attempts")]
 
     def server_clock(self) -> ServerClock:
         """Return when the server was started, and for how long it has been running, by its own clock."""

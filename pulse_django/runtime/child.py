@@ -104,7 +104,7 @@ class Child:
         log = LogWriter()
         self._loops.start("log", log.run)
         log.install()
-        claiming = self._keep("claims", self._claimer.line, self._stopping, self._claimer.run_once)
+        claiming = self._loops.start("claims", self._claim, self._stopping)
         reporting = self._keep("reports", self._reporter.line, self._finished, self._reporter.run_once)
         telling = self._loops.start("tells", lambda: self._teller.run(self._finished), self._finished)
         self._keeper.send({"ready": True})
@@ -297,6 +297,11 @@ class Child:
         if getattr(task, "isolation", None) == Isolation.PROCESS:
             return self._processes
         return self._threads
+
+    def _claim(self) -> None:
+        keep_calling(self._claimer.line, self._stopping, self._claimer.run_once)
+        with suppress(Exception):
+            self._claimer.farewell()
 
     def _keep(self, name: str, line: Line, over: threading.Event, step: Callable[[], float]) -> threading.Thread:
         return self._loops.start(name, lambda: keep_calling(line, over, step), over)

@@ -13,9 +13,11 @@ from ..lanes import Lane
 from ..reads import Waiting
 from ..runs import Run
 from ..wakeups import SILENCE
+from .faults import Fault, fault_of
 from .hand import Hand
 from .lines import Line
 from .orders import Orders
+from .unanswered import UnansweredClaims
 
 # Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
 # shorter looks for them in vain.
@@ -45,6 +47,7 @@ class Claimer:
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
+        self._unanswered = UnansweredClaims(line)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str) -> None:
@@ -63,6 +66,7 @@ class Claimer:
 
     def run_once(self) -> float:
         """Claim what there is room for, or wait for news."""
+        self._unanswered.look()
         self._hungry = True
         self._news.clear()
         limit = self._hand.room()
@@ -78,6 +82,12 @@ class Claimer:
             self._hungry = True
             self._news.wait(pause)
         return 0.0
+
+    def farewell(self) -> None:
+        """Look once more for claims without an answer."""
+        if self._unanswered:
+            self._unanswered.look(at_all=True)
+            self.line.hang_up()
 
     def _look(self, limit: int, woken: str | None) -> float:
         """Claim. Return for how long nothing more is to be expected."""
@@ -112,7 +122,12 @@ class Claimer:
     def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
         self._turn += 1
         granted_at = time.monotonic()
-        claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
+        try:
+            claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
+        except Exception as error:
+            if fault_of(error) is Fault.CUT_OFF:  # any other error says that it was rolled back
+                self._unanswered.add(self._identity.last_holder)
+            raise
         if len(claims) < limit:
             self._lanes_at = float("-inf")  # these are empty now
         if not claims:
@@ -125,13 +140,16 @@ class Claimer:
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
         self._lanes_at = float("-inf")
-        self.drained = was_idle and self._hand.is_idle
+        self.drained = was_idle and self._hand.is_idle and not self._unanswered
         if self.drained and self._orders.burst:
             self._tell_drained()
         now = time.monotonic()
         if now >= self._look_again_at:
             self._look_again_at = float("inf")
-        return min(self._until_poll(), max(0.0, self._look_again_at - now), *(max(0.001, one) for one in due_in))
+        look_in = max(0.001, self._unanswered.next_look())
+        return min(
+            self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)
+        )
 
     def _until_poll(self) -> float:
         interval = conf.current().poll_interval.total_seconds()

@@ -29,6 +29,11 @@ logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (Fault.CUT_OFF, Fault.FULL)
 STEP = 1.0  # seconds by which the server's clock may go back unnoticed
+# A lease that ran out so many sweeps ago was left by the last one.
+SWEEPS_TO_NOTICE = 1.2
+# Seconds for a holder to extend a lease after the lock on its row is gone: a few of its looks.
+PATIENCE_WITH_HOLDERS = 0.4
+MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
 KEEP_WORKERS = timedelta(days=7)
@@ -105,14 +110,34 @@ class Watchdog:
         return reaped
 
     def _reap(self) -> list[Reaped]:
+        lately = timedelta(seconds=SWEEPS_TO_NOTICE * self.interval)
         ended: list[Reaped] = []
         while True:
-            reaped: list[Reaped] = self.line.call(self.line.jobs.reap)
-            for one in reaped:
-                self._tell(one)
-            ended += reaped
+            reaped: list[Reaped] = self.line.call(self.line.jobs.reap, within=lately)
+            ended += self._told(reaped)
             if len(reaped) < REAP_LIMIT:
-                return ended
+                return ended + self._reap_overlooked(lately)
+
+    def _reap_overlooked(self, lately: timedelta) -> list[Reaped]:
+        """End runs whose lease ran out before the last sweep, which left them.
+
+        Most likely somebody's transaction had locked the row, and its heartbeats were skipped as well. The holder looks
+        again several times a second, so it comes first if it lives.
+        """
+        overlooked: list[int] = self.line.call(self.line.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
+        if not overlooked:
+            return []
+        time.sleep(PATIENCE_WITH_HOLDERS)
+        ended: list[Reaped] = []
+        for start in range(0, len(overlooked), REAP_LIMIT):
+            some = overlooked[start : start + REAP_LIMIT]
+            ended += self._told(self.line.call(self.line.jobs.reap_these, some))
+        return ended
+
+    def _told(self, reaped: list[Reaped]) -> list[Reaped]:
+        for one in reaped:
+            self._tell(one)
+        return reaped
 
     def _keep_house(self, reaped: list[Reaped]) -> Swept:
         """One bounded statement for each kind of thing; what is left over is for the next sweep."""

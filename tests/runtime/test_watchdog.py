@@ -29,6 +29,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
@@ -170,7 +173,7 @@ def test_a_mistake_is_no_outage(line: Line, clock: Clock, up_for: list[float], m
     dog = Watchdog(line)
     dog.run_once()
     with monkeypatch.context() as broken:
-        broken.setattr("pulse_django.managers.JobManager.reap", lambda self: 1 / 0)
+        broken.setattr("pulse_django.managers.JobManager.reap", lambda self, **_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             dog.run_once()
     job = expired()
