@@ -434,7 +434,7 @@ WITH long AS MATERIALIZED (
         AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
     ORDER BY id
     LIMIT %(limit)s
-    FOR NO KEY UPDATE SKIP LOCKED
+    FOR NO KEY UPDATE
 )
 UPDATE pulse_django_job AS job
 SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))

@@ -37,6 +37,9 @@ SETTINGS = {
 }
 
 
+EXTRA_ENVIRONMENT: dict[str, str] = {}  # of the server's programs; tests of its clock preload a library
+
+
 def ensure_running() -> str:
     """Start PostgreSQL unless it already answers, and return the URL of its database."""
     server = this_server()
@@ -171,7 +174,7 @@ def _run(server: Server, program: str, *arguments: str, heir: IO[str] | None = N
             group=home.st_gid if is_root else None,
             extra_groups=[] if is_root else None,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"} | EXTRA_ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -65,6 +65,7 @@ class Watchdog:
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
         self._clock: ServerClock | None = None  # when the last sweep ended
+        self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: nobody knows
         self._kept_house_at = float("-inf")
 
     def run_once(self) -> float:
@@ -183,9 +184,12 @@ class Watchdog:
         elif clock.started_at != before.started_at or self._slept(clock.up_for - before.up_for, ttl):
             self._wait(ttl)
         if before is not None and clock.up_for < before.up_for - STEP:
-            self._shorten_leases(timedelta(seconds=before.up_for - clock.up_for))
+            self._steps.append(timedelta(seconds=before.up_for - clock.up_for))
         elif before is None and clock.up_for < 0:
-            self._shorten_leases(None)
+            self._steps.append(None)
+        while self._steps:
+            self._shorten_leases(self._steps[0])
+            self._steps.pop(0)  # last: a row that somebody has locked is waited for, and then tried again
 
     def _slept(self, since: float, ttl: float) -> bool:
         """Whether this host did not get to run for a lease or longer, by the server's clock.

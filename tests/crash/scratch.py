@@ -40,11 +40,11 @@ class Scratch:
             cursor = connection.execute(statement, params)
             return cursor.fetchall() if cursor.description else []
 
-    def enqueue(self, task: str, count: int, *args: Any, priority: int = 0) -> list[int]:
+    def enqueue(self, task: str, count: int, *args: Any, priority: int = 0, queue: str = "default") -> list[int]:
         rows = self.ask(
-            "INSERT INTO pulse_django_job (task, args, kwargs, priority)"
-            " SELECT %s, to_jsonb(%s::float8[]), '{}', %s FROM generate_series(1, %s) RETURNING id",
-            *(task, list(args), priority, count),
+            "INSERT INTO pulse_django_job (task, args, kwargs, priority, queue)"
+            " SELECT %s, to_jsonb(%s::float8[]), '{}', %s, %s FROM generate_series(1, %s) RETURNING id",
+            *(task, list(args), priority, queue, count),
         )
         return [pk for (pk,) in rows]
 
