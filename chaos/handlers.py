@@ -11,11 +11,15 @@ import os
 import secrets
 import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pulse_django import Context, task
+from tests import sabotage
 
 LOG = "CHAOS_LOG"
+ORDER = "CHAOS_ORDER"  # the file that names the harm a process of a worker does to itself at SIGUSR1
 
 
 def note(what: str, context: Context, execution: str, *, listens: bool) -> None:
@@ -34,6 +38,21 @@ def note(what: str, context: Context, execution: str, *, listens: bool) -> None:
         os.write(file, (json.dumps(line) + "\n").encode())
     finally:
         os.close(file)
+
+
+def _harm_oneself(*_: object) -> None:
+    what = Path(os.environ[ORDER]).read_text()
+    if what == "leak descriptors":
+        sabotage.leak_descriptors()
+    elif what == "raise":
+        sabotage.raise_in_receivers_and_log()
+    else:
+        with suppress(AttributeError):  # a thread that was never started
+            sabotage.end_thread(what)
+
+
+if ORDER in os.environ:
+    signal.signal(signal.SIGUSR1, _harm_oneself)
 
 
 class Executed:

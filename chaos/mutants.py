@@ -17,6 +17,9 @@ from pulse_django.functions import StatementTimestamp
 from pulse_django.identity import Identity
 from pulse_django.querysets import JobQuerySet
 from pulse_django.runs import Run
+from pulse_django.runtime import heartbeat
+from pulse_django.runtime.loops import Loops
+from pulse_django.runtime.outages import Outages
 from pulse_django.runtime.watchdog import Watchdog
 
 
@@ -45,10 +48,30 @@ def replaced(name: str, *pairs: tuple[str, str], of: Any = managers) -> Callable
 
 
 def no_outage_grace() -> None:
-    def trust(self: Any) -> None:
-        self._trusts_leases_at = float("-inf")
+    Watchdog._wait = lambda *_: None  # type: ignore[method-assign]
+    Outages.trusts_leases = lambda *_: True  # type: ignore[method-assign]
 
-    Watchdog._wait_out_an_outage = trust  # type: ignore[method-assign]
+
+def no_grace_after_refused_writes() -> None:
+    """Only that the server was away counts as an outage."""
+    Outages.failed = lambda *_: None  # type: ignore[method-assign]
+    Outages.trusts_leases = lambda self, now, _: now >= self.trusts_leases_at  # type: ignore[method-assign]
+
+
+def nobody_notices_a_dead_thread() -> None:
+    Loops._tell = lambda *_: None  # type: ignore[method-assign]
+
+
+def a_watchdog_is_quicker_than_holders() -> None:
+    """Whatever ran out is ended at the first look, also what somebody's lock kept from being extended."""
+    reap = managers.JobManager.reap
+    managers.JobManager.reap = lambda self, **_: reap(self)  # type: ignore[method-assign]
+    heartbeat.PAUSE_BEFORE_SKIPPED = 1.0
+
+
+def a_reap_waits_for_the_table() -> None:
+    managers.REAP_LOCK_TIMEOUT = 60.0
+    no_grace_after_refused_writes()
 
 
 def unlocked() -> None:
@@ -65,11 +88,11 @@ def leases_by_our_own_clock() -> None:
     """The lease is reckoned where the worker is, and written as an instant."""
     run = managers.run_alone
 
-    def by_our_own_clock(alias: str, sql: str, params: Any) -> Any:
+    def by_our_own_clock(alias: str, sql: str, params: Any, **options: Any) -> Any:
         ours = f"to_timestamp({time.time()})"
         for place in ("lease_until = ", "GREATEST(job.lease_until, "):
             sql = sql.replace(f"{place}clock_timestamp() +", f"{place}{ours} +")
-        return run(alias, sql, params)
+        return run(alias, sql, params, **options)
 
     managers.run_alone = by_our_own_clock
 
@@ -235,6 +258,26 @@ MUTANTS: dict[str, Mutant] = {
         plant=no_outage_grace,
         nemeses=("PostgreSQL away, just longer than a lease",),
         breaks=("no healthy job is reaped",),
+    ),
+    "no grace after refused writes": Mutant(
+        plant=no_grace_after_refused_writes,
+        nemeses=("writes refused",),
+        breaks=("no healthy job is reaped",),
+    ),
+    "a reap that waits for the table": Mutant(
+        plant=a_reap_waits_for_the_table,
+        nemeses=("table locked",),
+        breaks=("no healthy job is reaped",),
+    ),
+    "a watchdog that is quicker than holders": Mutant(
+        plant=a_watchdog_is_quicker_than_holders,
+        nemeses=("running rows locked",),
+        breaks=("no healthy job is reaped",),
+    ),
+    "a dead thread that nobody notices": Mutant(
+        plant=nobody_notices_a_dead_thread,
+        nemeses=("thread 'reports' ends", "thread 'event-loop' ends"),
+        breaks=("quiescent at the end", "recovery is in time"),
     ),
     "commits that do not wait": Mutant(
         plant=replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off"), of=transactions),

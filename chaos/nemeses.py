@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.stage import TTL, Database, Worker
+from tests.sabotage import THREADS
 
 Wait = Callable[[float], None]
 
@@ -146,6 +147,48 @@ def fail_over(_: Worker, database: Database, wait: Wait) -> None:
     database.make_standby()
 
 
+def lock_table(_: Worker, database: Database, wait: Wait) -> None:
+    """As by VACUUM FULL, or a migration of the project's. Nobody can extend a lease meanwhile."""
+    with database.locking("LOCK TABLE pulse_django_job IN ACCESS EXCLUSIVE MODE"):
+        wait(1.5 * TTL)
+    wait(TTL)
+
+
+def lock_rows(_: Worker, database: Database, wait: Wait) -> None:
+    """Somebody's transaction has locked whatever runs, for longer than a lease."""
+    with database.locking("SELECT FROM pulse_django_job WHERE status = 'RUNNING' FOR UPDATE SKIP LOCKED"):
+        wait(1.5 * TTL)
+
+
+def refuse_writes(_: Worker, database: Database, wait: Wait) -> None:
+    with database.read_only():
+        wait(1.5 * TTL)
+    wait(TTL)
+
+
+def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
+    def act(worker: Worker, _: Database, wait: Wait) -> None:
+        worker.harm_itself(worker.children(), name)
+        wait(0.5)
+
+    return act
+
+
+def leak(worker: Worker, _: Database, wait: Wait) -> None:
+    """All descriptors are used up, and then the connections are cut: none can be opened again."""
+    worker.harm_itself(worker.children(), "leak descriptors")
+    wait(0.2)
+    worker.proxy.hang_up()
+    wait(2.5 * TTL)
+
+
+def raise_everywhere(worker: Worker, _: Database, wait: Wait) -> None:
+    """Receivers of signals and a handler of the log raise SystemExit from now on."""
+    keeper, *_others = worker.family()
+    worker.harm_itself([keeper, *worker.children()], "raise")
+    wait(TTL)
+
+
 def can_jump(worker: Worker) -> bool:
     return worker.clock.can_jump
 
@@ -175,6 +218,12 @@ NEMESES = (
     Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True),
     Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True),
     Nemesis("standby promoted", fail_over, is_for_all=True),
+    Nemesis("table locked", lock_table, is_for_all=True),
+    Nemesis("running rows locked", lock_rows, is_for_all=True),
+    Nemesis("writes refused", refuse_writes, is_for_all=True),
+    *[Nemesis(f"thread {name!r} ends", end_a_thread(name)) for name in THREADS],
+    Nemesis("descriptors leaked", leak),
+    Nemesis("receivers and log handlers raise", raise_everywhere, excuses=False),
 )
 
 

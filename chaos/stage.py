@@ -10,17 +10,18 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from django.db import connection, connections
 
 from chaos.checker import Execution
 from chaos.clock import Clock
-from chaos.handlers import LOG
+from chaos.handlers import LOG, ORDER
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT, database_url
 from tests.crash.workers import children_of
@@ -51,6 +52,7 @@ class Worker:
         self.name, self._folder, self._mutant = name, folder, mutant
         sockets = folder / name
         sockets.mkdir()
+        self._order = sockets / "order"
         self.proxy = BlackHole(sockets, connection.settings_dict)
         self.clock = Clock(sockets / "clock", jumping)
         self.process: subprocess.Popen[bytes] | None = None
@@ -78,6 +80,7 @@ class Worker:
             "PULSE": json.dumps(settings),
             "CHAOS_MUTANT": self._mutant,
             LOG: str(self._folder / "executions"),
+            ORDER: str(self._order),
             **self.clock.environment(),
         }
         command = [sys.executable, "manage.py", "pulse_worker", "--name", self.label, "--concurrency", CONCURRENCY]
@@ -111,6 +114,11 @@ class Worker:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def harm_itself(self, pids: Sequence[int], how: str) -> None:
+        """Have these processes do that to themselves: ``chaos.handlers`` listens for the signal."""
+        self._order.write_text(how)
+        self.signal(pids, signal.SIGUSR1)
 
     def heal(self) -> None:
         """Take away what is the matter with it, and start it if it is gone."""
@@ -150,6 +158,29 @@ class Database:
     def start(self) -> None:
         self._cluster.start_again(self._cluster.primary)
         self._wait()
+
+    @contextmanager
+    def locking(self, statement: str) -> Iterator[None]:
+        """Hold locks in a transaction of one's own."""
+        with psycopg.connect(self._cluster.primary.url) as locker:
+            locker.execute(statement)
+            yield
+            locker.rollback()
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Answer reads and refuse writes, as with a disk that is full."""
+        self._set_read_only("on")
+        try:
+            yield
+        finally:
+            self._set_read_only("off")
+
+    def _set_read_only(self, value: str) -> None:
+        with psycopg.connect(self._cluster.primary.url, autocommit=True) as operator:
+            operator.execute("SET default_transaction_read_only = off")
+            operator.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+            operator.execute("SELECT pg_reload_conf()")
 
     def fail_over(self) -> None:
         """The primary dies, its standby takes over."""

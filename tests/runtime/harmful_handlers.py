@@ -6,30 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import resource
 import sys
 import threading
 import time
-from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.db import connections
 
 from pulse_django import signals, task
-from pulse_django.runtime.child import Child
-from pulse_django.runtime.executors import processes
-from pulse_django.runtime.log_writer import LogWriter
 from tests.runtime.handlers import everywhere, trace
-
-_kept: list[int] = []
-
-
-class Killed(BaseException):
-    """What ends a thread. No code of the package expects it."""
+from tests.sabotage import Killed, RaisingHandler, end_thread, leak_descriptors
 
 
 @task(takes_context=True)
@@ -53,50 +42,12 @@ async def leaves_a_task_that_exits(context: Any) -> str:
     return "done" if context_task.done() else "early"
 
 
-def _dies(*_: Any, **__: Any) -> Any:
-    raise Killed
-
-
-def _dies_in(name: str, otherwise: Any) -> Any:
-    """Raise in the thread of that name, once."""
-    doomed = {name}
-
-    def dies() -> Any:
-        if threading.current_thread().name in doomed:
-            doomed.clear()
-            raise Killed
-        return otherwise()
-
-    return dies
-
-
-def _sabotage(child: Child, name: str) -> None:
-    """Have the thread of that name end at its next turn: not by its step, for a loop survives what that raises."""
-    log = next(one for one in gc.get_objects() if isinstance(one, LogWriter))
-    targets = {
-        "claims": (child._stopping, "is_set"),  # asked by others as well
-        "reports": (child._finished, "is_set"),
-        "tells": (child._teller, "run_once"),
-        "log": (log, "run_once"),
-        "event-loop": (child._loop._loop, "_run_once"),
-        "handler": (child._threads, "_sleep"),
-        "processes": (processes, "logger"),
-    }
-    target, attribute = targets[name]
-    setattr(target, attribute, _dies_in(name, getattr(target, attribute)) if attribute == "is_set" else _dies)
-    if name == "processes":
-        child._processes._turn = _dies  # type: ignore[method-assign]
-        child._processes._wake()
-    if name == "event-loop":
-        child._loop._loop.call_soon_threadsafe(int)
-
-
 @task(takes_context=True, max_attempts=5)
 def kills_a_thread(context: Any, name: str) -> None:
     """End the thread of that name in this process, once, and wait to be recovered."""
     trace("begin", context.job_id)
     if context.attempt == 1:
-        _sabotage(next(one for one in gc.get_objects() if isinstance(one, Child)), name)
+        end_thread(name)
         time.sleep(600 if name != "handler" else 0)
 
 
@@ -119,10 +70,7 @@ async def naps_once_on_the_loop(context: Any, seconds: float) -> None:
 def leaks_descriptors(context: Any) -> str:
     """Use up all that this process may open, and cut its connections, so that each has to be opened anew."""
     trace("begin", context.job_id)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    with suppress(OSError):
-        while True:
-            _kept.append(os.dup(0))
+    leak_descriptors()
     return "leaked"
 
 
@@ -173,11 +121,6 @@ async def forks_and_naps(context: Any, nap: Any) -> str:
     await nap(0.3)
     trace("woke" if os.getpid() == parent else "copy woke", context.job_id)
     return "the parent's" if os.getpid() == parent else "the child's"
-
-
-class RaisingHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        raise SystemExit("a log handler raises")
 
 
 class HangingHandler(logging.Handler):
