@@ -171,3 +171,22 @@ LIMIT %(limit)s
         ),
     )
 )
+
+register(
+    Invariant(
+        name="thread-restarted",
+        severity=Severity.RISK,
+        says="No thread of a live worker had to be started again.",
+        means="Something ended it, from outside of its work: a bug of Pulse's, or code that ends threads.",
+        to_do="Read the worker's log around 'ended': it says what ended the thread. Restart the worker to begin anew.",
+        sql="""
+SELECT concat('worker ', worker.name, ':', worker.boot_id), string_agg(concat(ended.name, ' ', ended.times), ', ')
+FROM pulse_django_worker AS worker
+CROSS JOIN LATERAL jsonb_each_text(COALESCE(worker.vitals -> 'restarts', '{}')) AS ended (name, times)
+WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
+GROUP BY worker.id, worker.name, worker.boot_id
+ORDER BY worker.id
+LIMIT %(limit)s
+""",
+    )
+)

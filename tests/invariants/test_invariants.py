@@ -305,6 +305,14 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
     assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
 
 
+def test_a_thread_that_was_started_again_is_told() -> None:
+    live_worker(vitals={"restarts": {}})
+    live_worker(vitals={"beats": 3})
+    worker = live_worker(vitals={"restarts": {"watchdog": 2}})
+    live_worker(vitals={"restarts": {"watchdog": 1}}, stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    assert found("thread-restarted").subjects == [(f"worker {worker.name}:{worker.boot_id}", "watchdog 2")]
+
+
 def put_back(job: Job, number: int, age: timedelta = LONG_AGO) -> None:
     AttemptFactory(
         job=job, number=number, outcome="RELEASED", message=f"{UNKNOWN_TASK} {job.task!r}", started_at=now(age)
