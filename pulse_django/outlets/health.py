@@ -20,7 +20,10 @@ from ..models import Job
 from ..ops.facts import to_json
 from ..ops.probing import probe
 from ..payloads import error_in_one_line
+from ..safe_logging import SafeLogger
 from .access import refused
+
+logger = SafeLogger("pulse_django.metrics")
 
 
 @cache_control(no_store=True)
@@ -30,10 +33,14 @@ from .access import refused
 def health(request: HttpRequest) -> HttpResponse:
     """Say whether the fleet is well, to those who may see it."""
     try:
-        return refused(request) or _said()
+        denial = refused(request)
+    except Error:  # a session was to be read; what went wrong is not for strangers
+        logger.exception("Who asks for the fleet's health could not be found out")
+        return JsonResponse({"is_well": None, "says": "the database does not answer"}, status=503)
+    try:
+        return denial or _said()
     except Error as error:
-        said = {"is_well": None, "says": error_in_one_line(error)}
-        return JsonResponse(said, status=503)
+        return JsonResponse({"is_well": None, "says": error_in_one_line(error)}, status=503)
 
 
 def _said() -> HttpResponse:

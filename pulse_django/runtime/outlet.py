@@ -24,8 +24,8 @@ from ..workers import Presence
 
 logger = SafeLogger("pulse_django.worker")
 
-# Requests. Fewer, and a scrape keeps a probe waiting; more are threads that compete with heartbeats.
-AT_A_TIME = 4
+# Connections. Fewer, and a scrape is cut off by probes; more are threads that compete with heartbeats.
+AT_A_TIME = 8
 PATIENCE = 5.0  # seconds for one request, however slowly its sender talks
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -137,32 +137,45 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], answer: Callable[[str], Answer]) -> None:
         self.answer = answer
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._begun: dict[Any, float] = {}  # connections
+        self._begun: dict[Any, float] = {}  # connections, the oldest first
+        self._answering: set[Any] = set()  # those of them whose request has arrived
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer's also asks a resolver for our name
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._begun) >= AT_A_TIME:
-            self.shutdown_request(request)
-            return
+        """Take a connection. If there are many, hang up on the oldest: silent ones must not keep probes out."""
+        begun = list(self._begun)
+        if len(begun) >= AT_A_TIME:
+            silent = [one for one in begun if one not in self._answering]
+            _hang_up(self, (silent or begun)[0])
         self._begun[request] = time.monotonic()
         super().process_request(request, client_address)
 
+    def answering(self, request: Any) -> None:
+        """Note that a request has arrived."""
+        self._answering.add(request)
+
     def shutdown_request(self, request: Any) -> None:
         self._begun.pop(request, None)
+        self._answering.discard(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Hang up on those who take too long. A timeout alone starts anew with every byte."""
         for request, begun in list(self._begun.items()):
             if time.monotonic() - begun > PATIENCE:
-                with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)
+                _hang_up(self, request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         logger.debug("A request to the worker's port failed", exc_info=True)
+
+
+def _hang_up(server: _Server, request: Any) -> None:
+    server._begun.pop(request, None)
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -182,6 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST  # noqa: N815 - what http.server calls
 
     def _give(self, *, with_body: bool) -> None:
+        self.server.answering(self.request)
         try:
             answer = self.server.answer(self.path)
         except Exception:

@@ -58,6 +58,19 @@ def test_staff_need_the_permission(token: dict[str, str]) -> None:
     assert client.post(URL).status_code == 405
 
 
+def test_a_stranger_with_a_cookie_learns_nothing_of_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cookie is made up: to look its session up, the database is asked."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError('connection to server at "db.internal" (10.0.0.7), port 5432 failed')
+
+    monkeypatch.setattr("django.contrib.sessions.backends.db.SessionStore.load", fail)
+    client = Client()
+    client.cookies["sessionid"] = "madeupmadeupmadeup"
+    answer = client.get(URL)
+    assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "the database does not answer"})
+
+
 def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(alias: str) -> None:
         raise OperationalError("gone")
