@@ -151,7 +151,7 @@ def lock_table(_: Worker, database: Database, wait: Wait) -> None:
     """As by VACUUM FULL, or a migration of the project's. Nobody can extend a lease meanwhile."""
     with database.locking("LOCK TABLE pulse_django_job IN ACCESS EXCLUSIVE MODE"):
         wait(1.5 * TTL)
-    wait(TTL)
+    wait(0.3 * TTL)
 
 
 def lock_rows(_: Worker, database: Database, wait: Wait) -> None:
@@ -163,7 +163,7 @@ def lock_rows(_: Worker, database: Database, wait: Wait) -> None:
 def refuse_writes(_: Worker, database: Database, wait: Wait) -> None:
     with database.read_only():
         wait(1.5 * TTL)
-    wait(TTL)
+    wait(0.3 * TTL)
 
 
 def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
