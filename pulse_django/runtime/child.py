@@ -102,7 +102,7 @@ class Child:
     def run(self) -> int:
         """Work until told to stop, or used up, and everything in hand has been reported."""
         log = LogWriter()
-        self._loops.start("log", log.run)
+        self._loops.start("log", log.run, log.over)
         log.install()
         claiming = self._loops.start("claims", self._claim, self._stopping)
         reporting = self._keep("reports", self._reporter.line, self._finished, self._reporter.run_once)
@@ -124,7 +124,7 @@ class Child:
         reporting.join(PATIENCE_AT_END)
         self._teller.interrupt()
         telling.join(PATIENCE_AT_END)
-        log.flush(PATIENCE_AT_END)
+        log.close(PATIENCE_AT_END)
         self._keeper.send({"ended": self._why})
         self._keeper.flush()
         return 0

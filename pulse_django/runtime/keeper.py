@@ -103,14 +103,14 @@ class Keeper:
         woken = self._install_signals()
         self._selector.register(nursery, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
-        self._loops.start("log", self._log.run)
+        self._loops.start("log", self._log.run, self._log.over)
         self._log.install()
         logger.info("%s: %s", self.name, self._described())
-        threads = self._start_threads()
+        names = self._start_threads()
         code: Exit | None = None
         while code is None:
             code = self._turn(nursery, woken)
-        self._finish(threads, code)
+        self._finish(names, code)
         return code
 
     # One turn of the loop
@@ -175,20 +175,20 @@ class Keeper:
             nest.kill("left behind")
         return Exit.ABANDONED
 
-    def _finish(self, threads: list[threading.Thread], code: Exit) -> None:
+    def _finish(self, names: list[str], code: Exit) -> None:
         self._over.set()
         if code is not Exit.NOW:
             until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
             until = min(until, time.monotonic() + PATIENCE_AT_END)
-            while any(thread.is_alive() for thread in threads) and time.monotonic() < until:
+            while any(map(self._loops.is_alive, names)) and time.monotonic() < until:
                 self._enforce(time.monotonic())
                 time.sleep(0.01)
         logger.info("%s has stopped", self.name)
-        self._log.flush(PATIENCE_WITH_LOG)
+        self._log.close(PATIENCE_WITH_LOG)
 
     # Threads, and what they ask
 
-    def _start_threads(self) -> list[threading.Thread]:
+    def _start_threads(self) -> list[str]:
         steps = [
             ("heartbeat", self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell),
             ("recovery", self._recovery.line, self._recovery.run_once, None),
@@ -197,15 +197,12 @@ class Keeper:
             steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
         if self._chronicler is not None:
             steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
-        threads = [
-            self._loops.start(
-                name, partial(_keep, line, self._over, self._pulses.following(name, step), last), self._over
-            )
-            for name, line, step, last in steps
-        ]
+        for name, line, step, last in steps:
+            run = partial(_keep, line, self._over, self._pulses.following(name, step), last)
+            self._loops.start(name, run, self._over)
         if self._listener is not None:
-            threads.append(self._loops.start("wake-up", partial(self._listener.run, self._over), self._over))
-        return threads
+            self._loops.start("wake-up", partial(self._listener.run, self._over), self._over)
+        return [name for name, *_ in steps] + ["wake-up"]
 
     def _loop_died(self, name: str, why: str) -> None:
         logger.error("The thread %r of %s ended (%s)", name, self.name, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,6 +27,7 @@ Line = tuple[logging.Logger, logging.LogRecord]
 class LogWriter:
     def __init__(self) -> None:
         self.dropped = 0
+        self.over = threading.Event()
         self._waiting: SimpleQueue[Line] = SimpleQueue()
         self._writing = False
 
@@ -41,8 +43,8 @@ class LogWriter:
         self._waiting.put((logger, record))
 
     def run(self) -> None:
-        """Write lines for as long as the process lives."""
-        while True:
+        """Write lines until closed."""
+        while not self.over.is_set():
             self.run_once()
 
     def run_once(self) -> None:
@@ -57,11 +59,13 @@ class LogWriter:
         finally:
             self._writing = False
 
-    def flush(self, patience: float) -> None:
-        """Wait until everything is written, or that many seconds have passed."""
+    def close(self, patience: float) -> None:
+        """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
+        SafeLogger.write = staticmethod(write_now)
         until = time.monotonic() + patience
         while (self._writing or not self._waiting.empty()) and time.monotonic() < until:
             time.sleep(0.002)
+        self.over.set()
 
     def _next(self) -> Iterator[Line]:
         with suppress(Empty):

@@ -63,8 +63,8 @@ class Loops:
             self._start(loop)
         return [loop.name for loop in dead]
 
-    def are_alive(self) -> bool:
-        return any(loop.thread.is_alive() for loop in self._loops)
+    def is_alive(self, name: str) -> bool:
+        return any(loop.thread.is_alive() for loop in self._loops if loop.name == name)
 
     def _start(self, loop: Loop) -> None:
         loop.why, loop.is_told = WITHOUT_A_WORD, False

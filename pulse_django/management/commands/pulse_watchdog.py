@@ -123,19 +123,22 @@ class Command(BaseCommand):
 
         chronicler = Chronicler(Line(watchdog.line.alias, "chronicle"))
         loops, log = Loops(_log_death), LogWriter()
-        loops.start("log", log.run)
+        loops.start("log", log.run, log.over)
         log.install()
         lines = [watchdog.line, chronicler.line]
-        threads = [
+        for line, run_once in zip(lines, (step, chronicler.run_once), strict=True):
             loops.start(line.purpose, partial(keep_calling, line, stopping, run_once), stopping)
-            for line, run_once in zip(lines, (step, chronicler.run_once), strict=True)
-        ]
-        while not stopping.wait(TICK) or any(thread.is_alive() for thread in threads):
-            for line in lines:  # this thread cuts a line that does not answer
-                line.enforce(time.monotonic())
-            if not stopping.is_set():
-                loops.restart_dead()
-        log.flush(PATIENCE_WITH_LOG)
+        while not stopping.wait(TICK):
+            self._look_after(lines, loops)
+        while loops.is_alive(watchdog.line.purpose) or loops.is_alive(chronicler.line.purpose):
+            self._look_after(lines, loops)
+            time.sleep(TICK)
+        log.close(PATIENCE_WITH_LOG)
+
+    def _look_after(self, lines: list[Line], loops: Loops) -> None:
+        for line in lines:  # this thread cuts a line that does not answer
+            line.enforce(time.monotonic())
+        loops.restart_dead()
 
     def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
         swept = watchdog.sweep(housekeeping=housekeeping)
