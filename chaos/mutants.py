@@ -50,12 +50,20 @@ def replaced(name: str, *pairs: tuple[str, str], of: Any = managers) -> Callable
 def no_outage_grace() -> None:
     Watchdog._wait = lambda *_: None  # type: ignore[method-assign]
     Outages.trusts_leases = lambda *_: True  # type: ignore[method-assign]
+    reaps_at_the_first_look()
 
 
 def no_grace_after_refused_writes() -> None:
     """Only that the server was away counts as an outage."""
+    reaps_at_the_first_look()
     Outages.failed = lambda *_: None  # type: ignore[method-assign]
     Outages.trusts_leases = lambda self, now, _: now >= self.trusts_leases_at  # type: ignore[method-assign]
+
+
+def reaps_at_the_first_look() -> None:
+    """Whatever ran out is ended at once, also what somebody's lock kept from being extended."""
+    reap = managers.JobManager.reap
+    managers.JobManager.reap = lambda self, **_: reap(self)  # type: ignore[method-assign]
 
 
 def nobody_notices_a_dead_thread() -> None:
@@ -63,9 +71,7 @@ def nobody_notices_a_dead_thread() -> None:
 
 
 def a_watchdog_is_quicker_than_holders() -> None:
-    """Whatever ran out is ended at the first look, also what somebody's lock kept from being extended."""
-    reap = managers.JobManager.reap
-    managers.JobManager.reap = lambda self, **_: reap(self)  # type: ignore[method-assign]
+    reaps_at_the_first_look()
     heartbeat.PAUSE_BEFORE_SKIPPED = 1.0
 
 
