@@ -20,7 +20,7 @@ from .outcomes import WorkerLost
 from .querysets import JobQuerySet
 from .registry import key_of
 from .states import Status
-from .taskapi import Task, normalize_json
+from .taskapi import Task
 from .wakeups import ANY_QUEUE, wake_workers
 
 Arguments = Iterable[Any] | Mapping[str, Any]
@@ -98,11 +98,10 @@ def enqueue_many(
 
 def _normalized(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
-        return (), normalize_json(dict(item))
+        return (), item
     if isinstance(item, str | bytes):
         raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
-    args = list(item)
-    return normalize_json(args) if args else args, {}
+    return list(item), {}
 
 
 def _wake_workers(queue: str) -> None:

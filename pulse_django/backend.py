@@ -14,7 +14,7 @@ from .newjob import NewJob
 from .registry import key_of, registry
 from .results import result_of
 from .runs import current_run
-from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json, task_enqueued
+from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .tasks import PulseTask
 from .wakeups import wake_workers
 
@@ -71,8 +71,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
     delay = getattr(task, "delay", None)
     return NewJob(
         task=key_of(task),
-        args=normalize_json(list(args)),
-        kwargs=normalize_json(dict(kwargs)),
+        args=args,
+        kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
         run_after=task.run_after if delay is None else delay,

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import router
 
@@ -17,8 +17,6 @@ from .outcomes import Failed, Outcome, OutcomeName, Succeeded
 from .policies import dotted_path
 from .states import Status
 from .taskapi import Task, TaskError, TaskResult, TaskResultStatus
-
-T = TypeVar("T")
 
 _STATUS = {
     Status.PENDING: TaskResultStatus.READY,
@@ -51,8 +49,8 @@ def result_of(job: Job, task: Task) -> TaskResult:
         started_at=ledger[0].started_at if ledger else job.started_at,
         finished_at=job.finished_at,
         last_attempted_at=job.started_at,
-        args=_as_stored(job.args),
-        kwargs=_as_stored(job.kwargs),
+        args=job.args,
+        kwargs=job.kwargs,
         backend=task.backend,
         errors=list(_errors(ledger)),
         worker_ids=workers,
@@ -116,9 +114,3 @@ def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:
             yield TaskError(exception_class_path=entry.error_class, traceback=entry.traceback)
         elif (stand_in := _STAND_INS.get(OutcomeName(entry.outcome))) and entry.message:
             yield TaskError(exception_class_path=dotted_path(stand_in), traceback=entry.message)
-
-
-def _as_stored(arguments: T) -> T:
-    """As they will be read back, also right after enqueueing: number keys become text."""
-    stored: T = json.loads(json.dumps(arguments))
-    return stored

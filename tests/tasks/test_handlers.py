@@ -10,7 +10,7 @@ from django.db import transaction
 
 from pulse_django import api, cancel, enqueue_many, fence, fenced_update
 from pulse_django.context import Context
-from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, StaleToken
+from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, PayloadError, StaleToken
 from pulse_django.identity import Identity
 from pulse_django.managers import ENQUEUE_CHUNK
 from pulse_django.models import Attempt, Job
@@ -149,7 +149,7 @@ class TestOutcomes:
         job = make_job(task="tests.tasks.more.returns_a_set")
         assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "JSON cannot hold this value" in job.last_error
+        assert "result: Unsupported type: set. JSON cannot hold it" in job.last_error
 
     def test_an_exception_of_a_handler_that_swallows_exceptions_still_cancels(self) -> None:
         job = make_job(task="tests.tasks.more.swallows_everything")
@@ -542,9 +542,16 @@ class TestEnqueueMany:
         }
 
     def test_arguments_are_made_to_fit_as_those_of_a_single_job_are(self) -> None:
-        [many] = enqueue_many(tasks.echo, [((1, b"bytes"),)])
-        one = tasks.echo.enqueue((1, b"bytes"))
-        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, "bytes"]]
+        [many] = enqueue_many(tasks.echo, [((1, (2,)),)])
+        one = tasks.echo.enqueue((1, (2,)))
+        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, [2]]]
+
+    @pytest.mark.parametrize("bad", [(b"bytes",), {"value": {1: 2}}], ids=repr)
+    def test_arguments_that_would_change_are_refused_as_those_of_a_single_job_are(self, bad: Any) -> None:
+        with pytest.raises(PayloadError, match="args"):
+            enqueue_many(tasks.echo, [bad])
+        with pytest.raises(PayloadError, match="args"):
+            tasks.echo.enqueue(*bad) if isinstance(bad, tuple) else tasks.echo.enqueue(**bad)
 
     def test_all_or_none(self) -> None:
         with pytest.raises(InvalidJob):
