@@ -54,20 +54,20 @@ from typing import TYPE_CHECKING, Any, assert_never
 from django.db import DataError, IntegrityError, connections, transaction
 from django.db.models import TextField, Value
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Concat
+from django.db.models.functions import Coalesce, Concat
 
 from . import conf
 from .answers import Beat, CancelRequested, Changed, Reaped, Report, Retried, Settled
 from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from .exceptions import InvalidJob
-from .functions import Fingerprint, StatementTimestamp
+from .functions import Fingerprint, StatementTimestamp, TextSize
 from .identity import Identity
 from .lanes import Lane, rotation
 from .leases import Claim, Lease
 from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
-from .payloads import clean_text
+from .payloads import clean_text, error_in_one_line
 from .reads import IS_PAUSED, JobReader
 from .states import TERMINAL, Status
 from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
@@ -85,6 +85,9 @@ Encoded = tuple[NewJob, Payload]
 # One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
 ENQUEUE_CHUNK = 5_000
 ENQUEUE_BYTES = 16_000_000
+# What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
+# smaller ones, large jobs cost a statement each.
+CLAIM_BYTES = 32_000_000
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 REAP_LIMIT = 1_000
 PRUNE_LIMIT = 1_000
@@ -94,14 +97,15 @@ PRUNE_LIMIT = 1_000
 _ENQUEUE_INTO = """
 INSERT INTO pulse_django_job
     (
-        task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, max_losses,
-        free_losses, parent_id, idempotency_key, trace
+        task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, lease_ttl, timeout, stall_after,
+        max_losses, free_losses, parent_id, idempotency_key, trace
     )
 """
 
 _ENQUEUE = f"""{_ENQUEUE_INTO}
 VALUES (
-    %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s, %s, %s, %s, %s, %s, %s
+    %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval),
+    %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 {{on_conflict}}
 RETURNING id, created_at, next_run_at
@@ -116,6 +120,7 @@ _UNLESS_THE_KEY_IS_TAKEN = "ON CONFLICT (task, idempotency_key) WHERE idempotenc
 _ENQUEUE_MANY = f"""{_ENQUEUE_INTO}
 SELECT
     head.task, head.queue, head.priority, payload.args::jsonb, payload.kwargs::jsonb,
+    octet_length(payload.args) + octet_length(payload.kwargs),
     COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
     COALESCE(head.max_attempts, %s),
     head.lease_ttl * interval '1 second', head.timeout * interval '1 second', head.stall_after * interval '1 second',
@@ -140,8 +145,14 @@ RETURNING id
 # per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
 #
 # Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
+#
+# Of what was picked only so many bytes are taken, in that order, and the first job in any case: then the sum so far is
+# its own size. The others stay for the next claim.
 _CLAIM = """
-WITH picked (id) AS MATERIALIZED ({picked}),
+WITH picked (id, bytes) AS MATERIALIZED ({picked}),
+in_line AS (
+    SELECT id, bytes, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
+),
 claimed AS (
     UPDATE pulse_django_job AS job
     SET status = 'RUNNING',
@@ -151,7 +162,7 @@ claimed AS (
         token = nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
         started_at = clock_timestamp()
-    WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
@@ -166,7 +177,7 @@ ORDER BY priority DESC, next_run_at, id
 """
 
 _PICK_FROM_LANES = f"""
-    SELECT pick.id
+    SELECT pick.id, pick.bytes
     FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
@@ -534,6 +545,7 @@ class JobManager(JobReader):
             priority=new.priority,
             args=json.loads(payload.args),
             kwargs=json.loads(payload.kwargs),
+            payload_bytes=payload.size,
             next_run_at=next_run_at,
             max_attempts=settings.max_attempts if new.max_attempts is None else new.max_attempts,
             lease_ttl=new.lease_ttl,
@@ -601,7 +613,7 @@ class JobManager(JobReader):
 
     def claim_these(self, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
         """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
-        these = _skip_locked(self.due().filter(pk__in=sorted(job_ids)).order_by("id").values("id"))
+        these = _skip_locked(self.due().filter(pk__in=sorted(job_ids)).order_by("id").values("id", bytes=_BYTES))
         return self._claim(identity, *_compile(these, self._alias))
 
     def heartbeat(self, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
@@ -774,7 +786,7 @@ class JobManager(JobReader):
     def _claim(self, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
         ttl = conf.current().lease_ttl
         holder = identity.mint_holder()
-        rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, ttl])
+        rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, CLAIM_BYTES, ttl])
         return [_claim_of(row, holder) for row in rows]
 
     def _insert(self, head: Head, payload: Payload) -> list[Row]:
@@ -785,7 +797,7 @@ class JobManager(JobReader):
             *(head.idempotency_key, head.trace),
         )
         on_conflict = "" if head.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
-        params = (head.task, head.queue, head.priority, *payload, run_at, delay, *own)
+        params = (head.task, head.queue, head.priority, *payload, payload.size, run_at, delay, *own)
         return run_joined(self._alias, _ENQUEUE.format(on_conflict=on_conflict), params)
 
     def _insert_many(self, chunk: Sequence[Encoded]) -> list[Row]:
@@ -848,9 +860,27 @@ class JobManager(JobReader):
     def _reap_one(self, job_id: int) -> list[Reaped]:
         try:
             return self._reap(_reap_pick(self.model, self._alias, 1, job_id))
-        except UNSTORABLE:
-            logger.exception("Job %d could not be reaped", job_id)
-            return []
+        except UNSTORABLE as error:
+            logger.exception("Job %d could not be reaped; it becomes a dead letter", job_id)
+            return self._dead_letter_what_cannot_wait(job_id, error)
+
+    def _dead_letter_what_cannot_wait(self, job_id: int, error: Exception) -> list[Reaped]:
+        """End a run whose job the table refuses to take back among those that wait."""
+        reason = f"it could not be stored for another run: {error_in_one_line(error)}"
+        held = self.using(self._alias).reapable().filter(pk=job_id).only("locked_by", "attempts", "token")
+        ended = []
+        for job in held:
+            lease = Lease(job.pk, str(job.locked_by), job.attempts)
+            try:
+                settled = self.settle([Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
+            except UNSTORABLE:
+                logger.exception("Job %d could not be ended", job_id)
+                continue
+            ended += [
+                Reaped(lease=lease, token=job.token or 0, outcome=outcome.name, status=status)
+                for status in settled.accepted.values()
+            ]
+        return ended
 
     def _still_held(self, leases: Collection[Lease]) -> frozenset[Lease]:
         rows = run_joined(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
@@ -862,13 +892,16 @@ class JobManager(JobReader):
         return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
 
+# Of what a claim brings of a job.
+_BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
+
 # The picks are constant for the values they are called with, and compiling one takes half a millisecond.
 
 
 @lru_cache(maxsize=1_024)
 def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
-    due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id")
+    due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
     return _compile(_skip_locked(due)[:limit], alias)
 
 
@@ -911,7 +944,7 @@ def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     chunk: list[Encoded] = []
     size = 0
     for one in encoded:
-        length = len(one[1].args) + len(one[1].kwargs)
+        length = one[1].size
         if chunk and (len(chunk) == ENQUEUE_CHUNK or size + length > ENQUEUE_BYTES):
             yield chunk
             chunk, size = [], 0

@@ -32,6 +32,11 @@ class Payload(NamedTuple):
     args: str
     kwargs: str
 
+    @property
+    def size(self) -> int:
+        """Bytes: the encoder writes ASCII only."""
+        return len(self.args) + len(self.kwargs)
+
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
         """Encode arguments, or refuse them with the place of the first fault."""
