@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
@@ -77,14 +79,22 @@ def test_numbers_that_are_short_as_stored_and_long_as_text_are_refused() -> None
         )
 
 
-def test_neither_a_claim_nor_a_heartbeat_nor_a_completion_measures() -> None:
-    """A row from before the check, larger than it allows: to measure it would refuse its updates."""
+@pytest.fixture
+def old_job() -> Iterator[Job]:
+    """A row from before the check, larger than it allows."""
     job = make_job()
     with transaction.atomic():
         definition = sql("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", TEXT_BOUND)[0][0]
         run(f"ALTER TABLE pulse_django_job DROP CONSTRAINT {TEXT_BOUND}")
         update_letters(job, "args")
-        run(f"ALTER TABLE pulse_django_job ADD CONSTRAINT {TEXT_BOUND} {definition}")
+        run(f"ALTER TABLE pulse_django_job ADD CONSTRAINT {TEXT_BOUND} {definition} NOT VALID")
+    yield job
+    sql("DELETE FROM pulse_django_job RETURNING id")
+    run(f"ALTER TABLE pulse_django_job VALIDATE CONSTRAINT {TEXT_BOUND}")
+
+
+def test_neither_a_claim_nor_a_heartbeat_nor_a_completion_measures(old_job: Job) -> None:
+    """To measure it would refuse its updates."""
     [claim] = Job.objects.claim(ME, limit=10)
     assert len(claim.args[0]) == 34_000_000
     assert claim.lease in Job.objects.heartbeat([claim.lease]).alive
