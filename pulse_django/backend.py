@@ -9,6 +9,8 @@ from django.core.checks import CheckMessage, Error
 from django.db import router
 
 from . import traces
+from .exceptions import InvalidJob
+from .job_ids import job_id_of
 from .models import Job
 from .newjob import NewJob
 from .registry import key_of, registry
@@ -17,9 +19,6 @@ from .runs import current_run
 from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .tasks import PulseTask
 from .wakeups import wake_workers
-
-MAX_ID = 2**63 - 1
-MAX_DIGITS = 19
 
 
 class PulseBackend(BaseTaskBackend):
@@ -89,7 +88,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
 
 
 def _pk_of(result_id: object) -> int:
-    text = str(result_id)
-    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) > MAX_ID:
-        raise TaskResultDoesNotExist(result_id)
-    return int(text)
+    try:
+        return job_id_of(result_id)
+    except InvalidJob as error:
+        raise TaskResultDoesNotExist(result_id) from error

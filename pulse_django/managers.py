@@ -63,9 +63,10 @@ from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorRep
 from .exceptions import InvalidJob
 from .functions import Fingerprint, StatementTimestamp, TextSize
 from .identity import Identity
+from .job_ids import check_attempt, check_whole_number, job_ids_of
 from .lanes import Lane, rotation
 from .leases import Claim, Lease
-from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queue_name
+from .newjob import MAX_DELAY, MOST_ATTEMPTS, Head, NewJob, Payload, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from .payloads import clean_text, error_in_one_line
 from .reads import IS_PAUSED, JobReader
@@ -613,7 +614,9 @@ class JobManager(JobReader):
 
     def claim_these(self, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
         """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
-        these = _skip_locked(self.due().filter(pk__in=sorted(job_ids)).order_by("id").values("id", bytes=_BYTES))
+        these = _skip_locked(
+            self.due().filter(pk__in=sorted(job_ids_of(job_ids))).order_by("id").values("id", bytes=_BYTES)
+        )
         return self._claim(identity, *_compile(these, self._alias))
 
     def heartbeat(self, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
@@ -694,7 +697,8 @@ class JobManager(JobReader):
         self, job_ids: Collection[int], *, reason: str = "", attempt: int | None = None
     ) -> CancelRequested:
         """Cancel what is waiting, and ask what is running to stop; only in that ``attempt``, if one is named."""
-        asked_for = frozenset(job_ids)
+        check_attempt(attempt)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, _REQUEST_CANCEL, [sorted(asked_for), attempt, clean_text(reason, MAX_SUMMARY)])
         cancelled = frozenset(job_id for job_id, status in rows if status == Status.CANCELLED)
         asked = frozenset(job_id for job_id, status in rows if status == Status.RUNNING)
@@ -705,6 +709,7 @@ class JobManager(JobReader):
     ) -> Changed:
         """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
         _check_delay(delay)
+        check_attempt(attempt)
         return self._change(_RESCHEDULE, job_ids, [attempt, delay])
 
     def move(
@@ -722,10 +727,11 @@ class JobManager(JobReader):
             check_queue_name(queue)
         if priority is not None:
             check_priority(priority)
+        check_attempt(attempt)
         return self._change(_MOVE, job_ids, [attempt, queue, priority])
 
     def _change(self, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:
-        asked_for = frozenset(job_ids)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, statement, [sorted(asked_for), *params])
         changed = frozenset(job_id for (job_id,) in rows)
         return Changed(changed=changed, moved_on=asked_for - changed)
@@ -744,11 +750,11 @@ class JobManager(JobReader):
         The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
         what died in that one.
         """
-        if runs < 1:
-            raise ValueError(f"runs: {runs} is less than one run")
+        check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
+        check_attempt(attempt)
         _check_delay(delay)
         _check_delay(gap)
-        asked_for = frozenset(job_ids)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, _RETRY, [sorted(asked_for), attempt, runs, delay, gap])
         revived = frozenset(job_id for (job_id,) in rows)
         return Retried(revived=revived, moved_on=asked_for - revived)
@@ -770,7 +776,9 @@ class JobManager(JobReader):
         """
         if not set(statuses) <= set(TERMINAL):
             raise ValueError("prune never deletes a live job")
-        ended = self.using(self._alias).terminal().filter(pk__in=sorted(job_ids), status__in=sorted(statuses))
+        ended = (
+            self.using(self._alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
+        )
         if error is not None:
             # Written so that no index holds it: by their ids the few are found, and not through all of their group.
             unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
@@ -1036,6 +1044,8 @@ def _seconds(delay: timedelta) -> float:
 
 
 def _check_delay(delay: timedelta) -> None:
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay: {delay!r} is not a timedelta")
     if not timedelta() <= delay <= MAX_DELAY:
         raise ValueError(f"{delay} is negative, or beyond all reason")
 
