@@ -33,9 +33,9 @@ def job_ids_of(values: Iterable[object]) -> frozenset[int]:
 
 
 def check_attempt(value: object) -> None:
-    """Refuse what cannot be the number of an attempt. None means any."""
+    """Refuse what PostgreSQL could not compare with the number of an attempt. None means any."""
     if value is not None:
-        check_whole_number("attempt", value, 0, MAX_ATTEMPT)
+        check_whole_number("attempt", value, -MAX_ATTEMPT, MAX_ATTEMPT)
 
 
 def check_whole_number(name: str, value: object, least: int, most: int) -> None:

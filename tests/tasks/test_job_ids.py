@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 NO_IDS: list[Any] = [1.9, 1.0, True, False, None, 0, -1, 2**63, 10**5000, b"1", [1], (1,), object()]
 NO_IDS += ["1_0", "01", "+1", " 1", "1 ", "1\n", "１", "-1", "", "0", "1.0", "abc", "9223372036854775808", "9" * 5000]
-NO_ATTEMPTS: list[Any] = ["x", "1", 1.0, True, -1, MAX_ATTEMPT + 1]
+NO_ATTEMPTS: list[Any] = ["x", "1", 1.0, True, -(2**31) - 1, MAX_ATTEMPT + 1]
 NO_RUNS: list[Any] = [True, "1", 1.5, None, 0, -1, 32_768, 2**40]
 
 VERBS: dict[str, Callable[[Any], Any]] = {
