@@ -9,7 +9,7 @@ from .models import Job
 from .outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from .performing import Performed
 from .results import finished, result_of_run
-from .signals import job_dead_lettered, job_failed, job_finished, lease_lost, tell
+from .signals import error_after_completion, job_dead_lettered, job_failed, job_finished, lease_lost, tell
 from .states import Status
 from .taskapi import Task, is_heard, sender_of, task_finished
 
@@ -28,6 +28,7 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     if performed.run.completed:
         status = Status.COMPLETED
+        _tell_error_after_completion(performed)
     if status is None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
@@ -41,6 +42,16 @@ def announce(performed: Performed, settled: Settled) -> None:
         tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
     if performed.task is not None and is_heard(task_finished):
         _announce_to_django(performed, performed.task, status, outcome)
+
+
+def _tell_error_after_completion(performed: Performed) -> None:
+    """The job stays completed. Somebody should look at what its handler did not do any more."""
+    error, claim = performed.afterwards, performed.run.claim
+    if error is None:
+        return
+    text = "job %d %r attempt %d: completed, and then its handler raised %s"
+    logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
+    tell(error_after_completion, Job, claim=claim, error=error)
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:

@@ -324,6 +324,30 @@ kept AS (
 SELECT job_id, worker, number, repeated FROM entry
 """
 
+# What a handler raised after it had completed its job itself. The ledger has its run already.
+_KEEP_ERRORS_AFTER_COMPLETION = """
+WITH raised AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%s::json) AS raised (
+        id bigint, holder text, attempt int, error_class text, message text, traceback text
+    )
+),
+entry AS MATERIALIZED (
+    SELECT attempt.id, raised.error_class, raised.message, raised.traceback
+    FROM raised
+    JOIN pulse_django_attempt AS attempt
+        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker = raised.holder
+    WHERE attempt.outcome = 'SUCCEEDED' AND attempt.late_outcome = ''
+    ORDER BY attempt.job_id, attempt.number
+    FOR NO KEY UPDATE OF attempt
+)
+UPDATE pulse_django_attempt AS attempt
+SET late_outcome = 'FAILED', late_at = clock_timestamp(), error_class = entry.error_class, message = entry.message,
+    traceback = entry.traceback
+FROM entry
+WHERE attempt.id = entry.id
+RETURNING attempt.job_id
+"""
+
 # -------------------------------------------------------------------------------------------------------------- reap
 
 # The same rules as decisions.decide() for a lost worker, as a CASE; a table-driven test holds the two together.
@@ -655,6 +679,18 @@ class JobManager(JobReader):
         repeated = self._keep_late_verdicts(late) & (refused - skipped) if late else frozenset()
         lost = frozenset(refused - skipped - repeated)
         return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
+
+    def keep_errors_after_completion(self, errors: Mapping[Lease, ErrorReport]) -> list[int]:
+        """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
+        raised = [_keys_of(lease) | _error_columns(error) for lease, error in errors.items()]
+        try:
+            rows = run_joined(self._alias, _KEEP_ERRORS_AFTER_COMPLETION, [json.dumps(raised)])
+        except UNSTORABLE:
+            if connections[self._alias].in_atomic_block:
+                raise
+            logger.exception("What the handlers of %d completed jobs raised could not be stored", len(errors))
+            return []
+        return sorted(job_id for (job_id,) in rows)
 
     def reap(self, *, limit: int = REAP_LIMIT) -> list[Reaped]:
         """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
@@ -1007,14 +1043,18 @@ def _row_of(report: Report) -> dict[str, Any]:
     if report.progress is not None:
         row["progress"] = report.progress
     if isinstance(outcome, Failed):
-        row |= {
-            "error_class": clean_text(outcome.error.error_class, MAX_CLASS),
-            "message": clean_text(outcome.error.message, MAX_MESSAGE),
-            "traceback": clean_text(outcome.error.traceback, MAX_TRACEBACK),
-        }
+        row |= _error_columns(outcome.error)
     if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
         row["error"] = _reason(reason)
     return row | _verdict_of(report.decision)
+
+
+def _error_columns(error: ErrorReport) -> dict[str, str]:
+    return {
+        "error_class": clean_text(error.error_class, MAX_CLASS),
+        "message": clean_text(error.message, MAX_MESSAGE),
+        "traceback": clean_text(error.traceback, MAX_TRACEBACK),
+    }
 
 
 def _verdict_of(decision: Decision) -> dict[str, Any]:

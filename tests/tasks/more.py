@@ -137,6 +137,13 @@ def completes_twice(context: Context) -> None:
             Invoice.objects.create(order_number=number)
 
 
+@task(takes_context=True)
+def completes_and_checks(context: Context) -> None:
+    with context.atomic():
+        pass
+    context.check()
+
+
 def _raise() -> None:
     raise RuntimeError("a rude callback")
 
