@@ -52,7 +52,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
 
 from django.db import DataError, IntegrityError, connections, transaction
-from django.db.models import TextField, Value
+from django.db.models import BooleanField, TextField, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Concat
 
@@ -546,6 +546,26 @@ RETURNING id
 """
 
 
+# A project's own foreign keys that keep a job, or an attempt of it, from being deleted.
+_REFERRING = """
+SELECT con.conrelid::regclass::text, quote_ident(att.attname), con.confrelid::regclass::text
+FROM pg_constraint AS con
+JOIN pg_attribute AS att ON att.attrelid = con.conrelid AND att.attnum = con.conkey[1]
+WHERE con.contype = 'f' AND con.confdeltype IN ('a', 'r') AND cardinality(con.conkey) = 1
+    AND con.confrelid IN ('pulse_django_job'::regclass, 'pulse_django_attempt'::regclass)
+ORDER BY 1, 2
+"""
+_NOT_REFERRED_TO = {
+    "pulse_django_job": "NOT EXISTS (SELECT FROM {table} AS other WHERE other.{column} = pulse_django_job.id)",
+    "pulse_django_attempt": """NOT EXISTS (
+        SELECT FROM {table} AS other JOIN pulse_django_attempt AS entry ON entry.id = other.{column}
+        WHERE entry.job_id = pulse_django_job.id
+    )""",
+}
+Reference = tuple[str, str, str]  # table, column, the table of ours that it refers to
+_referring: dict[str, tuple[Reference, ...]] = {}  # by alias; known once a prune has failed
+
+
 class JobManager(JobReader):
     """``Job.objects``: the verbs."""
 
@@ -796,12 +816,15 @@ class JobManager(JobReader):
         return Retried(revived=revived, moved_on=asked_for - revived)
 
     def prune(self, status: Status, *, older_than: timedelta, limit: int = PRUNE_LIMIT) -> int:
-        """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many."""
+        """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many.
+
+        Jobs that a row of the project's refers to by foreign key are kept.
+        """
         if status not in TERMINAL:
             raise ValueError(f"{status} is not terminal: prune never deletes a live job")
         _check_limit(limit)
         _check_delay(older_than)
-        return len(self._prune(_prune_pick(self.model, self._alias, status, older_than, limit)))
+        return len(self._prune(lambda kept: _prune_pick(self.model, self._alias, status, older_than, limit, kept)))
 
     def prune_these(
         self, job_ids: Collection[int], *, statuses: Collection[Status] = TERMINAL, error: str | None = None
@@ -819,13 +842,33 @@ class JobManager(JobReader):
             # Written so that no index holds it: by their ids the few are found, and not through all of their group.
             unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
             ended = ended.alias(error=unindexed).filter(error=error)
-        pick = _compile(_skip_locked(ended.order_by("id").values("id"), no_key=False), self._alias)
+
+        def pick(kept: tuple[Reference, ...]) -> Compiled:
+            deletable = _without_referred(ended, kept).order_by("id").values("id")
+            return _compile(_skip_locked(deletable, no_key=False), self._alias)
+
         return sorted(job_id for (job_id,) in self._prune(pick))
 
-    def _prune(self, pick: Compiled) -> list[Row]:
+    def _prune(self, pick: Callable[[tuple[Reference, ...]], Compiled]) -> list[Row]:
+        """Delete what is picked. If foreign keys are in the way, pick again without what they refer to."""
         refuse_callers_transaction(self._alias)
+        try:
+            return self._delete(pick(_referring.get(self._alias, ())))
+        except IntegrityError:
+            known = tuple((str(table), str(column), str(target)) for table, column, target in self._ask(_REFERRING))
+            if not known or known == _referring.get(self._alias):
+                raise  # by a row that was written meanwhile: the next prune sees it
+            _referring[self._alias] = known
+        names = ", ".join(f"{table}.{column}" for table, column, _ in known)
+        logger.warning("Foreign keys refer to jobs: %s. The jobs that they refer to are not pruned", names)
+        return self._delete(pick(known))
+
+    def _delete(self, pick: Compiled) -> list[Row]:
         sql, params = pick
         return run_alone(self._alias, _PRUNE.format(pick=sql), params)
+
+    def _ask(self, sql: str) -> list[Row]:
+        return run_joined(self._alias, sql, [])
 
     def _claim(self, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
         ttl = conf.current().lease_ttl
@@ -960,10 +1003,20 @@ def _reap_pick(model: type[Job], alias: str, limit: int, job_id: int | None = No
 
 
 @lru_cache(maxsize=16)
-def _prune_pick(model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int) -> Compiled:
+def _prune_pick(
+    model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, kept: tuple[Reference, ...]
+) -> Compiled:
     old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
     # Deleting takes the strongest row lock, so this pick does: it skips what a foreign key is holding.
+    old = _without_referred(old, kept)
     return _compile(_skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit], alias)
+
+
+def _without_referred(rows: Any, kept: tuple[Reference, ...]) -> Any:
+    for table, column, target in kept:
+        sql = _NOT_REFERRED_TO[target.rpartition(".")[2]].format(table=table, column=column).replace("%", "%%")
+        rows = rows.filter(RawSQL(sql, (), output_field=BooleanField()))  # noqa: S611 - names that the catalogue quotes
+    return rows
 
 
 def _skip_locked(rows: Any, *, no_key: bool = True) -> Any:

@@ -20,6 +20,8 @@ LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
 SHORTEST_LEASE = timedelta(milliseconds=100)
+# As of the setting LEASE_TTL. Nobody recovers the job of a dead worker before its lease has run out.
+LONGEST_LEASE = timedelta(days=1)
 # Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
 FIRST_YEAR, LAST_YEAR = 1900, 9000
 # A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
@@ -123,6 +125,11 @@ class NewJob:
         _check_run_after(self.run_after)
         if self.lease_ttl is not None and self.lease_ttl < SHORTEST_LEASE:
             raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, less than a round trip")
+        if self.lease_ttl is not None and self.lease_ttl > LONGEST_LEASE:
+            raise InvalidJob(
+                f"lease_ttl: {self.lease_ttl} is longer than {LONGEST_LEASE}. For so long nobody would recover the job "
+                "of a dead worker; heartbeats extend the lease of a run that takes longer"
+            )
         if self.parent_id is not None:
             check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
         if self.idempotency_key is not None:

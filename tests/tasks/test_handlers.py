@@ -13,7 +13,7 @@ from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, PayloadError, StaleToken
 from pulse_django.identity import Identity
 from pulse_django.managers import ENQUEUE_CHUNK
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Fence, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import perform
@@ -384,18 +384,37 @@ class TestFencing:
 
     def test_a_resource_without_a_column_has_a_high_water_mark(self) -> None:
         older, newer = Zombie(make_job()), Zombie(make_job())
-        fence("bucket/report.pdf", older.claim)
-        fence("bucket/report.pdf", older.claim)
-        fence("bucket/report.pdf", newer.claim)
-        with pytest.raises(StaleToken, match=r"bucket/report\.pdf"):
+        for one in (older, older, newer):
+            with transaction.atomic():
+                fence("bucket/report.pdf", one.claim)
+        with pytest.raises(StaleToken, match=r"bucket/report\.pdf"), transaction.atomic():
             fence("bucket/report.pdf", older.claim)
-        fence("another", older.claim)
+        with transaction.atomic():
+            fence("another", older.claim)
+
+    def test_a_fence_outside_of_a_transaction_guards_nothing_and_says_so(self) -> None:
+        zombie = Zombie(make_job())
+        with pytest.raises(transaction.TransactionManagementError, match=r"inside transaction\.atomic\(\)"):
+            fence("unguarded", zombie.claim)
+        assert not Fence.objects.filter(resource="unguarded").exists()
+
+    def test_nor_does_the_transaction_that_a_test_case_wraps_around_it(self) -> None:
+        """Or a test would pass where production raises."""
+        block = transaction.atomic()
+        block._from_testcase = True  # type: ignore[attr-defined]
+        zombie = Zombie(make_job())
+        with block:
+            with pytest.raises(transaction.TransactionManagementError):
+                fence("bucket/report.pdf", zombie.claim)
+            with transaction.atomic():
+                fence("bucket/report.pdf", zombie.claim)
 
     def test_a_fence_holds_until_the_guarded_transaction_ends(self, rival: Rival) -> None:
         older, newer = Zombie(make_job()), Zombie(make_job())
         rival.begin()
         rival.run(fence, "resource", newer.claim)
         waiter = Rival()
+        waiter.begin()
         try:
             waiting = waiter.start(fence, "resource", older.claim)
             waiter.wait_until_blocked(by=rival.pid)
