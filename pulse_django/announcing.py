@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from logging import ERROR, INFO
 
 from .answers import Settled
 from .models import Job
@@ -40,7 +41,8 @@ def announce(performed: Performed, settled: Settled) -> None:
     if status is Status.DEAD_LETTERED:
         reason = getattr(report.decision if report else None, "reason", "")
         tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
-    if performed.task is not None and is_heard(task_finished):
+    # Django logs a success as INFO, anything else as ERROR.
+    if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)
 
 

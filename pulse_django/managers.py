@@ -574,6 +574,10 @@ class JobManager(JobReader):
 
         With an idempotency key that is taken, return the job that has it.
         """
+        return self.get_or_enqueue(new)[0]
+
+    def get_or_enqueue(self, new: NewJob) -> tuple[Job, bool]:
+        """Do as ``enqueue()``, and say whether the job is new."""
         settings = conf.current()
         payload = new.encoded(settings.max_payload_bytes)
         while not (rows := self._insert(new.head, payload)):
@@ -581,7 +585,7 @@ class JobManager(JobReader):
                 self.using(self._alias).filter(task=new.task, idempotency_key=new.idempotency_key).first()
             )
             if kept is not None:  # pruned in this very moment: then the key is free again
-                return kept
+                return kept, False
         [(job_id, created_at, next_run_at)] = rows
         job: Job = self.model(
             id=job_id,
@@ -602,7 +606,7 @@ class JobManager(JobReader):
         )
         job._state.adding = False
         job._state.db = self._alias
-        return job
+        return job, True
 
     def enqueue_many(self, new_jobs: Iterable[NewJob], *, progress: Callable[[int], object] | None = None) -> list[int]:
         """Add all of these jobs or none, and return their ids in the order given.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from .newjob import MAX_TASK_NAME, NewJob
 from .policies import RetryPolicy
 from .registry import keys_of, registry
-from .taskapi import GenericTask, InvalidTask, Task
+from .taskapi import GenericTask, InvalidTask, Task, changed
 
 if TYPE_CHECKING:
     from .context import Context
@@ -141,14 +141,6 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
 
         async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
-
-
-def changed(task: Task, changes: dict[str, Any]) -> Task:
-    """Return a copy with other values, not validated: a job may be older than the settings."""
-    copy = object.__new__(type(task))
-    for one in fields(task):
-        object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
-    return copy
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
