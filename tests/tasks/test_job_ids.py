@@ -45,7 +45,7 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 
 def short(value: Any) -> str:
     try:
-        return repr(value)[:20]
+        return repr(value)[:20].partition(" at ")[0]  # an address is another one in each process
     except ValueError:
         return "of many digits"
 
@@ -119,6 +119,9 @@ def test_the_most_runs_can_be_granted() -> None:
 
 class LocalMeanTime(tzinfo):
     """As towns had it before there were time zones."""
+
+    def __str__(self) -> str:
+        return "local mean time"
 
     def utcoffset(self, _: datetime | None) -> timedelta:
         return timedelta(minutes=53, seconds=28)
