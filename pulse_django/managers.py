@@ -51,7 +51,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
 
-from django.db import DataError, IntegrityError, connections, transaction
+from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
 from django.db.models import BooleanField, TextField, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Concat
@@ -709,7 +709,7 @@ class JobManager(JobReader):
         raised = [_keys_of(lease) | _error_columns(error) for lease, error in errors.items()]
         try:
             rows = run_joined(self._alias, _KEEP_ERRORS_AFTER_COMPLETION, [json.dumps(raised)])
-        except UNSTORABLE:
+        except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
             if connections[self._alias].in_atomic_block:
                 raise
             logger.exception("What the handlers of %d completed jobs raised could not be stored", len(errors))
