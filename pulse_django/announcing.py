@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from logging import ERROR, INFO
+
 from .answers import Settled
 from .models import Job
 from .outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from .performing import Performed
 from .results import finished, result_of_run
 from .safe_logging import SafeLogger
-from .signals import job_dead_lettered, job_failed, job_finished, lease_lost, tell
+from .signals import error_after_completion, job_dead_lettered, job_failed, job_finished, lease_lost, tell
 from .states import Status
 from .taskapi import Task, is_heard, sender_of, task_finished
 
@@ -27,6 +29,7 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     if performed.run.completed:
         status = Status.COMPLETED
+        _tell_error_after_completion(performed)
     if status is None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
@@ -38,8 +41,19 @@ def announce(performed: Performed, settled: Settled) -> None:
     if status is Status.DEAD_LETTERED:
         reason = getattr(report.decision if report else None, "reason", "")
         tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
-    if performed.task is not None and is_heard(task_finished):
+    # Django logs a success as INFO, anything else as ERROR.
+    if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)
+
+
+def _tell_error_after_completion(performed: Performed) -> None:
+    """The job stays completed. Somebody should look at what its handler did not do any more."""
+    error, claim = performed.afterwards, performed.run.claim
+    if error is None:
+        return
+    text = "job %d %r attempt %d: completed, and then its handler raised %s"
+    logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
+    tell(error_after_completion, Job, claim=claim, error=error)
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:

@@ -14,13 +14,14 @@ from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
 from .decisions import Decision, Retry, decide
 from .exceptions import InvalidJob
+from .job_ids import check_attempt, job_id_of, job_ids_of
 from .leases import Lease
 from .models import Job
 from .outcomes import WorkerLost
 from .querysets import JobQuerySet
 from .registry import key_of
 from .states import Status
-from .taskapi import Task, normalize_json
+from .taskapi import Task
 from .wakeups import ANY_QUEUE, wake_workers
 
 Arguments = Iterable[Any] | Mapping[str, Any]
@@ -28,7 +29,7 @@ Arguments = Iterable[Any] | Mapping[str, Any]
 
 def get(job_id: int | str) -> Job:
     """Return a job, or raise ``Job.DoesNotExist``."""
-    job: Job = Job.objects.get(pk=job_id)
+    job: Job = Job.objects.get(pk=job_id_of(job_id))
     return job
 
 
@@ -41,12 +42,12 @@ def jobs(*, status: Status | None = None, queue: str | None = None, task: Task |
 
 def progress(job_id: int | str) -> Any:
     """Return what the job's handler last gave to ``context.progress()``, or None."""
-    return Job.objects.values_list("progress", flat=True).get(pk=job_id)
+    return Job.objects.values_list("progress", flat=True).get(pk=job_id_of(job_id))
 
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False) -> CancelRequested:
     """Cancel what is waiting and ask what is running to stop; with ``children`` also all that they enqueued."""
-    ids = [int(job_id) for job_id in job_ids]
+    ids = job_ids_of(job_ids)
     return Job.objects.request_cancel(Job.objects.family(ids) if children else ids, reason=reason)
 
 
@@ -55,7 +56,7 @@ def retry(*job_ids: int | str, runs: int = 1, delay: timedelta = timedelta(), at
 
     With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
     """
-    answer = Job.objects.retry([int(job_id) for job_id in job_ids], runs=runs, delay=delay, attempt=attempt)
+    answer = Job.objects.retry(job_ids_of(job_ids), runs=runs, delay=delay, attempt=attempt)
     if answer.revived and not delay:
         _wake_workers(ANY_QUEUE)
     return answer
@@ -68,7 +69,8 @@ def release(*job_ids: int | str, reason: str = "taken back from its worker", att
 
     With ``attempt``, only the run of that number is ended.
     """
-    held = Job.objects.using(router.db_for_write(Job)).running().filter(pk__in=job_ids)
+    check_attempt(attempt)
+    held = Job.objects.using(router.db_for_write(Job)).running().filter(pk__in=job_ids_of(job_ids))
     if attempt is not None:
         held = held.filter(attempts=attempt)
     reports = []
@@ -98,11 +100,10 @@ def enqueue_many(
 
 def _normalized(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
-        return (), normalize_json(dict(item))
+        return (), item
     if isinstance(item, str | bytes):
         raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
-    args = list(item)
-    return normalize_json(args) if args else args, {}
+    return list(item), {}
 
 
 def _wake_workers(queue: str) -> None:

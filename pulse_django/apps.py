@@ -15,9 +15,10 @@ class PulseConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from .checks import check_database, check_settings, check_vendor
+        from .checks import check_database, check_middleware, check_settings, check_vendor
 
         checks.register(check_settings)
+        checks.register(check_middleware)
         checks.register(check_vendor)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.db import router
+from django.utils import timezone
 
 from . import traces
+from .exceptions import InvalidJob
+from .job_ids import job_id_of
 from .models import Job
 from .newjob import NewJob
 from .registry import key_of, registry
-from .results import result_of
+from .results import as_enqueued, result_of
 from .runs import current_run
-from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json, task_enqueued
+from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .tasks import PulseTask
 from .wakeups import wake_workers
-
-MAX_ID = 2**63 - 1
-MAX_DIGITS = 19
 
 
 class PulseBackend(BaseTaskBackend):
@@ -39,7 +41,9 @@ class PulseBackend(BaseTaskBackend):
         self.validate_task(task)
         with traces.enqueueing(key_of(task), task.queue_name):
             new = new_job(task, args, kwargs)
-            job = Job.objects.enqueue(new)
+            job, is_new = Job.objects.get_or_enqueue(new)
+        if not is_new:  # it was announced when it was enqueued
+            return result_of(job, as_enqueued(task, job))
         if new.run_after is None:
             wake_workers(router.db_for_write(Job), [new.queue])
         result = result_of(job, task)
@@ -54,7 +58,7 @@ class PulseBackend(BaseTaskBackend):
         task = registry.get(job.task)
         if task is None:
             raise TaskResultDoesNotExist(f"{result_id} is a job of {job.task!r}, which this process does not know")
-        return result_of(job, task)
+        return result_of(job, as_enqueued(task, job))
 
     def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
         if self.options:
@@ -71,11 +75,11 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
     delay = getattr(task, "delay", None)
     return NewJob(
         task=key_of(task),
-        args=normalize_json(list(args)),
-        kwargs=normalize_json(dict(kwargs)),
+        args=args,
+        kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
-        run_after=task.run_after if delay is None else delay,
+        run_after=_aware(task.run_after) if delay is None else delay,
         max_attempts=getattr(task, "max_attempts", None),
         lease_ttl=getattr(task, "lease", None),
         timeout=getattr(task, "timeout", None),
@@ -88,8 +92,15 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
     )
 
 
+def _aware(run_after: datetime | None) -> datetime | None:
+    """Without USE_TZ a project's instants are naive, and local to TIME_ZONE."""
+    if run_after is None or settings.USE_TZ or timezone.is_aware(run_after):
+        return run_after
+    return timezone.make_aware(run_after, timezone.get_default_timezone())
+
+
 def _pk_of(result_id: object) -> int:
-    text = str(result_id)
-    if not text.isascii() or not text.isdigit() or len(text) > MAX_DIGITS or int(text) > MAX_ID:
-        raise TaskResultDoesNotExist(result_id)
-    return int(text)
+    try:
+        return job_id_of(result_id)
+    except InvalidJob as error:
+        raise TaskResultDoesNotExist(result_id) from error

@@ -12,6 +12,7 @@
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
+| ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
@@ -23,9 +24,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from . import conf
+from .middleware import configured
 from .models import Job
 
 OLDEST_POSTGRESQL = 150_000
@@ -41,6 +44,18 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         (Error if problem.is_error else Warning)(problem.message, hint=problem.hint, id=problem.id)
         for problem in problems
     ]
+
+
+def check_middleware(**_: Any) -> list[CheckMessage]:
+    """Load the middleware as a worker would."""
+    if any(problem.is_error for problem in conf.parse(getattr(settings, conf.SETTING, {}))[1]):
+        return []  # those first
+    try:
+        configured()
+    except ImproperlyConfigured as error:
+        hint = "Name context managers: functions that are decorated with contextlib.contextmanager, or classes."
+        return [Error(f"{error}.", hint=hint, id="pulse_django.E020")]
+    return []
 
 
 def check_vendor(**_: Any) -> list[CheckMessage]:

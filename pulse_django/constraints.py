@@ -9,17 +9,23 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, LessThanOrEqual
 
-from .functions import JsonType, StoredSize
+from .functions import JsonType, StoredSize, TextSize
 from .newjob import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
 from .states import CLAIMABLE, TERMINAL, Status
 
 # jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
 MAX_STORED_PAYLOAD = 32 * 1024 * 1024
+# Stored values are compressed: 200 MB of one letter take 2 MB. A worker reads the text.
+MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
 
 
 def _stored_payload() -> models.expressions.Combinable:
     own = StoredSize("args") + StoredSize("kwargs")
     return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
+
+
+def _text_for_a_claim() -> models.expressions.Combinable:
+    return TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
 
 
 def _sensible(duration: str) -> Q:
@@ -113,5 +119,15 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(
         name="pulse_job_payload_is_bounded",
         condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
+    ),
+    # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
+    # at a claim nor at a heartbeat (docs/adr/0030).
+    models.CheckConstraint(
+        name="pulse_job_payload_text_is_bounded",
+        condition=(
+            ~Q(status__in=[status.value for status in CLAIMABLE])
+            | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT))
+        )
+        & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
 ]

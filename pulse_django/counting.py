@@ -95,7 +95,8 @@ _MEASURED = {sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUE
 
 _LATE = """
 SELECT late_outcome, count(*) FROM pulse_django_attempt
-WHERE late_at >= %(begin)s AND late_at < %(end)s GROUP BY late_outcome
+WHERE late_at >= %(begin)s AND late_at < %(end)s AND NOT (outcome = 'SUCCEEDED' AND late_outcome = 'FAILED')
+GROUP BY late_outcome
 """
 
 

@@ -20,6 +20,10 @@ class PayloadError(InvalidJob):
     """Arguments or a result that PostgreSQL's jsonb cannot hold, or that are larger than allowed."""
 
 
+class UnsupportedValue(PayloadError, TypeError):
+    """A value of a type that JSON does not have."""
+
+
 class UnstorableResult(PayloadError):
     """A handler returned what cannot be stored. Never retried: it would be no different next time."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from django.db import models, router, transaction
+from django.db import DEFAULT_DB_ALIAS, models, router, transaction
 from django.db.models import QuerySet
 
 from .exceptions import StaleToken
 from .models import Fence
-from .transactions import run_joined
+from .transactions import is_in_callers_transaction, run_joined
 
 # The row stays locked until the caller's transaction ends, so that what it guards cannot be overtaken meanwhile.
 _RAISE_MARK = """
@@ -63,9 +63,16 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
 def fence(resource: str, context: HasToken) -> None:
     """Pass the fence of a resource that has no column for a token, or raise ``StaleToken``.
 
-    Call it in the transaction that does the guarded writes, before them.
+    Call it in the transaction that does the guarded writes, before them. Outside of one it would guard nothing: the
+    fence would be open again before the first write, and it raises ``TransactionManagementError``.
     """
     if not isinstance(resource, str) or not 0 < len(resource) <= MAX_RESOURCE or not resource.isprintable():
         raise ValueError(f"resource: {resource!r} is not a printable name of {MAX_RESOURCE} characters at most")
-    if not run_joined(router.db_for_write(Fence), _RAISE_MARK, [resource, context.token]):
+    alias = router.db_for_write(Fence)
+    if not is_in_callers_transaction(alias):
+        raise transaction.TransactionManagementError(
+            "fence() guards the writes of its own transaction: call it inside transaction.atomic() or context.atomic()"
+            + (f" on the database {alias!r}" if alias != DEFAULT_DB_ALIAS else "")
+        )
+    if not run_joined(alias, _RAISE_MARK, [resource, context.token]):
         raise StaleToken(f"{resource!r} has seen a newer token than {context.token}")

@@ -26,9 +26,17 @@ class StatementTimestamp(Func):
 
 
 class StoredSize(Func):
-    """The bytes of a value as it is stored. Unlike a cast to text it does not unpack the value at every update."""
+    """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
 
     function = "pg_column_size"
+    arity = 1
+    output_field = IntegerField()
+
+
+class TextSize(Func):
+    """The bytes of a JSON value as the text that a worker reads. It unpacks the value."""
+
+    template = "octet_length((%(expressions)s)::text)"
     arity = 1
     output_field = IntegerField()
 

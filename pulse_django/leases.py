@@ -58,6 +58,11 @@ class Claim(NamedTuple):
         return self.lease.attempt
 
     @property
+    def size(self) -> int:
+        """The characters of its payloads."""
+        return len(self.args_json) + len(self.kwargs_json) + len(self.progress_json or "")
+
+    @property
     def args(self) -> list[Any]:
         return list(_DECODER.raw_decode(self.args_json)[0])
 

@@ -52,23 +52,24 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
 
-from django.db import DataError, IntegrityError, connections, transaction
-from django.db.models import TextField, Value
+from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
+from django.db.models import BooleanField, TextField, Value
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Concat
+from django.db.models.functions import Coalesce, Concat
 
 from . import conf
 from .answers import Beat, CancelRequested, Changed, Reaped, Report, Retried, Settled
 from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from .exceptions import InvalidJob
-from .functions import Fingerprint, StatementTimestamp
+from .functions import Fingerprint, StatementTimestamp, TextSize
 from .identity import Identity
+from .job_ids import check_attempt, check_whole_number, job_ids_of
 from .lanes import Lane, rotation
 from .leases import Claim, Lease
-from .newjob import MAX_DELAY, Head, NewJob, Payload, check_priority, check_queue_name
+from .newjob import MAX_DELAY, MOST_ATTEMPTS, Head, NewJob, Payload, check_priority, check_queue_name
 from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
-from .payloads import clean_text
+from .payloads import clean_text, error_in_one_line
 from .querysets import JobQuerySet, lease_ran_out_lately
 from .reads import IS_PAUSED, JobReader
 from .safe_logging import SafeLogger
@@ -88,6 +89,9 @@ Encoded = tuple[NewJob, Payload]
 # One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
 ENQUEUE_CHUNK = 5_000
 ENQUEUE_BYTES = 16_000_000
+# What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
+# smaller ones, large jobs cost a statement each.
+CLAIM_BYTES = 32_000_000
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 REAP_LIMIT = 1_000
 PRUNE_LIMIT = 1_000
@@ -100,14 +104,15 @@ REAP_LOCK_TIMEOUT = 0.05
 _ENQUEUE_INTO = """
 INSERT INTO pulse_django_job
     (
-        task, queue, priority, args, kwargs, next_run_at, max_attempts, lease_ttl, timeout, stall_after, max_losses,
-        free_losses, parent_id, idempotency_key, trace
+        task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, lease_ttl, timeout, stall_after,
+        max_losses, free_losses, parent_id, idempotency_key, trace
     )
 """
 
 _ENQUEUE = f"""{_ENQUEUE_INTO}
 VALUES (
-    %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s, %s, %s, %s, %s, %s, %s
+    %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval),
+    %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 {{on_conflict}}
 RETURNING id, created_at, next_run_at
@@ -122,6 +127,7 @@ _UNLESS_THE_KEY_IS_TAKEN = "ON CONFLICT (task, idempotency_key) WHERE idempotenc
 _ENQUEUE_MANY = f"""{_ENQUEUE_INTO}
 SELECT
     head.task, head.queue, head.priority, payload.args::jsonb, payload.kwargs::jsonb,
+    octet_length(payload.args) + octet_length(payload.kwargs),
     COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
     COALESCE(head.max_attempts, %s),
     head.lease_ttl * interval '1 second', head.timeout * interval '1 second', head.stall_after * interval '1 second',
@@ -146,8 +152,14 @@ RETURNING id
 # per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
 #
 # Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
+#
+# Of what was picked only so many bytes are taken, in that order, and the first job in any case: then the sum so far is
+# its own size. The others stay for the next claim.
 _CLAIM = """
-WITH picked (id) AS MATERIALIZED ({picked}),
+WITH picked (id, bytes) AS MATERIALIZED ({picked}),
+in_line AS (
+    SELECT id, bytes, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
+),
 claimed AS (
     UPDATE pulse_django_job AS job
     SET status = 'RUNNING',
@@ -157,7 +169,7 @@ claimed AS (
         token = nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
         started_at = clock_timestamp()
-    WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
@@ -172,7 +184,7 @@ ORDER BY priority DESC, next_run_at, id
 """
 
 _PICK_FROM_LANES = f"""
-    SELECT pick.id
+    SELECT pick.id, pick.bytes
     FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
@@ -316,6 +328,30 @@ kept AS (
     WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome = ''
 )
 SELECT job_id, worker, number, repeated FROM entry
+"""
+
+# What a handler raised after it had completed its job itself. The ledger has its run already.
+_KEEP_ERRORS_AFTER_COMPLETION = """
+WITH raised AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%s::json) AS raised (
+        id bigint, holder text, attempt int, error_class text, message text, traceback text
+    )
+),
+entry AS MATERIALIZED (
+    SELECT attempt.id, raised.error_class, raised.message, raised.traceback
+    FROM raised
+    JOIN pulse_django_attempt AS attempt
+        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker = raised.holder
+    WHERE attempt.outcome = 'SUCCEEDED' AND attempt.late_outcome = ''
+    ORDER BY attempt.job_id, attempt.number
+    FOR NO KEY UPDATE OF attempt
+)
+UPDATE pulse_django_attempt AS attempt
+SET late_outcome = 'FAILED', late_at = clock_timestamp(), error_class = entry.error_class, message = entry.message,
+    traceback = entry.traceback
+FROM entry
+WHERE attempt.id = entry.id
+RETURNING attempt.job_id
 """
 
 # -------------------------------------------------------------------------------------------------------------- reap
@@ -541,6 +577,26 @@ RETURNING id
 """
 
 
+# A project's own foreign keys that keep a job, or an attempt of it, from being deleted.
+_REFERRING = """
+SELECT con.conrelid::regclass::text, quote_ident(att.attname), con.confrelid::regclass::text
+FROM pg_constraint AS con
+JOIN pg_attribute AS att ON att.attrelid = con.conrelid AND att.attnum = con.conkey[1]
+WHERE con.contype = 'f' AND con.confdeltype IN ('a', 'r') AND cardinality(con.conkey) = 1
+    AND con.confrelid IN ('pulse_django_job'::regclass, 'pulse_django_attempt'::regclass)
+ORDER BY 1, 2
+"""
+_NOT_REFERRED_TO = {
+    "pulse_django_job": "NOT EXISTS (SELECT FROM {table} AS other WHERE other.{column} = pulse_django_job.id)",
+    "pulse_django_attempt": """NOT EXISTS (
+        SELECT FROM {table} AS other JOIN pulse_django_attempt AS entry ON entry.id = other.{column}
+        WHERE entry.job_id = pulse_django_job.id
+    )""",
+}
+Reference = tuple[str, str, str]  # table, column, the table of ours that it refers to
+_referring: dict[str, tuple[Reference, ...]] = {}  # by alias; known once a prune has failed
+
+
 class JobManager(JobReader):
     """``Job.objects``: the verbs."""
 
@@ -549,6 +605,10 @@ class JobManager(JobReader):
 
         With an idempotency key that is taken, return the job that has it.
         """
+        return self.get_or_enqueue(new)[0]
+
+    def get_or_enqueue(self, new: NewJob) -> tuple[Job, bool]:
+        """Do as ``enqueue()``, and say whether the job is new."""
         settings = conf.current()
         payload = new.encoded(settings.max_payload_bytes)
         while not (rows := self._insert(new.head, payload)):
@@ -556,15 +616,16 @@ class JobManager(JobReader):
                 self.using(self._alias).filter(task=new.task, idempotency_key=new.idempotency_key).first()
             )
             if kept is not None:  # pruned in this very moment: then the key is free again
-                return kept
+                return kept, False
         [(job_id, created_at, next_run_at)] = rows
         job: Job = self.model(
             id=job_id,
             task=new.task,
             queue=new.queue,
             priority=new.priority,
-            args=list(new.args),
-            kwargs=dict(new.kwargs),
+            args=json.loads(payload.args),
+            kwargs=json.loads(payload.kwargs),
+            payload_bytes=payload.size,
             next_run_at=next_run_at,
             max_attempts=settings.max_attempts if new.max_attempts is None else new.max_attempts,
             lease_ttl=new.lease_ttl,
@@ -576,7 +637,7 @@ class JobManager(JobReader):
         )
         job._state.adding = False
         job._state.db = self._alias
-        return job
+        return job, True
 
     def enqueue_many(self, new_jobs: Iterable[NewJob], *, progress: Callable[[int], object] | None = None) -> list[int]:
         """Add all of these jobs or none, and return their ids in the order given.
@@ -632,7 +693,9 @@ class JobManager(JobReader):
 
     def claim_these(self, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
         """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
-        these = _skip_locked(self.due().filter(pk__in=sorted(job_ids)).order_by("id").values("id"))
+        these = _skip_locked(
+            self.due().filter(pk__in=sorted(job_ids_of(job_ids))).order_by("id").values("id", bytes=_BYTES)
+        )
         return self._claim(identity, *_compile(these, self._alias))
 
     def heartbeat(self, leases: Collection[Lease], progress: Mapping[Lease, str] | None = None) -> Beat:
@@ -671,6 +734,18 @@ class JobManager(JobReader):
         repeated = self._keep_late_verdicts(late) & (refused - skipped) if late else frozenset()
         lost = frozenset(refused - skipped - repeated)
         return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
+
+    def keep_errors_after_completion(self, errors: Mapping[Lease, ErrorReport]) -> list[int]:
+        """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
+        raised = [_keys_of(lease) | _error_columns(error) for lease, error in errors.items()]
+        try:
+            rows = run_joined(self._alias, _KEEP_ERRORS_AFTER_COMPLETION, [json.dumps(raised)])
+        except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
+            if connections[self._alias].in_atomic_block:
+                raise
+            logger.exception("What the handlers of %d completed jobs raised could not be stored", len(errors))
+            return []
+        return sorted(job_id for (job_id,) in rows)
 
     def reap(self, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
         """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
@@ -746,7 +821,8 @@ class JobManager(JobReader):
         self, job_ids: Collection[int], *, reason: str = "", attempt: int | None = None
     ) -> CancelRequested:
         """Cancel what is waiting, and ask what is running to stop; only in that ``attempt``, if one is named."""
-        asked_for = frozenset(job_ids)
+        check_attempt(attempt)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, _REQUEST_CANCEL, [sorted(asked_for), attempt, clean_text(reason, MAX_SUMMARY)])
         cancelled = frozenset(job_id for job_id, status in rows if status == Status.CANCELLED)
         asked = frozenset(job_id for job_id, status in rows if status == Status.RUNNING)
@@ -757,6 +833,7 @@ class JobManager(JobReader):
     ) -> Changed:
         """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
         _check_delay(delay)
+        check_attempt(attempt)
         return self._change(_RESCHEDULE, job_ids, [attempt, delay])
 
     def move(
@@ -774,10 +851,11 @@ class JobManager(JobReader):
             check_queue_name(queue)
         if priority is not None:
             check_priority(priority)
+        check_attempt(attempt)
         return self._change(_MOVE, job_ids, [attempt, queue, priority])
 
     def _change(self, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:
-        asked_for = frozenset(job_ids)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, statement, [sorted(asked_for), *params])
         changed = frozenset(job_id for (job_id,) in rows)
         return Changed(changed=changed, moved_on=asked_for - changed)
@@ -796,22 +874,25 @@ class JobManager(JobReader):
         The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
         what died in that one.
         """
-        if runs < 1:
-            raise ValueError(f"runs: {runs} is less than one run")
+        check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
+        check_attempt(attempt)
         _check_delay(delay)
         _check_delay(gap)
-        asked_for = frozenset(job_ids)
+        asked_for = job_ids_of(job_ids)
         rows = run_joined(self._alias, _RETRY, [sorted(asked_for), attempt, runs, delay, gap])
         revived = frozenset(job_id for (job_id,) in rows)
         return Retried(revived=revived, moved_on=asked_for - revived)
 
     def prune(self, status: Status, *, older_than: timedelta, limit: int = PRUNE_LIMIT) -> int:
-        """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many."""
+        """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many.
+
+        Jobs that a row of the project's refers to by foreign key are kept.
+        """
         if status not in TERMINAL:
             raise ValueError(f"{status} is not terminal: prune never deletes a live job")
         _check_limit(limit)
         _check_delay(older_than)
-        return len(self._prune(_prune_pick(self.model, self._alias, status, older_than, limit)))
+        return len(self._prune(lambda kept: _prune_pick(self.model, self._alias, status, older_than, limit, kept)))
 
     def prune_these(
         self, job_ids: Collection[int], *, statuses: Collection[Status] = TERMINAL, error: str | None = None
@@ -822,23 +903,45 @@ class JobManager(JobReader):
         """
         if not set(statuses) <= set(TERMINAL):
             raise ValueError("prune never deletes a live job")
-        ended = self.using(self._alias).terminal().filter(pk__in=sorted(job_ids), status__in=sorted(statuses))
+        ended = (
+            self.using(self._alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
+        )
         if error is not None:
             # Written so that no index holds it: by their ids the few are found, and not through all of their group.
             unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())
             ended = ended.alias(error=unindexed).filter(error=error)
-        pick = _compile(_skip_locked(ended.order_by("id").values("id"), no_key=False), self._alias)
+
+        def pick(kept: tuple[Reference, ...]) -> Compiled:
+            deletable = _without_referred(ended, kept).order_by("id").values("id")
+            return _compile(_skip_locked(deletable, no_key=False), self._alias)
+
         return sorted(job_id for (job_id,) in self._prune(pick))
 
-    def _prune(self, pick: Compiled) -> list[Row]:
+    def _prune(self, pick: Callable[[tuple[Reference, ...]], Compiled]) -> list[Row]:
+        """Delete what is picked. If foreign keys are in the way, pick again without what they refer to."""
         refuse_callers_transaction(self._alias)
+        try:
+            return self._delete(pick(_referring.get(self._alias, ())))
+        except IntegrityError:
+            known = tuple((str(table), str(column), str(target)) for table, column, target in self._ask(_REFERRING))
+            if not known or known == _referring.get(self._alias):
+                raise  # by a row that was written meanwhile: the next prune sees it
+            _referring[self._alias] = known
+        names = ", ".join(f"{table}.{column}" for table, column, _ in known)
+        logger.warning("Foreign keys refer to jobs: %s. The jobs that they refer to are not pruned", names)
+        return self._delete(pick(known))
+
+    def _delete(self, pick: Compiled) -> list[Row]:
         sql, params = pick
         return run_alone(self._alias, _PRUNE.format(pick=sql), params)
+
+    def _ask(self, sql: str) -> list[Row]:
+        return run_joined(self._alias, sql, [])
 
     def _claim(self, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
         ttl = conf.current().lease_ttl
         holder = identity.mint_holder()
-        rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, ttl])
+        rows = run_alone(self._alias, _CLAIM.format(picked=picked), [*params, holder, ttl, CLAIM_BYTES, ttl])
         return [_claim_of(row, holder) for row in rows]
 
     def _insert(self, head: Head, payload: Payload) -> list[Row]:
@@ -849,7 +952,7 @@ class JobManager(JobReader):
             *(head.idempotency_key, head.trace),
         )
         on_conflict = "" if head.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
-        params = (head.task, head.queue, head.priority, *payload, run_at, delay, *own)
+        params = (head.task, head.queue, head.priority, *payload, payload.size, run_at, delay, *own)
         return run_joined(self._alias, _ENQUEUE.format(on_conflict=on_conflict), params)
 
     def _insert_many(self, chunk: Sequence[Encoded]) -> list[Row]:
@@ -922,9 +1025,27 @@ class JobManager(JobReader):
         over = self.using(self._alias).reapable().filter(pk=job_id)
         try:
             return self._reap(_compiled_reap_pick(over, self._alias, 1))
-        except UNSTORABLE:
-            logger.exception("Job %d could not be reaped", job_id)
-            return []
+        except UNSTORABLE as error:
+            logger.exception("Job %d could not be reaped; it becomes a dead letter", job_id)
+            return self._dead_letter_what_cannot_wait(job_id, error)
+
+    def _dead_letter_what_cannot_wait(self, job_id: int, error: Exception) -> list[Reaped]:
+        """End a run whose job the table refuses to take back among those that wait."""
+        reason = f"it could not be stored for another run: {error_in_one_line(error)}"
+        held = self.using(self._alias).reapable().filter(pk=job_id).only("locked_by", "attempts", "token")
+        ended = []
+        for job in held:
+            lease = Lease(job.pk, str(job.locked_by), job.attempts)
+            try:
+                settled = self.settle([Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
+            except UNSTORABLE:
+                logger.exception("Job %d could not be ended", job_id)
+                continue
+            ended += [
+                Reaped(lease=lease, token=job.token or 0, outcome=outcome.name, status=status)
+                for status in settled.accepted.values()
+            ]
+        return ended
 
     def _still_held(self, leases: Collection[Lease]) -> frozenset[Lease]:
         rows = run_joined(self._alias, _STILL_HELD, [json.dumps([_keys_of(lease) for lease in leases])])
@@ -936,13 +1057,16 @@ class JobManager(JobReader):
         return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
 
+# Of what a claim brings of a job.
+_BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
+
 # The picks are constant for the values they are called with, and compiling one takes half a millisecond.
 
 
 @lru_cache(maxsize=1_024)
 def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
-    due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id")
+    due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
     return _compile(_skip_locked(due)[:limit], alias)
 
 
@@ -961,10 +1085,20 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
 
 
 @lru_cache(maxsize=16)
-def _prune_pick(model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int) -> Compiled:
+def _prune_pick(
+    model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, kept: tuple[Reference, ...]
+) -> Compiled:
     old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
     # Deleting takes the strongest row lock, so this pick does: it skips what a foreign key is holding.
+    old = _without_referred(old, kept)
     return _compile(_skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit], alias)
+
+
+def _without_referred(rows: Any, kept: tuple[Reference, ...]) -> Any:
+    for table, column, target in kept:
+        sql = _NOT_REFERRED_TO[target.rpartition(".")[2]].format(table=table, column=column).replace("%", "%%")
+        rows = rows.filter(RawSQL(sql, (), output_field=BooleanField()))  # noqa: S611 - names that the catalogue quotes
+    return rows
 
 
 def _skip_locked(rows: Any, *, no_key: bool = True) -> Any:
@@ -989,7 +1123,7 @@ def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     chunk: list[Encoded] = []
     size = 0
     for one in encoded:
-        length = len(one[1].args) + len(one[1].kwargs)
+        length = one[1].size
         if chunk and (len(chunk) == ENQUEUE_CHUNK or size + length > ENQUEUE_BYTES):
             yield chunk
             chunk, size = [], 0
@@ -1044,14 +1178,18 @@ def _row_of(report: Report) -> dict[str, Any]:
     if report.progress is not None:
         row["progress"] = report.progress
     if isinstance(outcome, Failed):
-        row |= {
-            "error_class": clean_text(outcome.error.error_class, MAX_CLASS),
-            "message": clean_text(outcome.error.message, MAX_MESSAGE),
-            "traceback": clean_text(outcome.error.traceback, MAX_TRACEBACK),
-        }
+        row |= _error_columns(outcome.error)
     if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
         row["error"] = _reason(reason)
     return row | _verdict_of(report.decision)
+
+
+def _error_columns(error: ErrorReport) -> dict[str, str]:
+    return {
+        "error_class": clean_text(error.error_class, MAX_CLASS),
+        "message": clean_text(error.message, MAX_MESSAGE),
+        "traceback": clean_text(error.traceback, MAX_TRACEBACK),
+    }
 
 
 def _verdict_of(decision: Decision) -> dict[str, Any]:
@@ -1081,6 +1219,8 @@ def _seconds(delay: timedelta) -> float:
 
 
 def _check_delay(delay: timedelta) -> None:
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay: {delay!r} is not a timedelta")
     if not timedelta() <= delay <= MAX_DELAY:
         raise ValueError(f"{delay} is negative, or beyond all reason")
 

@@ -44,6 +44,8 @@ class Job(models.Model):
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
     args = Document(default=list, db_default=models.Value([], models.JSONField()))
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.
+    payload_bytes = models.IntegerField(null=True, blank=True, editable=False)
     parent = models.ForeignKey(
         "self",
         null=True,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from .exceptions import InvalidJob
+from .job_ids import MAX_ID, check_whole_number
 from .payloads import encode_arguments
 
 DEFAULT_QUEUE = "default"
@@ -19,7 +20,8 @@ LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
 SHORTEST_LEASE = timedelta(milliseconds=100)
-MAX_ID = 2**63 - 1
+# As of the setting LEASE_TTL. Nobody recovers the job of a dead worker before its lease has run out.
+LONGEST_LEASE = timedelta(days=1)
 # Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
 FIRST_YEAR, LAST_YEAR = 1900, 9000
 # A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
@@ -31,6 +33,11 @@ class Payload(NamedTuple):
 
     args: str
     kwargs: str
+
+    @property
+    def size(self) -> int:
+        """Bytes: the encoder writes ASCII only."""
+        return len(self.args) + len(self.kwargs)
 
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
@@ -62,7 +69,8 @@ class Head(NamedTuple):
     def run_at_or_delay(self) -> tuple[datetime | None, timedelta]:
         """When it is to run: at this instant, or so long from now, by the server's clock."""
         if isinstance(self.run_after, datetime):
-            return self.run_after, timedelta()
+            # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
+            return self.run_after.astimezone(UTC), timedelta()
         return None, self.run_after or timedelta()
 
     def to_json(self, number: int) -> dict[str, Any]:
@@ -107,9 +115,9 @@ class NewJob:
         check_queue_name(self.queue)
         check_priority(self.priority)
         if self.max_attempts is not None:
-            _check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+            check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         if self.max_losses is not None:
-            _check_whole_number("max_losses", self.max_losses, 1, MOST_ATTEMPTS)
+            check_whole_number("max_losses", self.max_losses, 1, MOST_ATTEMPTS)
         if not isinstance(self.free_losses, bool):
             raise InvalidJob(f"free_losses: {self.free_losses!r} is neither True nor False")
         for name in ("lease_ttl", "timeout", "stall_after"):
@@ -117,8 +125,13 @@ class NewJob:
         _check_run_after(self.run_after)
         if self.lease_ttl is not None and self.lease_ttl < SHORTEST_LEASE:
             raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, less than a round trip")
+        if self.lease_ttl is not None and self.lease_ttl > LONGEST_LEASE:
+            raise InvalidJob(
+                f"lease_ttl: {self.lease_ttl} is longer than {LONGEST_LEASE}. For so long nobody would recover the job "
+                "of a dead worker; heartbeats extend the lease of a run that takes longer"
+            )
         if self.parent_id is not None:
-            _check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
+            check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
         if self.idempotency_key is not None:
             _check_name("idempotency_key", self.idempotency_key, MAX_IDEMPOTENCY_KEY)
 
@@ -136,7 +149,7 @@ def check_queue_name(name: object) -> None:
 
 
 def check_priority(value: object) -> None:
-    _check_whole_number("priority", value, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+    check_whole_number("priority", value, LOWEST_PRIORITY, HIGHEST_PRIORITY)
 
 
 def _seconds(duration: timedelta | None) -> float | None:
@@ -150,13 +163,6 @@ def _check_name(field_name: str, value: object, longest: int) -> None:
         raise InvalidJob(f"{field_name}: {len(value)} characters, over the limit of {longest}")
     if not value.isprintable():
         raise InvalidJob(f"{field_name}: {value!r} contains characters that cannot be printed")
-
-
-def _check_whole_number(field_name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidJob(f"{field_name}: {value!r} is not a whole number")
-    if not least <= value <= most:
-        raise InvalidJob(f"{field_name}: {value} is not within {least} to {most}")
 
 
 def _check_duration(field_name: str, value: object) -> None:

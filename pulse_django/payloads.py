@@ -1,47 +1,61 @@
-"""JSON and text that PostgreSQL can hold: arguments are refused, results mended, error texts always made to fit."""
+"""JSON and text that PostgreSQL can hold: values arrive as they were given or are refused, error texts are made to fit.
+
+A value that is accepted is read back equal and of the same built-in type. Three things change, as in Django's own
+backends, and ``TaskResult.args`` shows them right after enqueueing: tuples and other sequences become lists, mappings
+become dicts, and instances of subclasses (a ``TextChoices`` member) become the built-in value.
+"""
 
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from types import NoneType
 from typing import Any
 
-from .exceptions import PayloadError, UnstorableResult
+from .exceptions import PayloadError, UnstorableResult, UnsupportedValue
 
 # Every reader of a job must be able to decode it, however deep its own stack and whatever its Python's limit.
 MAX_DEPTH = 100
+MAX_DIGITS = 4_300  # of a whole number: what Python reads by default
+_TOO_LONG = 10**MAX_DIGITS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
 
+_ATOMS = frozenset({str, int, float, bool, NoneType})
+_BYTES = (bytes, bytearray, memoryview)
+_LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS + 1}}}")
+# jsonb keeps numbers as numeric, which knows neither exponents (1e16 is read back as a whole number) nor -0.0.
+_MAYBE_REWRITTEN = re.compile(r"\de[+-]\d|-0\.0(?!\d)")
+_REWRITTEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?e[+-]\d+|-0\.0(?!\d)')
+# The nearest number that numeric can hold. It is too small for a float, which reads it as -0.0.
+_NEGATIVE_ZERO = f"-0.{'0' * 323}1"
 
-def encode_arguments(value: list[Any] | dict[str, Any], *, limit: int, what: str) -> str:
-    """Return ``value`` as JSON, or refuse it with the place of the first fault. It is stored as JSON spells it: tuples
-    become lists, and number keys text."""
-    text = _dumps(value, what)
+
+def encode_arguments(value: Any, *, limit: int, what: str) -> str:
+    """Return ``value`` as JSON that PostgreSQL gives back unchanged, or refuse it with the place of the first fault."""
+    text = _with_exact_numbers(_dumped(_plain_or_refused(value, what), what))
     # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
-    if "\\u0000" in text or "\\ud" in text:
+    if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
         _refuse_unstorable(value, what)
     return _within(text, limit, what)
 
 
 def encode_result(value: Any, *, limit: int) -> str | None:
-    """Return a handler's return value as JSON; None needs no column.
-
-    The work is done and its effects stand, so a value that jsonb cannot hold to the letter is mended (NUL and lone
-    surrogates become U+FFFD, NaN and infinities null) and only what JSON does not know at all is refused.
-    """
+    """Return a handler's return value as JSON; None needs no column. The rules are those of arguments."""
     if value is None:
         return None
     try:
-        return _within(_dumps_mended(value), limit, "result")
+        return encode_arguments(value, limit=limit, what="result")
     except Exception as error:  # a value of a class of its own may raise anything
         raise UnstorableResult(str(error)) from error
 
 
 def encode_progress(value: dict[str, Any], *, limit: int) -> str:
-    """Return a handler's progress as JSON. It is the handler's to mend: it is still there to be told."""
+    """Return a handler's progress as JSON. The rules are those of arguments."""
     return encode_arguments(value, limit=limit, what="progress")
 
 
@@ -63,36 +77,97 @@ def error_in_one_line(error: BaseException) -> str:
     return one_line(str(error)) or type(error).__name__
 
 
-def _dumps(value: Any, what: str) -> str:
-    text = _dumped(value, what)
-    # Only what opens that many brackets can be that deep; honest payloads are not walked.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _depth_exceeds(value, MAX_DEPTH):
-        raise PayloadError(f"{what}: nested more than {MAX_DEPTH} levels deep")
-    return text
+def _plain_or_refused(value: Any, what: str) -> Any:
+    try:
+        try:
+            return _plain(value, 1)
+        except _Refused:
+            _refuse(value, what, 1)
+        raise PayloadError(f"{what}: changed while it was read")
+    except PayloadError as error:
+        raise error from None
+    except Exception as error:  # its keys, its items() or its length may raise anything
+        raise PayloadError(f"{what}: JSON cannot hold this value: {error}") from error
 
 
-def _depth_exceeds(value: Any, depth: int) -> bool:
-    level = [value]
-    for _ in range(depth):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner += item.values()
-            elif isinstance(item, list | tuple):
-                inner += item
-        level = [item for item in inner if isinstance(item, dict | list | tuple)]
-        if not level:
-            return False
-    return True
+class _Refused(Exception):
+    """Somewhere in a value is what cannot be stored. Where is looked up only then."""
+
+
+def _plain(value: Any, level: int) -> Any:
+    """Return a value made of what JSON has."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if level > MAX_DEPTH:
+        raise _Refused
+    if kind is list or kind is tuple:
+        return [item if type(item) in _ATOMS else _plain(item, level + 1) for item in value]
+    if kind is dict or isinstance(value, Mapping):
+        return {_key(key): item if type(item) in _ATOMS else _plain(item, level + 1) for key, item in value.items()}
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, _BYTES):
+        return [_plain(item, level + 1) for item in value]
+    raise _Refused
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise _Refused
+
+
+def _refuse(value: Any, path: str, level: int) -> None:
+    """Raise for the first fault of a value, and name its place."""
+    if value is None or isinstance(value, str | int | float):
+        return
+    if isinstance(value, _BYTES):
+        raise UnsupportedValue(f"{path}: {type(value).__name__} is not text; decode it, or encode it as Base64")
+    if not isinstance(value, Mapping | Sequence):
+        # "Unsupported type" is how Django's own backends begin.
+        raise UnsupportedValue(
+            f"{path}: Unsupported type: {type(value).__name__}. JSON cannot hold it; give str(value), or an id"
+        )
+    if level > MAX_DEPTH:
+        raise PayloadError(f"{path.partition('[')[0]}: nested more than {MAX_DEPTH} levels deep, or contains itself")
+    if isinstance(value, Sequence):
+        for index, item in enumerate(value):
+            _refuse(item, f"{path}[{index}]", level + 1)
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise PayloadError(
+                f"{path}: has a key of type {type(key).__name__}, and JSON has only keys of type str; "
+                "write str(key), and convert it back where it is read"
+            )
+        _refuse(item, f"{path}[{key!r}]", level + 1)
 
 
 def _dumped(value: Any, what: str) -> str:
     try:
         return _encode(value)
-    except RecursionError:
-        raise PayloadError(f"{what}: nested too deeply, or contains itself") from None
-    except Exception as error:  # its keys, its items() or its length may raise anything
+    except Exception as error:  # NaN, infinity, a number of too many digits
         raise PayloadError(f"{what}: JSON cannot hold this value: {error}") from error
+
+
+def _with_exact_numbers(text: str) -> str:
+    """Spell numbers so that jsonb gives back the same value of the same type."""
+    if "e+" not in text and "e-" not in text and "-0.0" not in text:
+        return text  # a thirtieth of the time that the search takes
+    if _MAYBE_REWRITTEN.search(text) is None:
+        return text
+    return _REWRITTEN.sub(_exact_number, text)
+
+
+def _exact_number(found: re.Match[str]) -> str:
+    piece = found.group()
+    if piece.startswith('"'):
+        return piece
+    if piece == "-0.0":
+        return _NEGATIVE_ZERO
+    digits = format(Decimal(piece), "f")
+    return digits if "." in digits else f"{digits}.0"
 
 
 def _within(text: str, limit: int, what: str) -> str:
@@ -102,40 +177,24 @@ def _within(text: str, limit: int, what: str) -> str:
     return text
 
 
+def _may_hold_a_long_number(text: str) -> bool:
+    if 0 < sys.get_int_max_str_digits() <= MAX_DIGITS:
+        return False  # it could not have been written
+    return len(text) > MAX_DIGITS and _LONG_NUMBER.search(text) is not None
+
+
 def _refuse_unstorable(value: Any, path: str) -> None:
     if isinstance(value, str):
         if found := _UNSTORABLE.search(value):
             kind = "a NUL character" if found.group() == "\x00" else "a lone surrogate"
             raise PayloadError(f"{path}: contains {kind}, which PostgreSQL's jsonb cannot hold")
-    elif isinstance(value, dict):
+    elif isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            raise PayloadError(f"{path}: a whole number of more than {MAX_DIGITS} digits, which Python does not read")
+    elif isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_unstorable(key, f"{path}, a key")
             _refuse_unstorable(item, f"{path}[{key!r}]")
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, Sequence):
         for index, item in enumerate(value):
             _refuse_unstorable(item, f"{path}[{index}]")
-
-
-def _dumps_mended(value: Any) -> str:
-    try:
-        text = _dumps(value, "result")
-        if "\\u0000" not in text and "\\ud" not in text:
-            return text
-    except PayloadError:
-        pass  # perhaps only a NaN, which can be mended
-    try:
-        return _dumps(_mend(value), "result")
-    except RecursionError:
-        raise PayloadError("result: nested too deeply, or contains itself") from None
-
-
-def _mend(value: Any) -> Any:
-    if isinstance(value, str):
-        return _UNSTORABLE.sub(_REPLACEMENT, value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {_mend(key): _mend(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mend(item) for item in value]
-    return value

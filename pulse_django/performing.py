@@ -54,6 +54,7 @@ class Performed:
     error: BaseException | None = None
     result: TaskResult | None = None  # as its handler's context had it
     ended_at: float | None = None  # by the monotonic clock
+    afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
 
 
 def perform(run: Run, tasks: Registry = registry) -> Performed:
@@ -169,8 +170,12 @@ def put_back_unknown(run: Run) -> Report:
 
 
 def _raised(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
-    outcome = None if run.completed else _outcome_of(run, error)
-    return judged(run, task, outcome, error, context.task_result if context else None)
+    outcome, result = _outcome_of(run, error), context.task_result if context else None
+    if not run.completed:
+        return judged(run, task, outcome, error, result)
+    # To be asked to stop is no error of a handler that has completed its job.
+    is_error = isinstance(outcome, Failed | Snoozed | Discarded)
+    return Performed(run, task, None, error, result, afterwards=ErrorReport.of(error) if is_error else None)
 
 
 def _returned(run: Run, task: Task, context: Context | None, value: Any) -> Performed:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.db import router
+from django.utils import timezone
 
+from . import conf
 from .exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from .leases import Claim
 from .models import Attempt, Job
 from .outcomes import Failed, Outcome, OutcomeName, Succeeded
 from .policies import dotted_path
 from .states import Status
-from .taskapi import Task, TaskError, TaskResult, TaskResultStatus
+from .taskapi import Task, TaskError, TaskResult, TaskResultStatus, changed
 
 T = TypeVar("T")
 
@@ -37,6 +40,49 @@ _STAND_INS = {
 }
 
 
+def as_enqueued(task: Task, job: Job) -> Task:
+    """Return a task with the options that this job has: what ``using()`` said, and what operators changed since."""
+    fleet = conf.current()
+    return _with_options(
+        task,
+        queue_name=job.queue,
+        priority=job.priority,
+        max_attempts=_own(task, "max_attempts", job.max_attempts, fleet.max_attempts),
+        lease=job.lease_ttl,
+        timeout=job.timeout,
+        stall_after=job.stall_after,
+        max_losses=job.max_losses,
+        free_losses=job.free_losses,
+        idempotency_key=job.idempotency_key,
+    )
+
+
+def _as_claimed(task: Task, claim: Claim) -> Task:
+    fleet = conf.current()
+    return _with_options(
+        task,
+        queue_name=claim.queue,
+        priority=claim.priority,
+        max_attempts=_own(task, "max_attempts", claim.max_attempts, fleet.max_attempts),
+        lease=_own(task, "lease", claim.ttl, fleet.lease_ttl),
+        timeout=claim.timeout,
+        stall_after=claim.stall_after,
+        max_losses=claim.max_losses,
+        free_losses=claim.free_losses,
+    )
+
+
+def _own(task: Task, option: str, value: T, fleets: T) -> T | None:
+    """What a job has because its task said nothing is the fleet's."""
+    return None if value == fleets and getattr(task, option, None) is None else value
+
+
+def _with_options(task: Task, **options: Any) -> Task:
+    missing = object()
+    changes = {name: value for name, value in options.items() if getattr(task, name, missing) not in (value, missing)}
+    return changed(task, changes) if changes else task
+
+
 def result_of(job: Job, task: Task) -> TaskResult:
     """Build the result of a job and its ended runs."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
@@ -51,8 +97,8 @@ def result_of(job: Job, task: Task) -> TaskResult:
         started_at=ledger[0].started_at if ledger else job.started_at,
         finished_at=job.finished_at,
         last_attempted_at=job.started_at,
-        args=_as_stored(job.args),
-        kwargs=_as_stored(job.kwargs),
+        args=job.args,
+        kwargs=job.kwargs,
         backend=task.backend,
         errors=list(_errors(ledger)),
         worker_ids=workers,
@@ -67,13 +113,13 @@ def result_of_run(
     """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
     return TaskResult(
-        task=task,
+        task=_as_claimed(task, claim),
         id=str(claim.job_id),
         status=TaskResultStatus.RUNNING,
-        enqueued_at=claim.created_at,
-        started_at=ledger[0].started_at if ledger else claim.started_at,
+        enqueued_at=_as_django_reads(claim.created_at),
+        started_at=ledger[0].started_at if ledger else _as_django_reads(claim.started_at),
         finished_at=None,
-        last_attempted_at=claim.started_at,
+        last_attempted_at=_as_django_reads(claim.started_at),
         args=args,
         kwargs=kwargs,
         backend=task.backend,
@@ -106,6 +152,11 @@ def finished(result: TaskResult, status: Status, outcome: Outcome, begun_at: flo
     return result
 
 
+def _as_django_reads(instant: datetime) -> datetime:
+    """Without USE_TZ the instants that Django reads from a database are naive."""
+    return instant if settings.USE_TZ else timezone.make_naive(instant, timezone.get_default_timezone())
+
+
 def _ledger_of(claim: Claim, alias: str | None) -> list[Attempt]:
     return list(Attempt.objects.using(alias or router.db_for_write(Job)).filter(job=claim.job_id).order_by("number"))
 
@@ -116,9 +167,3 @@ def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:
             yield TaskError(exception_class_path=entry.error_class, traceback=entry.traceback)
         elif (stand_in := _STAND_INS.get(OutcomeName(entry.outcome))) and entry.message:
             yield TaskError(exception_class_path=dotted_path(stand_in), traceback=entry.message)
-
-
-def _as_stored(arguments: T) -> T:
-    """As they will be read back, also right after enqueueing: number keys become text."""
-    stored: T = json.loads(json.dumps(arguments))
-    return stored

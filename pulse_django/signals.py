@@ -6,6 +6,7 @@
 | ``job_finished`` | a job has come to its end, whatever that is | ``claim``, ``status``, ``outcome`` |
 | ``job_failed`` | a run failed, timed out, stalled or lost its process | ``claim``, ``status``, ``outcome`` |
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
+| ``error_after_completion`` | a handler raised after it had completed its job itself | ``claim``, ``error`` |
 | ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
 | ``alert_raised`` | a threshold of ``ALERTS`` began to be exceeded | ``name``, ``found``, ``allowed``, ``says`` |
@@ -58,6 +59,7 @@ job_started = SafeSignal()
 job_finished = SafeSignal()
 job_failed = SafeSignal()
 job_dead_lettered = SafeSignal()
+error_after_completion = SafeSignal()
 lease_lost = SafeSignal()
 job_reaped = SafeSignal()
 alert_raised = SafeSignal()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType
 
 from django.core.exceptions import ImproperlyConfigured
 from django.dispatch import Signal
 
 if TYPE_CHECKING:
-    from typing import Any
-
     # The backport's are typed, and generic; where no parameters are of interest they are Any.
     from django_tasks import TaskContext, TaskResultStatus, task_backends
     from django_tasks import TaskResult as GenericTaskResult
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
-    from django_tasks.utils import normalize_json
 
     Task = GenericTask[..., Any]
     TaskResult = GenericTaskResult[Any]
@@ -32,7 +31,6 @@ else:
         from django.tasks.base import TaskError
         from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
         from django.tasks.signals import task_enqueued, task_finished, task_started
-        from django.utils.json import normalize_json
     except ImportError:
         try:
             from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -41,7 +39,6 @@ else:
             from django_tasks.exceptions import InvalidTaskError as InvalidTask
             from django_tasks.exceptions import TaskResultDoesNotExist
             from django_tasks.signals import task_enqueued, task_finished, task_started
-            from django_tasks.utils import normalize_json
         except ImportError as error:
             raise ImproperlyConfigured(
                 'Before Django 6.0 tasks need the backport: python -m pip install "pulse-django[tasks52]", '
@@ -54,9 +51,9 @@ _LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startsw
 _DJANGOS_OWN = "log_task_"
 
 
-def is_heard(signal: Signal) -> bool:
+def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
     """Whether sending a signal of Django's would reach anybody: a receiver of the project's, or Django's with its
-    logger on. Making what is sent takes longer than running a short job."""
+    logger on for this level. Making what is sent takes longer than running a short job."""
     receivers = signal.receivers
     if not receivers:
         return False
@@ -64,7 +61,15 @@ def is_heard(signal: Signal) -> bool:
         return True
     receiver = receivers[0][1]
     receiver = receiver() if isinstance(receiver, ReferenceType) else receiver
-    return not getattr(receiver, "__name__", "").startswith(_DJANGOS_OWN) or _LOGGER.isEnabledFor(logging.INFO)
+    return not getattr(receiver, "__name__", "").startswith(_DJANGOS_OWN) or _LOGGER.isEnabledFor(level)
+
+
+def changed(task: Task, changes: Mapping[str, Any]) -> Task:
+    """Return a copy with other values, not validated: a job may be older than the settings."""
+    copy = object.__new__(type(task))
+    for one in fields(task):
+        object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
+    return copy
 
 
 _senders: tuple[object, dict[str, type]] = (None, {})
@@ -95,8 +100,8 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "changed",
     "is_heard",
-    "normalize_json",
     "sender_of",
     "task_backends",
     "task_enqueued",

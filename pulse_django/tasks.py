@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from inspect import Parameter, iscoroutinefunction, signature
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from .newjob import MAX_TASK_NAME, NewJob
 from .policies import RetryPolicy
 from .registry import keys_of, registry
-from .taskapi import GenericTask, InvalidTask
+from .taskapi import GenericTask, InvalidTask, Task, changed
 
 if TYPE_CHECKING:
     from .context import Context
@@ -39,7 +39,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     max_attempts: int | None = None  # how many runs a job may have before it is dead-lettered
     retry: RetryPolicy | None = None  # which exceptions are retried, and at what pace
     timeout: timedelta | None = None  # the longest a single run may take
-    lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
+    lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead; a day at most
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
     max_losses: int | None = (
         None  # how many workers a job may lose until it is dead-lettered, whatever attempts are left
@@ -62,6 +62,16 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
             raise InvalidTask(f"masked: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
         GenericTask.__post_init__(self)
+
+    def __reduce__(self) -> Any:
+        """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
+        declared = registry.get(self.key)
+        changes = {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name != "func" and (declared is None or getattr(self, one.name) != getattr(declared, one.name, None))
+        }
+        return _restored, (self.key, changes)
 
     def _unknown_masks(self) -> list[str]:
         """A name that was mistyped would mask nothing."""
@@ -131,6 +141,13 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
 
         async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+
+
+def _restored(key: str, changes: dict[str, Any]) -> Task:
+    """Find the task in the registry, as for a row: what names it never causes an import."""
+    if (declared := registry.get(key)) is None:
+        raise LookupError(f"{key!r}: no decorated function of this process has that name")
+    return changed(declared, changes)
 
 
 @overload

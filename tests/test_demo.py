@@ -54,7 +54,7 @@ def changed(row: Row, **changes: Any) -> Row:
 
 
 def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pulse_db: None) -> None:
-    env = environment(PULSE=json.dumps({"MIDDLEWARE": ["nowhere.at_all"]}))
+    env = environment(PULSE=json.dumps({"METRICS_TOKEN": "", "TASK_MODULES": ["nowhere.at_all"]}))
     command = [sys.executable, "manage.py", "pulse_demo", "--no-migrate"]
     demo = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert demo.returncode == 1

@@ -150,7 +150,8 @@ def test_the_state_diagram_is_the_transition_table() -> None:
     assert drawn | said_in_words == moves
 
 
-HOW_TO = [page for page in sorted((ROOT / "docs/how-to").glob("*.md")) if "```python" in page.read_text()]
+RUN = [*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/reference/values.md"]
+HOW_TO = [page for page in RUN if "```python" in page.read_text()]
 
 
 @pytest.fixture

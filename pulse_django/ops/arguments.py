@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections, router
 
+from ..job_ids import MAX_ID
 from ..models import Job
 from ..payloads import clean_text
 from ..states import Status
@@ -17,7 +18,6 @@ from .durations import parse_duration
 from .masses import BATCH, Pace
 from .selection import Selection
 
-MAX_ID = 2**63 - 1
 MOST_DIGITS = 19
 # The verbs travel as one statement with all ids of a batch; beyond that it gains nothing and locks too much.
 MAX_BATCH = 10_000

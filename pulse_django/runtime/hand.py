@@ -17,6 +17,9 @@ MOST_PREFETCHED = 400
 # batches of short jobs.
 HORIZON = 0.25
 FIRST_PREFETCH = 8
+# Bytes of arguments in hand beyond which nothing is claimed ahead. More holds memory for work that waits; less starves
+# processes whose jobs are large and short.
+MOST_BYTES_AHEAD = 64_000_000
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
@@ -36,6 +39,7 @@ class Hand:
         self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
         self._prefetch = 0
         self._mean = 0.0
+        self._bytes = 0  # of all payloads in hand
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -62,11 +66,12 @@ class Hand:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
         if self.cannot_report:
             return 0
-        limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
+        prefetch = self._prefetch if self._bytes < MOST_BYTES_AHEAD else 0
+        limit = self.slots - len(self.stuck) + prefetch - len(self._active)
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)
         limit = min(limit, MOST_AT_ONCE, self._holdings.room, MOST_UNREPORTED - len(self._unreported))
-        worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
+        worthwhile = min(MOST_AT_ONCE, prefetch // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
 
     @property
@@ -82,6 +87,8 @@ class Hand:
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
             self._active[id(run)] = run
             runs.append(run)
+        with self._lock:
+            self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
 
@@ -134,6 +141,7 @@ class Hand:
             for run in runs:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
                 if active is not None or unreported is not None:
+                    self._bytes -= run.claim.size
                     run.tether.drop()  # type: ignore[union-attr]
 
     def learn(self, took: Sequence[float]) -> None:

@@ -60,6 +60,8 @@ class Reporter:
         for performed in batch:
             (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
         self._hand.reporting(performed.run for performed in sendable)
+        if errors := {one.run.claim.lease: one.afterwards for one in sendable if one.afterwards is not None}:
+            self.line.call(self.line.jobs.keep_errors_after_completion, errors)
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self._send(reports) if reports else NOTHING
         self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)

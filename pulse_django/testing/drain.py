@@ -70,6 +70,8 @@ def run_claim(claim: Claim) -> Ran:
     """Run the handler of a claim and settle what it reports."""
     performed = perform(Run(claim, beat=beat))
     settled = Job.objects.settle([performed.report] if performed.report else [])
+    if performed.afterwards is not None:
+        Job.objects.keep_errors_after_completion({claim.lease: performed.afterwards})
     announce(performed, settled)
     if isinstance(performed.error, KeyboardInterrupt):
         raise performed.error  # whoever runs the tests wants to stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulse_django.job_ids import job_id_of
 from pulse_django.models import Job
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def id_of(job: AnyJob) -> int:
-    return int(job if isinstance(job, int | str) else job.id)
+    return job_id_of(job if isinstance(job, int | str) else job.id)
 
 
 def fresh(job: AnyJob) -> Job:

@@ -130,7 +130,7 @@ def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
     pick, pick_params = managers._claim_pick(Job, "default", limit)
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
-    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, ttl]
+    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, managers.CLAIM_BYTES, ttl]
     return explain(managers._CLAIM.format(picked=managers._PICK_FROM_LANES.format(pick=pick)), *params)
 
 

@@ -107,6 +107,20 @@ async def raises(context: Context, nap: Nap, kind: str) -> None:
     raise getattr(builtins, kind)("no")
 
 
+def _complete(context: Context) -> None:
+    with context.atomic():
+        pass
+
+
+@everywhere()
+async def raises_after_completion(context: Context, nap: Nap) -> None:
+    if nap is _nap_on_the_loop:
+        await sync_to_async(_complete)(context)
+    else:
+        _complete(context)
+    raise ValueError("too late")
+
+
 @everywhere()
 async def raises_what_cannot_be_told(context: Context, nap: Nap) -> None:
     class Unspeakable(Exception):
@@ -374,7 +388,15 @@ def listen() -> None:
     """Trace all signals; each has a receiver that raises as well."""
     logging.getLogger("django.dispatch").addHandler(logging.NullHandler())
     logging.getLogger("django.dispatch").propagate = False
-    for name in ("job_started", "job_finished", "job_failed", "job_dead_lettered", "lease_lost", "job_reaped"):
+    for name in (
+        "job_started",
+        "job_finished",
+        "job_failed",
+        "job_dead_lettered",
+        "lease_lost",
+        "job_reaped",
+        "error_after_completion",
+    ):
         _trace_signal(name, getattr(signals, name))
     for name, django_signal in (("task_started", task_started), ("task_finished", task_finished)):
         _trace_signal(name, django_signal)

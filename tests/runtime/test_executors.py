@@ -32,6 +32,7 @@ QUESTIONS: dict[str, tuple[str, list[Any]]] = {
             "raises_what_no_column_takes",
             "recurses",
             "returns_a_set",
+            "raises_after_completion",
             "snoozes",
             "discards",
             "resumes",
@@ -96,6 +97,7 @@ def _ask_everything(workers: Workers) -> Stories:
     wait_until(lambda: Job.objects.filter(status__in=[status.value for status in TERMINAL]).count() == len(jobs))
     late = [jobs["thread", "takes_too_long"], jobs["thread", "stalls"]]
     wait_until(lambda: all(workers.trace.of(one, "left") for one in late))
+    late += [jobs[executor, "raises_after_completion"] for executor in handlers.EXECUTORS]
     wait_until(lambda: Attempt.objects.filter(job_id__in=late).exclude(late_outcome="").count() == len(late))
     return {
         key: Story(
@@ -126,6 +128,16 @@ def _progress_while_running(jobs: dict[tuple[str, str], int]) -> dict[str, Any]:
 @pytest.fixture(params=handlers.EXECUTORS)
 def executor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def test_what_is_raised_after_the_completion_is_kept_and_signalled(stories: Stories, executor: str) -> None:
+    story = stories[executor, "raises_after_completion"]
+    assert (story.job.status, story.job.last_error, story.outcomes) == (Status.COMPLETED, "", ["SUCCEEDED"])
+    [attempt] = story.attempts
+    assert (attempt.late_outcome, attempt.error_class, attempt.message) == ("FAILED", "builtins.ValueError", "too late")
+    assert "in raises_after_completion" in attempt.traceback
+    wait_until(lambda: story.traces("error_after_completion"))
+    assert len(story.traces("error_after_completion")) == 1
 
 
 def test_a_result_is_stored(stories: Stories, executor: str) -> None:

@@ -100,8 +100,10 @@ class TestASecretInArguments:
         make_job(Status.RUNNING, args=[CANARY], expired=True)
         line = Line("default", "test")
         with a_rule_against("status <> 'RETRYING'"):
-            assert Job.objects.reap() == []
+            [reaped] = Job.objects.reap()
+            assert reaped.status == Status.DEAD_LETTERED, "what may not wait again is not reaped for ever"
             assert "could not be reaped" in caplog.text
+            assert CANARY not in Job.objects.get().last_error
             make_job(args=[CANARY])
             with a_rule_against("status <> 'RUNNING' OR locked_by <> 'x:x:1'", "another"):
                 with pytest.raises(DatabaseError) as caught:

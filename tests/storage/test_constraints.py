@@ -64,7 +64,7 @@ def test_an_impossible_job_is_refused(status: Status, edit: dict[str, Any], cons
 
 def test_every_constraint_of_a_job_has_a_row_above() -> None:
     names = {c.name for c in Job._meta.constraints if isinstance(c, CheckConstraint)}
-    elsewhere = {"pulse_job_payload_is_bounded"}  # tests/storage/test_enqueue.py
+    elsewhere = {"pulse_job_payload_is_bounded", "pulse_job_payload_text_is_bounded"}  # test_enqueue, test_payload_size
     assert names - elsewhere == {constraint for _, _, constraint in NONSENSE}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import OperationalError, connection, connections
+from django.db import IntegrityError, OperationalError, connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from pulse_django import checks
@@ -47,6 +47,28 @@ def test_a_migration_that_was_interrupted_can_be_repeated(rival: Rival, table: s
         rival.rollback()
         call_command("migrate", "pulse_django", verbosity=0)
     assert sql(INVALID) == []
+    assert objects_of_the_app() == before
+
+
+def test_the_bound_on_payload_text_can_be_added_after_an_interruption_and_beside_rows_that_break_it() -> None:
+    before = objects_of_the_app()
+    validated = "SELECT convalidated FROM pg_constraint WHERE conname = 'pulse_job_payload_text_is_bounded'"
+    try:
+        call_command("migrate", "pulse_django", "0009", verbosity=0)
+        sql("ALTER TABLE pulse_django_job ADD COLUMN payload_bytes integer")
+        sql("CREATE TEMPORARY TABLE large AS SELECT jsonb_build_array(repeat('x', 34000000)) AS value")
+        sql("INSERT INTO pulse_django_job (task, args) SELECT 'tests.add', value FROM large")
+        call_command("migrate", "pulse_django", verbosity=0)
+        assert sql(validated) == [(False,)]
+        with pytest.raises(IntegrityError, match="pulse_job_payload_text_is_bounded"):
+            sql("INSERT INTO pulse_django_job (task, args) SELECT 'tests.add', value FROM large")
+        sql("TRUNCATE pulse_django_job")
+        call_command("migrate", "pulse_django", "0009", verbosity=0)
+    finally:
+        sql("TRUNCATE pulse_django_job")
+        sql("DROP TABLE IF EXISTS large")
+        call_command("migrate", "pulse_django", verbosity=0)
+    assert sql(validated) == [(True,)]
     assert objects_of_the_app() == before
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from pulse_django import Context, task
+from pulse_django.exceptions import Snooze
 from testproject.shop.models import Invoice, Line
 
 
@@ -137,6 +138,13 @@ def completes_twice(context: Context) -> None:
             Invoice.objects.create(order_number=number)
 
 
+@task(takes_context=True)
+def completes_and_checks(context: Context) -> None:
+    with context.atomic():
+        pass
+    context.check()
+
+
 def _raise() -> None:
     raise RuntimeError("a rude callback")
 
@@ -180,3 +188,33 @@ def refuses_to_run_twice(order_number: int) -> None:
 @task(max_attempts=1)
 def has_one_attempt() -> int:
     return 1
+
+
+@task
+def raises_sync() -> None:
+    raise ValueError("no luck")
+
+
+@task
+async def raises_async() -> None:
+    raise ValueError("no luck")
+
+
+@task
+def snoozes_sync() -> None:
+    raise Snooze(datetime.timedelta(hours=1))
+
+
+@task
+async def snoozes_async() -> None:
+    raise Snooze(datetime.timedelta(hours=1))
+
+
+@task
+def returns_sync() -> str:
+    return "done"
+
+
+@task
+async def returns_async() -> str:
+    return "done"

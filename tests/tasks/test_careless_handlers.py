@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +11,19 @@ import pytest
 from django.db import OperationalError
 
 from pulse_django import StaleToken, api, fence, fenced_update
+from pulse_django.counting import counted_in
+from pulse_django.exceptions import LeaseLost
 from pulse_django.models import Attempt, Job
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import perform
 from pulse_django.registry import Registry, registry
 from pulse_django.runs import Run
+from pulse_django.signals import error_after_completion, job_finished
 from pulse_django.states import Status
 from pulse_django.taskapi import TaskResultDoesNotExist, task_backends
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
+from pulse_django.vital_signs import LATE_REPORTS
 from testproject.shop.models import Invoice, Line, Order
 from tests.factories import make_job
 from tests.rival import Rival
@@ -81,10 +86,54 @@ class TestProgress:
 
 
 class TestAfterTheCompletion:
-    @pytest.mark.parametrize("name", ["snoozes_after_completion", "has_a_rude_callback", "completes_and_raises"])
-    def test_nothing_that_follows_changes_it_or_counts_as_late(self, name: str) -> None:
-        assert run_job(make_job(task=f"tests.tasks.more.{name}")).status == Status.COMPLETED
-        assert Attempt.objects.get().late_outcome == ""
+    @pytest.mark.parametrize(
+        ("name", "error"),
+        [
+            ("snoozes_after_completion", "pulse_django.exceptions.Snooze"),
+            ("has_a_rude_callback", "builtins.RuntimeError"),
+            ("completes_and_raises", "builtins.RuntimeError"),
+            ("completes_twice", "builtins.RuntimeError"),
+        ],
+    )
+    def test_what_follows_changes_nothing_and_is_logged_kept_and_signalled(
+        self, name: str, error: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        heard: list[Any] = []
+        listener = lambda **facts: heard.append(facts)  # noqa: E731 - a name for connect and disconnect
+        error_after_completion.connect(listener)
+        finished: list[Any] = []
+        observer = lambda **facts: finished.append(facts["status"])  # noqa: E731
+        job_finished.connect(observer)
+        try:
+            job = make_job(task=f"tests.tasks.more.{name}")
+            assert run_job(job).status == Status.COMPLETED
+        finally:
+            error_after_completion.disconnect(listener)
+            job_finished.disconnect(observer)
+        attempt = Attempt.objects.get()
+        assert (attempt.outcome, attempt.late_outcome, attempt.error_class) == ("SUCCEEDED", "FAILED", error)
+        assert attempt.late_at is not None
+        assert error.rpartition(".")[2] in attempt.traceback
+        [one] = heard
+        assert (one["claim"].job_id, one["error"].error_class) == (job.pk, error)
+        assert finished == [Status.COMPLETED]
+        [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert "completed, and then its handler raised" in record.getMessage()
+        assert record.exc_info
+
+    def test_to_be_asked_to_stop_afterwards_is_no_error(self) -> None:
+        job = make_job(task="tests.tasks.more.completes_and_checks")
+        run = claimed_run(job)
+        performed = perform(run)
+        assert isinstance(performed.error, LeaseLost)
+        assert performed.afterwards is None
+
+    def test_it_is_not_counted_as_a_report_that_came_too_late(self) -> None:
+        run_job(make_job(task="tests.tasks.more.completes_and_raises"))
+        entry = Attempt.objects.get()
+        assert entry.late_at is not None
+        tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0))
+        assert not tally.get(LATE_REPORTS.name)
 
     def test_a_second_block_is_refused_before_it_loses_anything(self) -> None:
         job = make_job(task="tests.tasks.more.completes_twice")

@@ -10,10 +10,10 @@ from django.db import transaction
 
 from pulse_django import api, cancel, enqueue_many, fence, fenced_update
 from pulse_django.context import Context
-from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, StaleToken
+from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, PayloadError, StaleToken
 from pulse_django.identity import Identity
 from pulse_django.managers import ENQUEUE_CHUNK
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Fence, Job
 from pulse_django.newjob import NewJob
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import perform
@@ -149,7 +149,7 @@ class TestOutcomes:
         job = make_job(task="tests.tasks.more.returns_a_set")
         assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "JSON cannot hold this value" in job.last_error
+        assert "result: Unsupported type: set. JSON cannot hold it" in job.last_error
 
     def test_an_exception_of_a_handler_that_swallows_exceptions_still_cancels(self) -> None:
         job = make_job(task="tests.tasks.more.swallows_everything")
@@ -325,7 +325,8 @@ class TestExactlyOnceInTheSameDatabase:
     def test_an_exception_after_the_block_does_not_undo_the_completion(self) -> None:
         job = make_job(task="tests.tasks.more.completes_and_raises")
         assert run_job(job).status == Status.COMPLETED
-        assert Attempt.objects.get().late_outcome == ""
+        attempt = Attempt.objects.get()
+        assert (attempt.outcome, attempt.late_outcome) == ("SUCCEEDED", "FAILED")
 
 
 class TestFencing:
@@ -383,18 +384,37 @@ class TestFencing:
 
     def test_a_resource_without_a_column_has_a_high_water_mark(self) -> None:
         older, newer = Zombie(make_job()), Zombie(make_job())
-        fence("bucket/report.pdf", older.claim)
-        fence("bucket/report.pdf", older.claim)
-        fence("bucket/report.pdf", newer.claim)
-        with pytest.raises(StaleToken, match=r"bucket/report\.pdf"):
+        for one in (older, older, newer):
+            with transaction.atomic():
+                fence("bucket/report.pdf", one.claim)
+        with pytest.raises(StaleToken, match=r"bucket/report\.pdf"), transaction.atomic():
             fence("bucket/report.pdf", older.claim)
-        fence("another", older.claim)
+        with transaction.atomic():
+            fence("another", older.claim)
+
+    def test_a_fence_outside_of_a_transaction_guards_nothing_and_says_so(self) -> None:
+        zombie = Zombie(make_job())
+        with pytest.raises(transaction.TransactionManagementError, match=r"inside transaction\.atomic\(\)"):
+            fence("unguarded", zombie.claim)
+        assert not Fence.objects.filter(resource="unguarded").exists()
+
+    def test_nor_does_the_transaction_that_a_test_case_wraps_around_it(self) -> None:
+        """Or a test would pass where production raises."""
+        block = transaction.atomic()
+        block._from_testcase = True  # type: ignore[attr-defined]
+        zombie = Zombie(make_job())
+        with block:
+            with pytest.raises(transaction.TransactionManagementError):
+                fence("bucket/report.pdf", zombie.claim)
+            with transaction.atomic():
+                fence("bucket/report.pdf", zombie.claim)
 
     def test_a_fence_holds_until_the_guarded_transaction_ends(self, rival: Rival) -> None:
         older, newer = Zombie(make_job()), Zombie(make_job())
         rival.begin()
         rival.run(fence, "resource", newer.claim)
         waiter = Rival()
+        waiter.begin()
         try:
             waiting = waiter.start(fence, "resource", older.claim)
             waiter.wait_until_blocked(by=rival.pid)
@@ -542,9 +562,16 @@ class TestEnqueueMany:
         }
 
     def test_arguments_are_made_to_fit_as_those_of_a_single_job_are(self) -> None:
-        [many] = enqueue_many(tasks.echo, [((1, b"bytes"),)])
-        one = tasks.echo.enqueue((1, b"bytes"))
-        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, "bytes"]]
+        [many] = enqueue_many(tasks.echo, [((1, (2,)),)])
+        one = tasks.echo.enqueue((1, (2,)))
+        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, [2]]]
+
+    @pytest.mark.parametrize("bad", [(b"bytes",), {"value": {1: 2}}], ids=repr)
+    def test_arguments_that_would_change_are_refused_as_those_of_a_single_job_are(self, bad: Any) -> None:
+        with pytest.raises(PayloadError, match="args"):
+            enqueue_many(tasks.echo, [bad])
+        with pytest.raises(PayloadError, match="args"):
+            tasks.echo.enqueue(*bad) if isinstance(bad, tuple) else tasks.echo.enqueue(**bad)
 
     def test_all_or_none(self) -> None:
         with pytest.raises(InvalidJob):

@@ -156,7 +156,7 @@ class TestReturned:
     def test_what_json_does_not_know_is_a_failure_with_a_reason(self, value: object) -> None:
         outcome = returned(value, limit=100)
         assert isinstance(outcome, Failed)
-        assert "result: JSON cannot hold this value" in outcome.error.message
+        assert outcome.error.message.startswith("result: ")
 
     def test_a_result_over_the_limit_is_a_failure_with_a_reason(self) -> None:
         outcome = returned("x" * 101, limit=100)

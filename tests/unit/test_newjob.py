@@ -27,6 +27,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run_after": timedelta.max}, "beyond all reason"),
     ({"lease_ttl": timedelta()}, "lease_ttl: .* is not positive"),
     ({"lease_ttl": timedelta(milliseconds=99)}, "lease_ttl: .* shorter than"),
+    ({"lease_ttl": timedelta(days=1, seconds=1)}, "lease_ttl: .* is longer than 1 day"),
+    ({"lease_ttl": timedelta(days=365_000)}, "lease_ttl: .* is longer than 1 day"),
     ({"run_after": datetime(1, 1, 1, tzinfo=UTC)}, "beyond all reason"),
     ({"run_after": datetime(9999, 12, 31, tzinfo=timezone(timedelta(hours=-12)))}, "beyond all reason"),
     ({"parent_id": 2**70}, "parent_id: .* is not within"),

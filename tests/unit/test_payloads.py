@@ -1,10 +1,15 @@
-"""Hostile values: arguments are refused with the place of the fault, results mended, error texts made to fit."""
+"""Hostile values: they are refused with the place of the fault, and error texts are made to fit."""
 
 from __future__ import annotations
 
 import json
 import math
 import string
+import sys
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -36,20 +41,32 @@ class Shifty(dict):  # type: ignore[type-arg]
         raise RuntimeError("dictionary changed size during iteration")
 
 
+class Colour(StrEnum):
+    RED = "red"
+
+
 REFUSED = [
     ([{"name": ["ok", "nul\x00"]}], r"args\[0\]\['name'\]\[1\]: contains a NUL"),
     ([{"bad\x00key": 1}], r"args\[0\], a key: contains a NUL"),
     (["\ud800"], r"args\[0\]: contains a lone surrogate"),
+    (["\ud83d\ude00"], r"args\[0\]: contains a lone surrogate"),  # JSON would join the two
     ([math.nan], "JSON cannot hold"),
     ([math.inf], "JSON cannot hold"),
-    ([object()], "JSON cannot hold .* object"),
-    ([b"bytes"], "JSON cannot hold"),
+    ([object()], r"args\[0\]: Unsupported type: object"),
+    ([{"when": [datetime(2026, 1, 1)]}], r"args\[0\]\['when'\]\[0\]: Unsupported type: datetime.*str\(value\)"),  # noqa: DTZ001
+    ([b"bytes"], r"args\[0\]: bytes is not text; decode it"),
+    ([bytearray(b"bytes")], r"args\[0\]: bytearray is not text"),
+    ([{1: "a", "1": "b"}], r"args\[0\]: has a key of type int"),
+    ([{True: "a"}], r"args\[0\]: has a key of type bool"),
+    ([{None: "a"}], r"args\[0\]: has a key of type NoneType"),
+    ([{(1, 2): "a"}], r"args\[0\]: has a key of type tuple"),
     ([10**5000], "JSON cannot hold"),
-    (deep_list(100_000), "nested too deeply"),
-    (endless_list(), "JSON cannot hold|nested too deeply"),
+    (deep_list(100_000), "nested more than 100 levels deep"),
+    (endless_list(), "nested more than 100 levels deep, or contains itself"),
     (deep_list(100), "nested more than 100 levels deep"),
     ([Shifty(a=1)], "JSON cannot hold"),
     (["x" * LIMIT], "over the limit of 1000000"),
+    ([1e308] * 5000, "1560001 bytes of JSON, over the limit of 1000000"),  # as it will be read back
 ]
 
 
@@ -64,28 +81,64 @@ def test_a_refusal_can_be_caught_as_what_it_is() -> None:
     assert issubclass(InvalidJob, ValueError)
 
 
-@pytest.mark.parametrize("value", [["\\u0000"], ["\\ud800"], ["😀"], [{"a": None, "b": 1.5}], [[], {}, True]])
-def test_honest_arguments_pass_unchanged(value: list[Any]) -> None:
-    assert json.loads(encode_arguments(value, limit=LIMIT, what="args")) == value
+@pytest.mark.parametrize("value", ["\\u0000", "\\ud800", "😀", {"a": None, "b": 1.5}, [], True, "1e5 -0.0", '"1e5'])
+def test_honest_arguments_pass_unchanged(value: Any) -> None:
+    assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [value]
+
+
+NUMBERS = [1e16, 1e22, 1e23, 1.7976931348623157e308, 5e-324, 1e-7, -0.0, 0.0, -1e17, 10**16, 2**63, 10**4299]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: repr(number)[:24])
+def test_a_number_is_spelled_so_that_it_keeps_its_type(number: float) -> None:
+    text = encode_arguments([number, {"k": [number]}], limit=LIMIT, what="args")
+    assert "e" not in text, "jsonb knows no exponent, and a whole number would be read back"
+    [read, inner] = json.loads(text)
+    for one in (read, inner["k"][0]):
+        assert (type(one), repr(one)) == (type(number), repr(number))
+
+
+def test_a_whole_number_beyond_what_readers_accept_is_refused_though_this_process_could_write_it() -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        with pytest.raises(PayloadError, match=r"args\[1\]: a whole number of more than 4300 digits"):
+            encode_arguments(["7" * 5000, 10**4300], limit=LIMIT, what="args")
+        assert json.loads(encode_arguments(["7" * 5000], limit=LIMIT, what="args")) == ["7" * 5000]
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 @pytest.mark.parametrize(
-    ("value", "stored"),
+    ("value", "read"),
     [
-        ("a\x00b", "a\ufffdb"),
-        ({"k\x00": ["\ud800"]}, {"k\ufffd": ["\ufffd"]}),
-        ([math.nan, math.inf, 1.5], [None, None, 1.5]),
-        ((1, 2), [1, 2]),
-        ("\\u0000", "\\u0000"),
+        ((1, (2,)), [1, [2]]),
+        (range(3), [0, 1, 2]),
+        (MappingProxyType({"a": 1}), {"a": 1}),
+        ({Colour.RED: Colour.RED}, {"red": "red"}),
+        (HTTPStatus.OK, 200),
+    ],
+    ids=repr,
+)
+def test_what_json_has_no_type_for_becomes_the_nearest_built_in(value: Any, read: Any) -> None:
+    assert json.loads(encode_arguments([value], limit=LIMIT, what="args")) == [read]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("a\x00b", "result: contains a NUL"),
+        ({"k": ["\ud800"]}, r"result\['k'\]\[0\]: contains a lone surrogate"),
+        ([math.nan], "result: JSON cannot hold"),
+        ({"a": {1: 2}}, r"result\['a'\]: has a key of type int"),
     ],
 )
-def test_results_are_mended_because_their_effects_stand(value: Any, stored: Any) -> None:
-    text = encode_result(value, limit=LIMIT)
-    assert text is not None
-    assert json.loads(text) == stored
+def test_a_result_that_would_be_read_back_changed_is_refused(value: Any, message: str) -> None:
+    with pytest.raises(UnstorableResult, match=message):
+        encode_result(value, limit=LIMIT)
 
 
-BEYOND_MENDING = {
+UNSTORABLE = {
     "object": object(),
     "set": {1},
     "deep": deep_list(100_000),
@@ -95,8 +148,8 @@ BEYOND_MENDING = {
 }
 
 
-@pytest.mark.parametrize("value", BEYOND_MENDING.values(), ids=BEYOND_MENDING)
-def test_results_beyond_mending_are_refused(value: Any) -> None:
+@pytest.mark.parametrize("value", UNSTORABLE.values(), ids=UNSTORABLE)
+def test_results_that_cannot_be_stored_are_refused(value: Any) -> None:
     with pytest.raises(UnstorableResult):
         encode_result(value, limit=LIMIT)
 

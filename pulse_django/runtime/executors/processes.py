@@ -43,6 +43,7 @@ class Ward:
         self.run, self.channel = run, channel
         self.pid: int | None = None
         self.outcome: Outcome | None = None
+        self.afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
         self.said_done = False
         self.out_of_touch = False  # killed because nobody could say whether it still held its lease
         self.told_extended = 0.0
@@ -176,6 +177,8 @@ class Processes:
             ward.said_done = True
             ward.run.completed = message["completed"]
             ward.outcome = outcome_from_wire(message["done"]) if message["done"] else None
+            if message["afterwards"]:
+                ward.afterwards = getattr(outcome_from_wire(message["afterwards"]), "error", None)
 
     def _look_after(self) -> None:
         now = time.monotonic()
@@ -206,7 +209,7 @@ class Processes:
         if ward.pid is not None:
             _kill(ward.pid)  # what it started and left behind
         if ward.said_done:
-            self._over(ward.run, ward.outcome)
+            self._over(ward.run, ward.outcome, ward.afterwards)
         elif ward.run.lost:
             self._over(ward.run, None)
         elif ward.out_of_touch:
@@ -216,13 +219,14 @@ class Processes:
         else:
             self._over(ward.run, ward.run.verdict or WorkerLost(f"its process was {how}"))
 
-    def _over(self, run: Run, outcome: Outcome | None) -> None:
+    def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
         task = registry.get(run.claim.task)
         try:
             performed = judged(run, task, outcome)
         except BaseException as error:  # nothing may end this thread
             performed = judged(run, None, WorkerLost(ErrorReport.of(error).summary))
         performed.ended_at = time.monotonic()
+        performed.afterwards = afterwards
         self._done(run, performed)
 
 

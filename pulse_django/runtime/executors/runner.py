@@ -13,6 +13,7 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
 
+from ...outcomes import Failed
 from ...performing import Performed, perform, perform_async
 from ...registry import registry
 from ...runs import Run
@@ -55,7 +56,9 @@ def runner_main(_order: Message, channel: Channel) -> int:
     performed = _perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())
-    channel.send({"done": outcome_to_wire(outcome) if outcome else None, "completed": run.completed})
+    afterwards = outcome_to_wire(Failed(performed.afterwards)) if performed.afterwards is not None else None
+    done = outcome_to_wire(outcome) if outcome else None
+    channel.send({"done": done, "completed": run.completed, "afterwards": afterwards})
     _deliver(channel)
     return 0
 

@@ -1,0 +1,152 @@
+"""What cannot be an id or an attempt is refused before any SQL, and the caller's transaction goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from pulse_django import api
+from pulse_django.backend import PulseBackend
+from pulse_django.exceptions import InvalidJob
+from pulse_django.job_ids import MAX_ATTEMPT, MAX_ID, job_id_of, job_ids_of
+from pulse_django.models import Job
+from pulse_django.newjob import NewJob
+from pulse_django.states import Status
+from pulse_django.taskapi import TaskResultDoesNotExist
+from testproject.shop import tasks
+from tests.factories import make_job
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+NO_IDS: list[Any] = [1.9, 1.0, True, False, None, 0, -1, 2**63, 10**5000, b"1", [1], (1,), object()]
+NO_IDS += ["1_0", "01", "+1", " 1", "1 ", "1\n", "１", "-1", "", "0", "1.0", "abc", "9223372036854775808", "9" * 5000]
+NO_ATTEMPTS: list[Any] = ["x", "1", 1.0, True, -(2**31) - 1, MAX_ATTEMPT + 1]
+NO_RUNS: list[Any] = [True, "1", 1.5, None, 0, -1, 32_768, 2**40]
+
+VERBS: dict[str, Callable[[Any], Any]] = {
+    "get": api.get,
+    "progress": api.progress,
+    "cancel": api.cancel,
+    "cancel with children": lambda wrong: api.cancel(wrong, children=True),
+    "retry": api.retry,
+    "release": api.release,
+    "one of several": lambda wrong: api.retry(1, wrong),
+    "request_cancel": lambda wrong: Job.objects.request_cancel([wrong]),
+    "reschedule": lambda wrong: Job.objects.reschedule([wrong]),
+    "move": lambda wrong: Job.objects.move([wrong], queue="q"),
+    "prune_these": lambda wrong: Job.objects.prune_these([wrong]),
+}
+
+
+def short(value: Any) -> str:
+    try:
+        return repr(value)[:20].partition(" at ")[0]  # an address is another one in each process
+    except ValueError:
+        return "of many digits"
+
+
+@pytest.mark.parametrize("wrong", NO_IDS, ids=short)
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_no_id_is_refused_before_any_sql(verb: str, wrong: Any) -> None:
+    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="job id: "):
+        VERBS[verb](wrong)
+    assert len(sent) == 0
+
+
+@pytest.mark.parametrize("wrong", NO_IDS, ids=short)
+def test_for_django_what_is_no_id_is_the_id_of_no_result(wrong: Any) -> None:
+    backend = PulseBackend("default", {})
+    with CaptureQueriesContext(connection) as sent, pytest.raises(TaskResultDoesNotExist):
+        backend.get_result(wrong)
+    assert len(sent) == 0
+
+
+@pytest.mark.parametrize("right", [1, "1", 7, "10", MAX_ID, str(MAX_ID)])
+def test_an_id_is_a_whole_number_or_its_digits(right: Any) -> None:
+    assert job_id_of(right) == int(right)
+
+
+def test_a_text_is_no_collection_of_ids() -> None:
+    with pytest.raises(InvalidJob, match=r"write \['123'\]"):
+        job_ids_of("123")
+    with pytest.raises(InvalidJob):
+        Job.objects.retry("123")  # type: ignore[arg-type]
+
+
+def test_an_id_that_no_job_has_is_an_answer() -> None:
+    assert api.cancel(MAX_ID).refused == {MAX_ID}
+    assert api.retry(str(MAX_ID)).moved_on == {MAX_ID}
+
+
+@pytest.mark.parametrize("wrong", NO_ATTEMPTS, ids=short)
+@pytest.mark.parametrize("verb", ["retry", "release", "reschedule", "request_cancel", "move"])
+def test_what_is_no_attempt_is_refused_before_any_sql(verb: str, wrong: Any) -> None:
+    call: dict[str, Callable[[], Any]] = {
+        "retry": lambda: api.retry(1, attempt=wrong),
+        "release": lambda: api.release(1, attempt=wrong),
+        "reschedule": lambda: Job.objects.reschedule([1], attempt=wrong),
+        "request_cancel": lambda: Job.objects.request_cancel([1], attempt=wrong),
+        "move": lambda: Job.objects.move([1], queue="q", attempt=wrong),
+    }
+    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="attempt: "):
+        call[verb]()
+    assert len(sent) == 0
+
+
+@pytest.mark.parametrize("wrong", NO_RUNS, ids=short)
+def test_what_is_no_number_of_runs_is_refused_before_any_sql(wrong: Any) -> None:
+    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="runs: "):
+        api.retry(1, runs=wrong)
+    assert len(sent) == 0
+
+
+@pytest.mark.parametrize("wrong", [5, "1 minute", None], ids=short)
+def test_what_is_no_delay_is_refused_before_any_sql(wrong: Any) -> None:
+    with CaptureQueriesContext(connection) as sent, pytest.raises(TypeError, match="not a timedelta"):
+        api.retry(1, delay=wrong)
+    assert len(sent) == 0
+
+
+def test_the_most_runs_can_be_granted() -> None:
+    dead = make_job(Status.DEAD_LETTERED)
+    assert api.retry(dead.pk, runs=32_767).revived == {dead.pk}
+
+
+class LocalMeanTime(tzinfo):
+    """As towns had it before there were time zones."""
+
+    def __str__(self) -> str:
+        return "local mean time"
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(minutes=53, seconds=28)
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+
+OFFSETS = [
+    timedelta(hours=23, minutes=59, seconds=59),
+    -timedelta(hours=23, minutes=59, seconds=59),
+    timedelta(hours=16),
+    timedelta(seconds=1),
+    timedelta(microseconds=1),
+    -timedelta(minutes=53, seconds=28),
+]
+
+
+@pytest.mark.parametrize("zone", [*map(timezone, OFFSETS), LocalMeanTime()], ids=str)
+@pytest.mark.parametrize("many", [False, True])
+def test_an_instant_is_kept_whatever_the_offset_of_its_zone(zone: tzinfo, many: bool) -> None:
+    instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=zone)
+    with transaction.atomic():
+        if many:
+            Job.objects.enqueue_many([NewJob(task="tests.add", run_after=instant)])
+        else:
+            tasks.add.using(run_after=instant).enqueue(1, 2)
+    assert Job.objects.get().next_run_at == instant.astimezone(UTC)
