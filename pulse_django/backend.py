@@ -29,6 +29,10 @@ class PulseBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Allow any queue, unless ``QUEUES`` names those that there are. Django's own default is ``["default"]``."""
+        super().__init__(alias, {"QUEUES": [], **params})
+
     def validate_task(self, task: Task) -> None:
         """Refuse what cannot run, and register what can: Django calls this for every task that is declared."""
         super().validate_task(task)

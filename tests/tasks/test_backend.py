@@ -358,3 +358,17 @@ def test_options_of_the_backend_are_refused_by_a_check() -> None:
     backend = type(task_backends["default"])("other", {"OPTIONS": {"max_attempts": 3}})
     [message] = backend.check()
     assert message.id == "pulse_django.E010"
+
+
+class TestQueues:
+    def backend(self, params: dict[str, Any]) -> Any:
+        return type(task_backends["default"])("other", params)
+
+    def test_without_a_list_any_queue_is_allowed(self) -> None:
+        self.backend({}).validate_task(tasks.echo.using(queue_name="never-heard-of"))
+
+    def test_a_list_restricts(self) -> None:
+        backend = self.backend({"QUEUES": ["default", "mail"]})
+        backend.validate_task(tasks.echo.using(queue_name="mail"))
+        with pytest.raises(InvalidTask, match="Queue 'letters' is not valid"):
+            backend.validate_task(tasks.echo.using(queue_name="letters"))
