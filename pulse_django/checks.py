@@ -13,11 +13,13 @@
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
+| ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,9 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections, router
 
 from . import conf
+from .declarations import modules_that_declare_tasks
 from .models import Job
+from .registry import registry
 
 OLDEST_POSTGRESQL = 150_000
 _HINT_POSTGRESQL = (
@@ -51,6 +55,24 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
         message = f"Pulse keeps its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
         return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
     return []
+
+
+def check_tasks(**_: Any) -> list[CheckMessage]:
+    """Name the modules whose tasks a worker would not know, because nothing that it imports leads to them."""
+    try:
+        registry.discover()
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks tell it with its traceback
+        return []
+    lost = [module for module in modules_that_declare_tasks() if module not in sys.modules]
+    hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
+    return [
+        Warning(
+            f"{module} declares tasks, and nothing that a worker imports leads to it: their jobs would not run.",
+            hint=hint,
+            id="pulse_django.W005",
+        )
+        for module in lost
+    ]
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:

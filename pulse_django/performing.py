@@ -40,6 +40,10 @@ from .taskapi import Task, TaskResult, is_heard, sender_of, task_started
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
+HOW_TO_DECLARE = (
+    "this worker has no task of that name; deploy the code that has it, or, if the function is not in the tasks.py of "
+    "an installed app, name its module in PULSE['TASK_MODULES'] and restart the workers"
+)
 OUT_OF_TOUCH = Released(timedelta(), "its lease could not be extended in time")
 
 
@@ -159,7 +163,7 @@ def put_back_unknown(run: Run) -> Report:
     """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
     settings, claim = conf.current(), run.claim
     waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
-    why = f"{claim.task!r}: no decorated function of this worker has that name"
+    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
     if waited is not None and waited >= settings.unknown_task_age:
         reason = f"{GIVEN_UP} {why}, for {waited}"
         return Report(claim.lease, Released(reason=reason), DeadLetter(reason))

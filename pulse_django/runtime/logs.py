@@ -19,7 +19,7 @@ from .. import conf
 from ..answers import Report
 from ..documents import UNREADABLE
 from ..masking import shown
-from ..outcomes import OutcomeName
+from ..outcomes import UNKNOWN_TASK, OutcomeName
 from ..payloads import one_line
 from ..runs import Run
 from ..states import Status
@@ -35,11 +35,11 @@ _GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCE
 def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
     """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead."""
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
-    level = _level(outcome, status)
+    reason = getattr(report.decision, "reason", "") if report is not None else ""
+    level = _level(outcome, status, reason)
     if not logger.isEnabledFor(level):
         return
     claim = run.claim
-    reason = getattr(report.decision, "reason", "") if report is not None else ""
     text = "job %d %r attempt %d: %s in %.0f ms"
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if reason:
@@ -187,7 +187,9 @@ def _inert(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def _level(outcome: str, status: str) -> int:
+def _level(outcome: str, status: str, reason: str) -> int:
     if status == Status.DEAD_LETTERED:
         return logging.ERROR
-    return logging.INFO if outcome in _GOOD or outcome == OutcomeName.RELEASED else logging.WARNING
+    if outcome == OutcomeName.RELEASED:
+        return logging.WARNING if reason.startswith(UNKNOWN_TASK) else logging.INFO
+    return logging.INFO if outcome in _GOOD else logging.WARNING

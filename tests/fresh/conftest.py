@@ -25,9 +25,7 @@ def readme_project(
 
 
 @pytest.fixture
-def new_project(
-    tmp_path_factory: pytest.TempPathFactory, django_db_setup: None
-) -> Iterator[Callable[[], Project]]:
+def new_project(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Callable[[], Project]]:
     """Make projects with an empty database, to which nothing has been added yet."""
     with ExitStack() as databases:
         folder: Callable[[], Path] = lambda: tmp_path_factory.mktemp("new")  # noqa: E731

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
@@ -52,7 +53,7 @@ class Command(BaseCommand):
             raise CommandError("--reload is for development: it needs DEBUG = True.")
         try:
             orders = self._orders(options)
-            self.check(databases=[orders.alias])
+            self.check(tags=[Tags.database], databases=[orders.alias])  # the others ran before this
             registry.discover()
             configured()
         except (ValueError, ImproperlyConfigured) as error:
