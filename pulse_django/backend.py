@@ -9,12 +9,13 @@ from django.core.checks import CheckMessage, Error
 from django.db import router
 
 from . import traces
+from .calls import checked
 from .models import Job
 from .newjob import NewJob
 from .registry import key_of, registry
 from .results import result_of
 from .runs import current_run
-from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, normalize_json, task_enqueued
+from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .tasks import PulseTask
 from .wakeups import wake_workers
 
@@ -42,7 +43,7 @@ class PulseBackend(BaseTaskBackend):
         """Add the job in the caller's transaction."""
         self.validate_task(task)
         with traces.enqueueing(key_of(task), task.queue_name):
-            new = new_job(task, args, kwargs)
+            new = new_job(task, *checked(task, args, kwargs))
             job = Job.objects.enqueue(new)
         if new.run_after is None:
             wake_workers(router.db_for_write(Job), [new.queue])
@@ -70,13 +71,13 @@ class PulseBackend(BaseTaskBackend):
 
 
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-    """Turn a task and its arguments into the job to enqueue. Enqueued by a handler, it is a child of that job."""
+    """Turn a task and its checked arguments into a job. Enqueued by a handler, it is a child of that job."""
     parent = current_run()
-    delay = getattr(task, "delay", None)
+    delay = getattr(task, "runs_in", None)
     return NewJob(
         task=key_of(task),
-        args=normalize_json(list(args)),
-        kwargs=normalize_json(dict(kwargs)),
+        args=args,
+        kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
         run_after=task.run_after if delay is None else delay,

@@ -14,6 +14,7 @@
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
+| ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -31,6 +32,7 @@ from . import conf
 from .declarations import modules_that_declare_tasks
 from .models import Job
 from .registry import registry
+from .tables import problem_with_tables
 
 OLDEST_POSTGRESQL = 150_000
 _HINT_POSTGRESQL = (
@@ -80,6 +82,7 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
     alias = router.db_for_write(Job)
     if alias not in (databases or ()) or check_vendor():
         return []
+    missing = "" if _is_migrating() else problem_with_tables(alias)
     with connections[alias].cursor() as cursor:
         cursor.execute(
             "SELECT name, setting FROM pg_settings"
@@ -87,7 +90,17 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
             " 'synchronous_commit', 'default_transaction_isolation')"
         )
         found = dict(cursor.fetchall())
-    return [*_check_version(found), *_check_durability(found), *_check_session(found)]
+    return [*_check_tables(missing), *_check_version(found), *_check_durability(found), *_check_session(found)]
+
+
+def _is_migrating() -> bool:
+    """``migrate`` runs these checks before it begins, and needs no advice to run it."""
+    return "migrate" in sys.argv[1:2]
+
+
+def _check_tables(missing: str) -> list[CheckMessage]:
+    # A warning: an error would keep commands that migrate under another name from doing so.
+    return [Warning(missing, hint="Workers do not start before.", id="pulse_django.W006")] if missing else []
 
 
 def _check_version(found: dict[str, str]) -> list[CheckMessage]:

@@ -20,6 +20,18 @@ class PayloadError(InvalidJob):
     """Arguments or a result that PostgreSQL's jsonb cannot hold, or that are larger than allowed."""
 
 
+class WrongArguments(InvalidJob, TypeError):
+    """Arguments that the function of the task does not take."""
+
+
+class CannotBeCalled(WrongArguments):
+    """A job whose arguments its function does not take. Never retried: it would be no different next time."""
+
+
+class UnsupportedArgument(PayloadError, TypeError):
+    """An argument of a type that JSON does not have: the message names it and what to pass instead."""
+
+
 class UnstorableResult(PayloadError):
     """A handler returned what cannot be stored. Never retried: it would be no different next time."""
 

@@ -13,6 +13,7 @@ from django.db import Error
 
 from . import conf, traces
 from .answers import Report
+from .calls import refuse_misfit
 from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
@@ -118,6 +119,7 @@ def prepared(run: Run, task: Task) -> Call:
     """Read the arguments, make the context if anybody will see it, and announce the start."""
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
+    refuse_misfit(task, args, kwargs)
     context = None
     announced = is_heard(task_started)
     if announced or task.takes_context or getattr(task, "atomic", False) or configured():

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
-    from django_tasks.utils import normalize_json
 
     Task = GenericTask[..., Any]
     TaskResult = GenericTaskResult[Any]
@@ -32,7 +31,6 @@ else:
         from django.tasks.base import TaskError
         from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
         from django.tasks.signals import task_enqueued, task_finished, task_started
-        from django.utils.json import normalize_json
     except ImportError:
         try:
             from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -41,7 +39,6 @@ else:
             from django_tasks.exceptions import InvalidTaskError as InvalidTask
             from django_tasks.exceptions import TaskResultDoesNotExist
             from django_tasks.signals import task_enqueued, task_finished, task_started
-            from django_tasks.utils import normalize_json
         except ImportError as error:
             raise ImproperlyConfigured(
                 'Before Django 6.0 tasks need the backport: python -m pip install "pulse-django[tasks52]", '
@@ -96,7 +93,6 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultStatus",
     "is_heard",
-    "normalize_json",
     "sender_of",
     "task_backends",
     "task_enqueued",

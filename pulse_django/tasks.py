@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from .context import Context
     from .taskapi import GenericTaskResult
 
+# What people who come from Celery write, and what to write instead.
+_LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
+_CELERYS = {
+    "delay": _LATER,
+    "apply_async": _LATER,
+    "apply": "call .func(...) here and now",
+    "s": "enqueue the next task at the end of this one",
+    "si": "enqueue the next task at the end of this one",
+    "signature": "enqueue the next task at the end of this one",
+    "subtask": "enqueue the next task at the end of this one",
+}
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -48,7 +60,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction
     masked: tuple[str, ...] = ()  # parameters that nobody sees in the admin or in logs; ``"return"`` is the result
-    delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
+    runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
 
     def __post_init__(self) -> None:
@@ -95,9 +107,9 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         }
         changes = {option: value for option, value in changes.items() if value is not None}
         if isinstance(run_after, timedelta):
-            changes |= {"delay": run_after, "run_after": None}
+            changes |= {"runs_in": run_after, "run_after": None}
         elif run_after is not None:
-            changes |= {"delay": None, "run_after": run_after}
+            changes |= {"runs_in": None, "run_after": run_after}
         return replace(self, **changes)
 
     def _check_options(self) -> None:
@@ -120,17 +132,25 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
                 stall_after=self.stall_after,
                 max_losses=self.max_losses,
                 free_losses=self.free_losses,
-                run_after=self.delay,
+                run_after=self.runs_in,
                 idempotency_key=self.idempotency_key,
             )
         except ValueError as error:
             raise InvalidTask(str(error)) from error
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
 
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
 
         async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _CELERYS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            called = self.func.__name__
+            raise AttributeError(f"{name}() is Celery's. Write {called}.enqueue(...), or {_CELERYS[name]}.")
 
 
 @overload
@@ -183,7 +203,7 @@ def task(
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
-    for option in ("run_after", "idempotency_key", "delay", "key"):
+    for option in ("run_after", "idempotency_key", "runs_in", "delay", "key"):
         if option in options:
             raise TypeError(f"{option} cannot be fixed in the decorator: say .using(...) when enqueueing.")
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -24,6 +25,15 @@ Params = Sequence[Any] | Mapping[str, Any]
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
 _RESULTS_BEFORE_OURS = 2  # of BEGIN and of SET
+
+
+def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
+    """Raise where jobs would be kept in another database than PostgreSQL."""
+    if connection.vendor != "postgresql":
+        raise ImproperlyConfigured(
+            f"Pulse keeps its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
+            "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer."
+        )
 
 
 def is_in_callers_transaction(alias: str) -> bool:
@@ -53,6 +63,7 @@ def run_alone(alias: str, sql: str, params: Params) -> list[Row]:
 def run_joined(alias: str, sql: str, params: Params) -> list[Row]:
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
+    refuse_other_vendors(connection)
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params)

@@ -93,7 +93,7 @@ def options_page() -> str:
     ]
     lines += ["\n| option | `.using` | meaning |\n", "|---|---|---|\n"]
     for name, meaning in {**given_by_django, **said}.items():
-        if name in ("key", "delay"):
+        if name in ("key", "runs_in"):
             continue  # made from name and run_after
         meaning += "; only in `.using`" if name == "idempotency_key" else ""
         lines.append(f"| `{name}` | {'yes' if name in in_using else ''} | {meaning} |\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import django
 import psycopg
+from django.core.management import call_command
 from django.db import connection
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,8 +28,10 @@ class Project:
 
     def __init__(self, folder: Path, database: str, python: str = sys.executable) -> None:
         self.folder, self.database, self.python = folder / "mysite", database, python
-        self._django("startproject", "mysite", cwd=folder)
-        self.manage("startapp", "shop")
+        self.folder.mkdir()
+        call_command("startproject", "mysite", str(self.folder))
+        (self.folder / "shop").mkdir()
+        call_command("startapp", "shop", str(self.folder / "shop"))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -70,10 +73,6 @@ class Project:
     def ask(self, statement: str) -> list[tuple[object, ...]]:
         """Ask the project's database."""
         return _ask(self.database, statement)
-
-    def _django(self, *arguments: str, cwd: Path) -> None:
-        done = self._run([self.python, "-m", "django", *arguments], cwd)
-        assert done.returncode == 0, done.stdout + done.stderr
 
     def _run(self, command: list[str], cwd: Path, text: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(

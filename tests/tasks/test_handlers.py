@@ -542,9 +542,9 @@ class TestEnqueueMany:
         }
 
     def test_arguments_are_made_to_fit_as_those_of_a_single_job_are(self) -> None:
-        [many] = enqueue_many(tasks.echo, [((1, b"bytes"),)])
-        one = tasks.echo.enqueue((1, b"bytes"))
-        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, "bytes"]]
+        [many] = enqueue_many(tasks.echo, [((1, ("two",)),)])
+        one = tasks.echo.enqueue((1, ("two",)))
+        assert Job.objects.get(pk=many).args == Job.objects.get(pk=one.id).args == [[1, ["two"]]]
 
     def test_all_or_none(self) -> None:
         with pytest.raises(InvalidJob):

@@ -11,6 +11,8 @@ import threading
 import time
 from typing import Any
 
+from django.core.checks import Tags
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
@@ -29,6 +31,7 @@ from pulse_django.runtime import logs
 from pulse_django.runtime.chronicler import Chronicler
 from pulse_django.runtime.lines import Line, keep_calling
 from pulse_django.runtime.watchdog import Swept, Watchdog
+from pulse_django.tables import require_tables
 
 
 class Command(BaseCommand):
@@ -56,7 +59,11 @@ class Command(BaseCommand):
             raise CommandError("--interval must be positive.")
         if options["yes"] and not options["repair"]:
             raise CommandError("--yes belongs to --repair.")
-        self.check(databases=[alias])
+        try:
+            require_tables(alias)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        self.check(tags=[Tags.database], databases=[alias])  # the others ran before this
         if options["check"]:
             self._check(alias, as_json=options["json"])
         elif options["repair"]:

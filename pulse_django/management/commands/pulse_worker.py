@@ -22,6 +22,7 @@ from pulse_django.runtime.keeper import Exit, Keeper
 from pulse_django.runtime.orders import Orders
 from pulse_django.runtime.outlet import PortRefused
 from pulse_django.runtime.reloading import Changes
+from pulse_django.tables import require_tables
 
 
 class Command(BaseCommand):
@@ -53,6 +54,7 @@ class Command(BaseCommand):
             raise CommandError("--reload is for development: it needs DEBUG = True.")
         try:
             orders = self._orders(options)
+            require_tables(orders.alias)
             self.check(tags=[Tags.database], databases=[orders.alias])  # the others ran before this
             registry.discover()
             configured()
