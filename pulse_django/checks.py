@@ -15,6 +15,7 @@
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
 | ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
+| ``pulse_django.W007`` | no backend of ``TASKS`` is Pulse's: tasks run elsewhere, by default at once in the caller |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -29,10 +30,12 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections, router
 
 from . import conf
+from .backend import PulseBackend
 from .declarations import modules_that_declare_tasks
 from .models import Job
 from .registry import registry
 from .tables import problem_with_tables
+from .taskapi import task_backends
 
 OLDEST_POSTGRESQL = 150_000
 _HINT_POSTGRESQL = (
@@ -57,6 +60,21 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
         message = f"Pulse keeps its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
         return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
     return []
+
+
+def check_backend(**_: Any) -> list[CheckMessage]:
+    """Say so where Pulse is installed and no task would come to it."""
+    backends = {alias: task_backends[alias] for alias in task_backends}
+    if any(isinstance(backend, PulseBackend) for backend in backends.values()):
+        return []
+    used = ", ".join(f"{alias!r} is {type(backend).__name__}" for alias, backend in backends.items())
+    return [
+        Warning(
+            f"no backend of TASKS is Pulse's ({used}): enqueue() makes no jobs, and workers have nothing to run.",
+            hint='Set TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.',
+            id="pulse_django.W007",
+        )
+    ]
 
 
 def check_tasks(**_: Any) -> list[CheckMessage]:

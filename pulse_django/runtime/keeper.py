@@ -34,6 +34,7 @@ from .nest import Nest
 from .nursery import Births, start_nursery, told
 from .orders import Orders
 from .outlet import Exposed, Outlet, Standing
+from .overstayers import Overstayers
 from .presence import presence_of
 from .pulses import MAIN, Pulses
 from .recovery import Death, Recovery
@@ -63,7 +64,8 @@ class Keeper:
     def __init__(self, orders: Orders, *, changed: Callable[[], bool], exposed: Exposed) -> None:
         self._orders = orders
         self._identity = Identity(orders.name)
-        self._nests = [Nest(index, Holdings()) for index in range(orders.processes)]
+        overstayers = Overstayers(orders.processes, 3 * orders.concurrency)  # slots of each of three executors
+        self._nests = [Nest(index, Holdings("", overstayers, index)) for index in range(orders.processes)]
         self._changed, self._exposed = changed, exposed
         self._pulses = pulses = Pulses()
         self._systemd = Systemd()

@@ -79,3 +79,13 @@ def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], Project]) -
         enqueued.stderr.strip().splitlines()[-1].startswith(f"django.core.exceptions.ImproperlyConfigured: {sentence}")
     )
     assert "'closed'" not in enqueued.stderr
+
+
+def test_without_tasks_a_check_and_the_worker_say_so(empty: Project) -> None:
+    empty.settings("del TASKS")
+    empty.manage("migrate", "-v", "0")
+    checked = empty.manage("check")
+    assert "pulse_django.W007" in checked.stderr
+    assert "ImmediateBackend" in checked.stderr
+    worker = empty.manage("pulse_worker", "--burst")
+    assert worker.stderr.count("no backend of TASKS is Pulse's") == 1
