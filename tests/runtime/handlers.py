@@ -410,3 +410,8 @@ def _job_of(facts: dict[str, Any]) -> int | str:
 
 if os.environ.get("PULSE_LISTEN"):
     listen()
+
+
+@task(max_attempts=2)
+def fails_twice() -> None:
+    raise RuntimeError("no luck")
