@@ -53,9 +53,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     timeout: timedelta | None = None  # the longest a single run may take
     lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    max_losses: int | None = (
-        None  # how many workers a job may lose until it is dead-lettered, whatever attempts are left
-    )
+    max_losses: int | None = None  # workers that a job may lose until it is dead-lettered, whatever attempts are left
     free_losses: bool = False  # whether a lost worker costs no attempt; ``max_losses`` still ends it
     isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction

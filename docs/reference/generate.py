@@ -23,7 +23,7 @@ django.setup()
 from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
-from pulse_django import api, checks, conf, context, exceptions, fencing, policies, signals, tasks, vital_signs
+from pulse_django import answers, api, checks, conf, context, exceptions, fencing, policies, signals, tasks, vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
@@ -122,46 +122,61 @@ FROM_DJANGO = {
     "enqueue(*args, **kwargs)": "Add a job in the caller's transaction and return its result. "
     "Raises `WrongArguments` or `UnsupportedArgument`, both a `TypeError`, for a call that could never be made.",
     "await aenqueue(*args, **kwargs)": "The same for async code, which has [no transactions](../how-to/async.md).",
-    "get_result(id)": "Return the result of a job of this task. Raises `TaskResultDoesNotExist`, or `TaskResultMismatch` "
-    "for a job of another task.",
+    "get_result(id)": "Return the result of a job of this task. Raises `TaskResultDoesNotExist`, or "
+    "`TaskResultMismatch` for a job of another task.",
     "await aget_result(id)": "The same for async code.",
     "call(*args, **kwargs)": "Call the function here and now. No job is made.",
 }
 OF_A_RUN = {
-    "task_result": "the result of this run as Django has it: its arguments, and the errors of earlier runs",
+    "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
-PLAIN_VALUES = {"NO_RETRIES": "A retry policy: one run, and no more."}
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "retry", "release")
-ANSWERS = "What `cancel`, `retry` and `release` return is described by its fields, which hold the ids of the jobs."
+ANSWERS = {"cancel": answers.CancelRequested, "retry": answers.Retried, "release": answers.Settled}
 
 
 def python_page() -> str:
-    lines = ["# Python API\n", GENERATED]
-    lines.append(
-        "Everything is in `pulse_django`, if nothing else is said. [Options of a task](task-options.md) have a "
+    return "".join(
+        [
+            f"# Python API\n{GENERATED}Everything is in `pulse_django`, if nothing else is said. ",
+            "[Options of a task](task-options.md) have a page of their own.\n",
+            *of_tasks(),
+            *of_functions(),
+            *of_contexts(),
+            "\n## Retry policies\n",
+            *(entry(name, getattr(policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
+            "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
+            *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
+            "\n## Signals\n\nIn `pulse_django.signals`. The sender is `Job`. ",
+            "Django's `task_enqueued`, `task_started` and `task_finished` are sent as well.\n\n",
+            table_of(signals.__doc__),
+            "\n## Exceptions\n\nIn `pulse_django.exceptions`.\n\n| exception | is a | |\n|---|---|---|\n",
+            *(f"| `{kind.__name__}` | {bases_of(kind)} | {text_of(kind)} |\n" for kind in raised()),
+        ]
     )
-    lines.append("page of their own.\n\n## A task\n\n")
-    lines.append(f"`@task` or `@task(...)`: {text_of(tasks.task)}\n\n| of a task | |\n|---|---|\n")
-    lines += [f"| `{name}` | {said} |\n" for name, said in FROM_DJANGO.items()]
-    lines.append(f"| `using(...)` | {text_of(tasks.PulseTask.using)} |\n")
-    lines.append("\n## Functions\n")
-    lines += [entry(name, getattr(api, name)) for name in FUNCTIONS]
-    lines.append(
-        f"\n{ANSWERS}\n\n## Context\n\nThe first argument of a task with `takes_context=True`: a `Context`, for type annotations.\n\n"
-    )
-    lines.append("| `context.` | |\n|---|---|\n")
-    lines += [f"| `{name}` | {said} |\n" for name, said in members_of_context()]
-    lines.append("\n## Retry policies\n")
-    lines += [entry(name, getattr(policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")]
-    lines += [f"\n### `{name}`\n\n{said}\n" for name, said in PLAIN_VALUES.items()]
-    lines.append("\n## Fencing\n")
-    lines += [entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")]
-    lines.append("\n## Signals\n\nIn `pulse_django.signals`. The sender is `Job`. ")
-    lines.append("Django's `task_enqueued`, `task_started` and `task_finished` are sent as well.\n\n")
-    lines.append(table_of(signals.__doc__))
-    lines.append("\n## Exceptions\n\nIn `pulse_django.exceptions`.\n\n| exception | is a | |\n|---|---|---|\n")
-    lines += [f"| `{kind.__name__}` | {bases_of(kind)} | {text_of(kind)} |\n" for kind in raised()]
-    return "".join(lines)
+
+
+def of_tasks() -> list[str]:
+    rows = {**FROM_DJANGO, "using(...)": text_of(tasks.PulseTask.using)}
+    head = f"\n## A task\n\n`@task` or `@task(...)`: {text_of(tasks.task)}\n\n| of a task | |\n|---|---|\n"
+    return [head, *(f"| `{name}` | {said} |\n" for name, said in rows.items())]
+
+
+def of_functions() -> list[str]:
+    """The functions, and the fields of what they answer."""
+    lines = ["\n## Functions\n"]
+    for name in FUNCTIONS:
+        lines.append(entry(name, getattr(api, name)))
+        if name in ANSWERS:
+            lines.append("\n| of the answer | |\n|---|---|\n")
+            fields = comments_beside(answers.__file__, ANSWERS[name].__name__)
+            lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
+    return lines
+
+
+def of_contexts() -> list[str]:
+    first = "The first argument of a task with `takes_context=True`: a `Context`, for type annotations."
+    head = f"\n## Context\n\n{first}\n\n| `context.` | |\n|---|---|\n"
+    return [head, *(f"| `{name}` | {said} |\n" for name, said in members_of_context())]
 
 
 def members_of_context() -> list[tuple[str, str]]:
@@ -239,7 +254,7 @@ def comments_above(file: str, name: str) -> dict[str, str]:
 
 def comments_beside(file: str, name: str) -> dict[str, str]:
     lines, fields = class_body(file, name)
-    return {field: lines[line - 1].partition("  # ")[2] or "see the how-to pages" for field, line in fields.items()}
+    return {field: lines[line - 1].partition("  # ")[2].replace("``", "`") for field, line in fields.items()}
 
 
 def class_body(file: str, name: str) -> tuple[list[str], dict[str, int]]:
