@@ -129,7 +129,8 @@ class _NotJson(Exception):
         super().__init__()
         kind = type(value).__name__
         mend = next(((by, back) for known, by, back in _MENDS if isinstance(value, known)), None)
-        self.says = f"{kind} is not JSON. " + (
+        # "Unsupported type" is what Django's own backends say, and what its tests look for.
+        self.says = f"{kind} is not JSON (Unsupported type). " + (
             f"Pass {mend[0]}, and {mend[1]} gives it back in the task." if mend else "Pass str(value) or its parts."
         )
 
