@@ -13,7 +13,7 @@ from tests.fresh.project import Project, own_database
 
 
 @pytest.fixture(scope="package")
-def readme_project(
+def shared_project(
     tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[Project]:
     """A project made from the README alone, migrated. Tests share it: leave its settings alone."""
@@ -22,6 +22,14 @@ def readme_project(
         project.follow_the_readme()
         project.manage("migrate", "-v", "0")
         yield project
+
+
+@pytest.fixture
+def readme_project(shared_project: Project) -> Project:
+    """The shared project with an empty queue."""
+    shared_project.ask("DELETE FROM pulse_django_attempt")
+    shared_project.ask("DELETE FROM pulse_django_job")
+    return shared_project
 
 
 @pytest.fixture

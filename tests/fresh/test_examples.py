@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,16 @@ PAGES = [page.stem for page in sorted(HOW_TO.glob("*.md")) if "```python" in pag
 
 
 @pytest.fixture(scope="module")
-def went_wrong(readme_project: Project) -> Iterator[dict[str, str]]:
+def went_wrong(shared_project: Project) -> dict[str, str]:
     """What went wrong on which page: all of them in one process. The app has the models that the pages speak of."""
     models = (ROOT / "testproject/shop/models.py").read_text()
-    readme_project.write("shop/models.py", models)
-    readme_project.manage("makemigrations", "shop", "-v", "0")
-    readme_project.manage("migrate", "-v", "0")
-    readme_project.write("runpages.py", (Path(__file__).parent / "pages.py").read_text())
-    done = readme_project.shell(f"import runpages; runpages.main({str(HOW_TO)!r})")
-    yield json.loads(done.stdout.splitlines()[-1])
-    readme_project.ask("DELETE FROM pulse_django_attempt")
-    readme_project.ask("DELETE FROM pulse_django_job")
+    shared_project.write("shop/models.py", models)
+    shared_project.manage("makemigrations", "shop", "-v", "0")
+    shared_project.manage("migrate", "-v", "0")
+    shared_project.write("runpages.py", (Path(__file__).parent / "pages.py").read_text())
+    done = shared_project.shell(f"import runpages; runpages.main({str(HOW_TO)!r})")
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES)

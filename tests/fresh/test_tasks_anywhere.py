@@ -29,12 +29,10 @@ urlpatterns = [path("", views.page)]
 
 @contextmanager
 def having(project: Project, **files: str) -> Iterator[None]:
-    """Files of the project for a while, and no jobs from before."""
+    """Files of the project for a while."""
     before = {name: path.read_text() if path.exists() else None for name, path in paths(project, files).items()}
     for name, path in paths(project, files).items():
         path.write_text(files[name])
-    project.ask("DELETE FROM pulse_django_attempt")
-    project.ask("DELETE FROM pulse_django_job")
     yield
     for name, path in paths(project, files).items():
         if before[name] is None:
