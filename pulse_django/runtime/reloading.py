@@ -17,7 +17,6 @@ from django.utils.autoreload import iter_all_python_module_files
 logger = logging.getLogger("pulse_django.worker")
 
 INTERVAL = 1.0  # seconds between two looks
-COMMAND = "pulse_worker"
 
 
 class Changes:
@@ -27,12 +26,13 @@ class Changes:
         self._seen = self._look()
 
     def are_there(self) -> bool:
-        """Say whether a file of a loaded module is newer than when this began."""
+        """Say whether a file of a module that was loaded when this began is another, or gone."""
         now = time.monotonic()
         if self.found is None and now - self._looked_at >= INTERVAL:
             self._looked_at = now
             seen = self._look()
-            self.found = next((path for path in (*seen, *self._seen) if seen.get(path) != self._seen.get(path)), None)
+            # A module that was loaded since is no change.
+            self.found = next((path for path, at in self._seen.items() if seen.get(path) != at), None)
         return self.found is not None
 
     @staticmethod
@@ -57,10 +57,8 @@ def start_again() -> NoReturn:
 
 def _problem_of(argv: Sequence[str]) -> str | None:
     """Load the project and its tasks in another process, as a worker would. Return what it said if it failed."""
-    ours = argv[1 : argv.index(COMMAND) + 1] if COMMAND in argv else argv[1:]
-    done = subprocess.run(  # noqa: S603 - ourselves
-        [sys.executable, *ours, "--reload", "--only-load"], stderr=subprocess.PIPE, text=True, check=False
-    )
+    command = [sys.executable, *argv[1:], "--only-load"]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 - ourselves
     return done.stderr if done.returncode else None
 
 
