@@ -51,7 +51,7 @@ proofs: $(READY)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)
-	@$(PY) manage.py pulse_demo $(ARGS)
+	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
 # Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed.
 SEEDS ?= 1 2 3
@@ -71,7 +71,7 @@ model: $(READY)
 
 # The demo as it plays, and the pages of the admin as Chromium shows them, for the documentation.
 pictures: $(READY)
-	@$(PY) manage.py pulse_demo | $(PY) docs/images/record.py docs/images/demo.svg
+	@$(PY) manage.py pulse_demo --migrate | $(PY) docs/images/record.py docs/images/demo.svg
 	@PULSE_NEEDS_BROWSER=1 PULSE_PICTURES=docs/images $(PY) -m pytest tests/browser/test_pages.py $(ARGS)
 
 # Keeps what it measured in .bench/results.json after every measurement; docs/explanation/benchmarks.md tells the rest.

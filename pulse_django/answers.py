@@ -72,5 +72,5 @@ class Changed:
 class Retried:
     """The answer to a retry of dead letters."""
 
-    revived: frozenset[int]
+    revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, or do not exist

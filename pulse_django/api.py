@@ -12,6 +12,7 @@ from django.db import router
 from . import conf
 from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
+from .calls import checked
 from .decisions import Decision, Retry, decide
 from .exceptions import InvalidJob
 from .job_ids import check_attempt, job_id_of, job_ids_of
@@ -92,18 +93,18 @@ def enqueue_many(
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
     """
     new = new_job(task, (), {})
-    ids: list[int] = Job.objects.enqueue_alike(new, map(_normalized, arguments), progress=progress)
+    ids: list[int] = Job.objects.enqueue_alike(new, (_checked(task, item) for item in arguments), progress=progress)
     if ids and task.run_after is None:
         _wake_workers(task.queue_name)
     return ids
 
 
-def _normalized(item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _checked(task: Task, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
-        return (), item
+        return checked(task, (), item)
     if isinstance(item, str | bytes):
         raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
-    return list(item), {}
+    return checked(task, list(item), {})
 
 
 def _wake_workers(queue: str) -> None:

@@ -15,11 +15,20 @@ class PulseConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from .checks import check_database, check_middleware, check_settings, check_vendor
+        from .checks import (
+            check_backend,
+            check_database,
+            check_middleware,
+            check_settings,
+            check_tasks,
+            check_vendor,
+        )
 
         checks.register(check_settings)
         checks.register(check_middleware)
         checks.register(check_vendor)
+        checks.register(check_tasks)
+        checks.register(check_backend)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
         if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it

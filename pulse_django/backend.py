@@ -12,6 +12,7 @@ from django.db import router
 from django.utils import timezone
 
 from . import traces
+from .calls import checked, names_of
 from .exceptions import InvalidJob
 from .job_ids import job_id_of
 from .models import Job
@@ -31,6 +32,10 @@ class PulseBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        """Allow any queue, unless ``QUEUES`` names those that there are. Django's own default is ``["default"]``."""
+        super().__init__(alias, {"QUEUES": [], **params})
+
     def validate_task(self, task: Task) -> None:
         """Refuse what cannot run, and register what can: Django calls this for every task that is declared."""
         super().validate_task(task)
@@ -40,7 +45,7 @@ class PulseBackend(BaseTaskBackend):
         """Add the job in the caller's transaction."""
         self.validate_task(task)
         with traces.enqueueing(key_of(task), task.queue_name):
-            new = new_job(task, args, kwargs)
+            new = new_job(task, *checked(task, args, kwargs))
             job, is_new = Job.objects.get_or_enqueue(new)
         if not is_new:  # it was announced when it was enqueued
             return result_of(job, as_enqueued(task, job))
@@ -70,9 +75,9 @@ class PulseBackend(BaseTaskBackend):
 
 
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-    """Turn a task and its arguments into the job to enqueue. Enqueued by a handler, it is a child of that job."""
+    """Turn a task and its checked arguments into a job. Enqueued by a handler, it is a child of that job."""
     parent = current_run()
-    delay = getattr(task, "delay", None)
+    delay = getattr(task, "runs_in", None)
     return NewJob(
         task=key_of(task),
         args=args,
@@ -89,6 +94,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         parent_id=parent.claim.job_id if parent else None,
         idempotency_key=getattr(task, "idempotency_key", None),
         trace=traces.current(),
+        names=names_of(task),
     )
 
 

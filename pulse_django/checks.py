@@ -14,11 +14,15 @@
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
+| ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
+| ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
+| ``pulse_django.W007`` | no backend of ``TASKS`` is Pulse's: tasks run elsewhere, by default at once in the caller |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +32,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, router
 
 from . import conf
+from .backend import PulseBackend
+from .declarations import modules_that_declare_tasks
 from .middleware import configured
 from .models import Job
+from .registry import registry
+from .tables import problem_with_tables
+from .taskapi import task_backends
 
 OLDEST_POSTGRESQL = 150_000
 _HINT_POSTGRESQL = (
@@ -68,11 +77,45 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
     return []
 
 
+def check_backend(**_: Any) -> list[CheckMessage]:
+    """Say so where Pulse is installed and no task would come to it."""
+    backends = {alias: task_backends[alias] for alias in task_backends}
+    if any(isinstance(backend, PulseBackend) for backend in backends.values()):
+        return []
+    used = ", ".join(f"{alias!r} is {type(backend).__name__}" for alias, backend in backends.items())
+    return [
+        Warning(
+            f"no backend of TASKS is Pulse's ({used}): enqueue() makes no jobs, and workers have nothing to run.",
+            hint='Set TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.',
+            id="pulse_django.W007",
+        )
+    ]
+
+
+def check_tasks(**_: Any) -> list[CheckMessage]:
+    """Name the modules whose tasks a worker would not know, because nothing that it imports leads to them."""
+    try:
+        registry.discover()
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks tell it with its traceback
+        return []
+    lost = [module for module in modules_that_declare_tasks() if module not in sys.modules]
+    hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
+    return [
+        Warning(
+            f"{module} declares tasks, and nothing that a worker imports leads to it: their jobs would not run.",
+            hint=hint,
+            id="pulse_django.W005",
+        )
+        for module in lost
+    ]
+
+
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
     alias = router.db_for_write(Job)
     if alias not in (databases or ()) or check_vendor():
         return []
+    missing = "" if _is_migrating() else problem_with_tables(alias)
     with connections[alias].cursor() as cursor:
         cursor.execute(
             "SELECT name, setting FROM pg_settings"
@@ -80,7 +123,17 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
             " 'synchronous_commit', 'default_transaction_isolation')"
         )
         found = dict(cursor.fetchall())
-    return [*_check_version(found), *_check_durability(found), *_check_session(found)]
+    return [*_check_tables(missing), *_check_version(found), *_check_durability(found), *_check_session(found)]
+
+
+def _is_migrating() -> bool:
+    """``migrate`` runs these checks before it begins, and needs no advice to run it."""
+    return "migrate" in sys.argv[1:2]
+
+
+def _check_tables(missing: str) -> list[CheckMessage]:
+    # A warning: an error would keep commands that migrate under another name from doing so.
+    return [Warning(missing, hint="Workers do not start before.", id="pulse_django.W006")] if missing else []
 
 
 def _check_version(found: dict[str, str]) -> list[CheckMessage]:

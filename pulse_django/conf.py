@@ -55,7 +55,8 @@ class PulseSettings:
     max_payload_bytes: int = 1_000_000
     # The longest pause between two attempts, whatever attempt² says.
     retry_backoff_cap: timedelta = timedelta(hours=1)
-    # Modules to import at start-up for the tasks they declare, beside the `tasks` module of every installed app.
+    # Modules to import at start-up for the tasks they declare, beside the `tasks` module of every installed app and the
+    # root URLconf with its views.
     task_modules: tuple[str, ...] = ()
     # How long a job whose task this worker does not know waits for one that does, each time it is put back.
     unknown_task_delay: timedelta = timedelta(seconds=30)

@@ -41,6 +41,7 @@ class Context(TaskContext):
 
     @property
     def job_id(self) -> int:
+        """The id of the job: the same in all of its runs."""
         return self.run.claim.job_id
 
     @property

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import assert_never
 
 from .budgets import Budget
-from .exceptions import UnstorableResult
+from .exceptions import CannotBeCalled, UnstorableResult
 from .outcomes import (
     Cancelled,
     Discarded,
@@ -61,8 +61,8 @@ class Cancel:
 
 Decision = Complete | Retry | Postpone | DeadLetter | Cancel
 
-# It will not be storable next time, and its handler's effects stand already.
-_NEVER_RETRIED = dotted_path(UnstorableResult)
+# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time.
+_NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeCalled)})
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5
@@ -105,7 +105,7 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
     error = outcome.error
     if budget.cancel_requested:
         return Cancel()
-    if _NEVER_RETRIED in error.lineage or not policy.retries(error.lineage):
+    if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
         return DeadLetter(error.summary)
     return _retry_or_dead_letter(error.summary, budget, policy.backoff or fleet, rand)
 

@@ -21,7 +21,15 @@ class PayloadError(InvalidJob):
 
 
 class UnsupportedValue(PayloadError, TypeError):
-    """A value of a type that JSON does not have."""
+    """A value of a type that JSON does not have: the message names its place and what to pass instead."""
+
+
+class WrongArguments(InvalidJob, TypeError):
+    """Arguments that the function of the task does not take."""
+
+
+class CannotBeCalled(WrongArguments):
+    """A job whose arguments its function does not take. Never retried: it would be no different next time."""
 
 
 class UnstorableResult(PayloadError):

@@ -661,7 +661,9 @@ class JobManager(JobReader):
                 "idempotency_key: one key cannot stand for many jobs; enqueue them one by one, each with its own"
             )
         limit = conf.current().max_payload_bytes
-        return self._enqueue_all(((new, Payload.of(args, kwargs, limit)) for args, kwargs in arguments), progress)
+        return self._enqueue_all(
+            ((new, Payload.of(args, kwargs, limit, new.names)) for args, kwargs in arguments), progress
+        )
 
     def _enqueue_all(self, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:
         chunks = list(_chunks(encoded))

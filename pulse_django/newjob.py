@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .exceptions import InvalidJob
+from .exceptions import InvalidJob, PayloadError
 from .job_ids import MAX_ID, check_whole_number
 from .payloads import encode_arguments
 
@@ -28,6 +29,9 @@ FIRST_YEAR, LAST_YEAR = 1900, 9000
 MAX_DELAY = timedelta(days=365_000)
 
 
+_BY_POSITION, _BY_NAME = re.compile(r"args\[(\d+)\]"), re.compile(r"kwargs\['(\w+)'\]")
+
+
 class Payload(NamedTuple):
     """What a handler will be called with, as JSON."""
 
@@ -40,12 +44,19 @@ class Payload(NamedTuple):
         return len(self.args) + len(self.kwargs)
 
     @classmethod
-    def of(cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
-        """Encode arguments, or refuse them with the place of the first fault."""
-        return cls(
-            encode_arguments(list(args), limit=limit, what="args") if args else "[]",
-            encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
-        )
+    def of(
+        cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int, names: Sequence[str] | None = None
+    ) -> Payload:
+        """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given."""
+        try:
+            return cls(
+                encode_arguments(list(args), limit=limit, what="args") if args else "[]",
+                encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
+            )
+        except PayloadError as error:
+            if names is None:
+                raise
+            raise type(error)(_with_names(str(error), names)) from error.__cause__
 
 
 class Head(NamedTuple):
@@ -109,6 +120,7 @@ class NewJob:
     free_losses: bool = False  # whether a lost worker costs no attempt
     idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
+    names: Sequence[str] | None = None  # of the arguments by position, for messages
 
     def __post_init__(self) -> None:
         _check_name("task", self.task, MAX_TASK_NAME)
@@ -140,7 +152,16 @@ class NewJob:
         return Head(*_head_of(self))
 
     def encoded(self, limit: int) -> Payload:
-        return Payload.of(self.args, self.kwargs, limit)
+        return Payload.of(self.args, self.kwargs, limit, self.names)
+
+
+def _with_names(fault: str, names: Sequence[str]) -> str:
+    """Begin with the name of an argument where the encoder counted."""
+    if (found := _BY_POSITION.match(fault)) and int(found[1]) < len(names):
+        return f"{names[int(found[1])]}{fault[found.end() :]}"
+    if found := _BY_NAME.match(fault):
+        return f"{found[1]}{fault[found.end() :]}"
+    return fault
 
 
 def check_queue_name(name: object) -> None:

@@ -11,9 +11,11 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
 from typing import Any
+from uuid import UUID
 
 from .exceptions import PayloadError, UnstorableResult, UnsupportedValue
 
@@ -27,6 +29,17 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # jso
 
 _ATOMS = frozenset({str, int, float, bool, NoneType})
 _BYTES = (bytes, bytearray, memoryview)
+# What to pass instead, and what gives the value back. The first that fits counts.
+_MENDS: tuple[tuple[type | tuple[type, ...], str, str], ...] = (
+    (UUID, "str(value)", "UUID(text)"),
+    (datetime, "value.isoformat()", "datetime.fromisoformat(text)"),
+    (date, "value.isoformat()", "date.fromisoformat(text)"),
+    (time, "value.isoformat()", "time.fromisoformat(text)"),
+    (timedelta, "value.total_seconds()", "timedelta(seconds=number)"),
+    (Decimal, "str(value)", "Decimal(text)"),
+    ((set, frozenset), "list(value)", "set(items)"),
+    (_BYTES, "base64.b64encode(value).decode()", "base64.b64decode(text)"),
+)
 _LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS + 1}}}")
 # jsonb keeps numbers as numeric, which knows neither exponents (1e16 is read back as a whole number) nor -0.0.
 _MAYBE_REWRITTEN = re.compile(r"\de[+-]\d|-0\.0(?!\d)")
@@ -122,13 +135,9 @@ def _refuse(value: Any, path: str, level: int) -> None:
     """Raise for the first fault of a value, and name its place."""
     if value is None or isinstance(value, str | int | float):
         return
-    if isinstance(value, _BYTES):
-        raise UnsupportedValue(f"{path}: {type(value).__name__} is not text; decode it, or encode it as Base64")
-    if not isinstance(value, Mapping | Sequence):
-        # "Unsupported type" is how Django's own backends begin.
-        raise UnsupportedValue(
-            f"{path}: Unsupported type: {type(value).__name__}. JSON cannot hold it; give str(value), or an id"
-        )
+    if isinstance(value, _BYTES) or not isinstance(value, Mapping | Sequence):
+        # "Unsupported type" is what Django's own backends say, and what its tests look for.
+        raise UnsupportedValue(f"{path}: {type(value).__name__} is not JSON (Unsupported type). {_mend_of(value)}")
     if level > MAX_DEPTH:
         raise PayloadError(f"{path.partition('[')[0]}: nested more than {MAX_DEPTH} levels deep, or contains itself")
     if isinstance(value, Sequence):
@@ -142,6 +151,14 @@ def _refuse(value: Any, path: str, level: int) -> None:
                 "write str(key), and convert it back where it is read"
             )
         _refuse(item, f"{path}[{key!r}]", level + 1)
+
+
+def _mend_of(value: Any) -> str:
+    """Say what to store instead, and what gives the value back."""
+    for known, instead, back in _MENDS:
+        if isinstance(value, known):
+            return f"Pass {instead}, and {back} gives it back."
+    return "Pass value.pk, and read the row again." if hasattr(value, "pk") else "Pass str(value) or its parts."
 
 
 def _dumped(value: Any, what: str) -> str:

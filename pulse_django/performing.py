@@ -14,6 +14,7 @@ from django.db import Error
 
 from . import conf, traces
 from .answers import Report
+from .calls import refuse_misfit
 from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
@@ -41,6 +42,10 @@ from .taskapi import Task, TaskResult, is_heard, sender_of, task_started
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
+HOW_TO_DECLARE = (
+    "this worker has no task of that name; deploy the code that has it, or, if the function is not in the tasks.py of "
+    "an installed app, name its module in PULSE['TASK_MODULES'] and restart the workers"
+)
 OUT_OF_TOUCH = Released(timedelta(), "its lease could not be extended in time")
 
 
@@ -116,6 +121,7 @@ def prepared(run: Run, task: Task) -> Call:
     """Read the arguments, make the context if anybody will see it, and announce the start."""
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
+    refuse_misfit(task, args, kwargs)
     context = None
     announced = is_heard(task_started)
     if announced or task.takes_context or getattr(task, "atomic", False) or configured():
@@ -161,7 +167,7 @@ def put_back_unknown(run: Run) -> Report:
     """Let a job wait for a worker that knows its task, as during a deploy, and give up on it in the end."""
     settings, claim = conf.current(), run.claim
     waited = Job.objects.db_manager(run.alias).put_back_for(claim.job_id)
-    why = f"{claim.task!r}: no decorated function of this worker has that name"
+    why = f"{claim.task!r}: {HOW_TO_DECLARE}"
     if waited is not None and waited >= settings.unknown_task_age:
         reason = f"{GIVEN_UP} {why}, for {waited}"
         return Report(claim.lease, Released(reason=reason), DeadLetter(reason))

@@ -8,6 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from django.apps import apps
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 
 from . import conf
@@ -23,6 +24,9 @@ class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
         self._lock = RLock()
+        # Another one: a thread that imports a module, and so adds its tasks, must not wait for one that discovers and
+        # waits for the same module.
+        self._discovery = RLock()
         self._discovered = False
         self._discovering = False  # a module that is being imported may ask
 
@@ -44,8 +48,9 @@ class Registry:
         return self._tasks.get(key)
 
     def discover(self) -> None:
-        """Import the ``tasks`` module of every app, and what PULSE["TASK_MODULES"] names, once."""
-        with self._lock:  # through the imports: who asks meanwhile must not be told that nothing is known
+        """Import, once, where tasks are declared: the ``tasks`` module of every app, what PULSE["TASK_MODULES"] names,
+        and what the web process imports, which is the root URLconf with its views."""
+        with self._discovery:  # through the imports: who asks meanwhile must not be told that nothing is known
             if self._discovered or self._discovering or not apps.ready:
                 return
             self._discovering = True
@@ -53,6 +58,8 @@ class Registry:
                 autodiscover_modules(MODULE)
                 for module in conf.current().task_modules:
                     import_module(module)
+                if urls := getattr(settings, "ROOT_URLCONF", None):
+                    import_module(urls)
                 self._discovered = True  # only now: what failed is tried, and told, again
             finally:
                 self._discovering = False

@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from .context import Context
     from .taskapi import GenericTaskResult
 
+# What people who come from Celery write, and what to write instead.
+_LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
+_CELERYS = {
+    "delay": _LATER,
+    "apply_async": _LATER,
+    "apply": "call .func(...) here and now",
+    "s": "enqueue the next task at the end of this one",
+    "si": "enqueue the next task at the end of this one",
+    "signature": "enqueue the next task at the end of this one",
+    "subtask": "enqueue the next task at the end of this one",
+}
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -41,14 +53,12 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     timeout: timedelta | None = None  # the longest a single run may take
     lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead; a day at most
     stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    max_losses: int | None = (
-        None  # how many workers a job may lose until it is dead-lettered, whatever attempts are left
-    )
+    max_losses: int | None = None  # workers that a job may lose until it is dead-lettered, whatever attempts are left
     free_losses: bool = False  # whether a lost worker costs no attempt; ``max_losses`` still ends it
     isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
     atomic: bool = False  # the handler and its completion are one transaction
     masked: tuple[str, ...] = ()  # parameters that nobody sees in the admin or in logs; ``"return"`` is the result
-    delay: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
+    runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
 
     def __post_init__(self) -> None:
@@ -105,9 +115,9 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         }
         changes = {option: value for option, value in changes.items() if value is not None}
         if isinstance(run_after, timedelta):
-            changes |= {"delay": run_after, "run_after": None}
+            changes |= {"runs_in": run_after, "run_after": None}
         elif run_after is not None:
-            changes |= {"delay": None, "run_after": run_after}
+            changes |= {"runs_in": None, "run_after": run_after}
         return replace(self, **changes)
 
     def _check_options(self) -> None:
@@ -130,17 +140,25 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
                 stall_after=self.stall_after,
                 max_losses=self.max_losses,
                 free_losses=self.free_losses,
-                run_after=self.delay,
+                run_after=self.runs_in,
                 idempotency_key=self.idempotency_key,
             )
         except ValueError as error:
             raise InvalidTask(str(error)) from error
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
 
         def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
 
         async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _CELERYS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            called = self.func.__name__
+            raise AttributeError(f"{name}() is Celery's. Write {called}.enqueue(...), or {_CELERYS[name]}.")
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
@@ -200,7 +218,7 @@ def task(
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
-    for option in ("run_after", "idempotency_key", "delay", "key"):
+    for option in ("run_after", "idempotency_key", "runs_in", "delay", "key"):
         if option in options:
             raise TypeError(f"{option} cannot be fixed in the decorator: say .using(...) when enqueueing.")
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -31,6 +32,15 @@ def with_timeouts(settings: Mapping[str, Any], *, lock: float, statement: float)
     """Return these settings of a connection, with limits in seconds for each of its statements."""
     timeouts = f"SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
     return {**settings, _TIMEOUTS: timeouts}
+
+
+def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
+    """Raise where jobs would be kept in another database than PostgreSQL."""
+    if connection.vendor != "postgresql":
+        raise ImproperlyConfigured(
+            f"Pulse keeps its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
+            "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer."
+        )
 
 
 def is_in_callers_transaction(alias: str) -> bool:
@@ -60,6 +70,7 @@ def run_alone(alias: str, sql: str, params: Params, *, lock_timeout: float | Non
 def run_joined(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
+    refuse_other_vendors(connection)
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params, lock_timeout)

@@ -93,5 +93,5 @@ USE_TZ = True
 
 MAILERS = {"default": {"BACKEND": "django.core.mail.backends.console.EmailBackend"}}  # since Django 6.1
 
-TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend", "QUEUES": []}}  # no list: any queue may be used
+TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}
 PULSE: dict[str, Any] = env.json("PULSE", default={})

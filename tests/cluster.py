@@ -66,12 +66,9 @@ class Cluster:
         postgres._pg_ctl(server, "-l", str(server.log), "-o", postgres._options(server), "start")
 
     def kill_primary(self) -> None:
-        """SIGKILL to all its processes at once: a postmaster's children alone would go on for a moment."""
-        with suppress(FileNotFoundError):
-            postmaster = int((self.primary.data / "postmaster.pid").read_text().split()[0])
-            for one in descendants(postmaster, census()):
-                with suppress(ProcessLookupError):
-                    os.kill(one.pid, signal.SIGKILL)
+        """SIGKILL to all its processes, and return when they are gone: while one of them is attached to the shared
+        memory of the server, PostgreSQL refuses to start again."""
+        wait_until(lambda: not _killed(self.primary))
         wait_until(lambda: not self.primary.answers("postgres"))
 
     def stall_primary(self, seconds: float) -> None:
@@ -113,6 +110,26 @@ class Cluster:
     def _streams(self, condition: str) -> bool:
         [(count,)] = self.ask(f"SELECT count(*) FROM pg_stat_replication WHERE {condition}")
         return bool(count)
+
+
+def _killed(server: Server) -> list[int]:
+    """Kill the processes of a server that are alive, and return them. A postmaster may make more meanwhile."""
+    processes = census()
+    found = {pid for pid in processes if processes[pid].is_alive and _works_in(pid, server.data)}
+    with suppress(FileNotFoundError):
+        postmaster = int((server.data / "postmaster.pid").read_text().split()[0])
+        found |= {one.pid for one in descendants(postmaster, processes)}
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return sorted(found)
+
+
+def _works_in(pid: int, folder: Path) -> bool:
+    """Each process of PostgreSQL works in the folder of its data, also one whose postmaster is gone."""
+    with suppress(OSError):  # there is no /proc, or it has just ended
+        return Path(f"/proc/{pid}/cwd").resolve(strict=True) == folder.resolve()
+    return False
 
 
 def _server_in(root: Path) -> Server:

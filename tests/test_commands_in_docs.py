@@ -81,12 +81,17 @@ def check_python(arguments: list[str]) -> None:
 def check_pip(arguments: list[str]) -> None:
     assert arguments[0] == "install"
     for name in arguments[1:]:
-        asked = re.fullmatch(r"pulse-django\[(.*)\]", name)
+        asked = re.fullmatch(r"(?:pulse-django|\.)\[(.*)\]", name)
         assert asked is not None, name
         assert set(asked[1].split(",")) <= extras()
 
 
+OF_OTHER_PACKAGES = {"db_worker"}  # django-tasks-db's, in the recipe to leave it
+
+
 def check_manage(name: str, arguments: list[str]) -> None:
+    if name in OF_OTHER_PACKAGES:
+        return
     app = get_commands()[name]
     if name.startswith("pulse_"):
         load_command_class(app, name).create_parser("manage.py", name).parse_args(arguments)

@@ -55,7 +55,7 @@ def changed(row: Row, **changes: Any) -> Row:
 
 def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pulse_db: None) -> None:
     env = environment(PULSE=json.dumps({"METRICS_TOKEN": "", "TASK_MODULES": ["nowhere.at_all"]}))
-    command = [sys.executable, "manage.py", "pulse_demo", "--no-migrate"]
+    command = [sys.executable, "manage.py", "pulse_demo"]
     demo = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert demo.returncode == 1
     assert "The story went otherwise: expected three small jobs to be completed" in demo.stderr
@@ -65,7 +65,7 @@ def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pu
 
 
 def test_a_demo_that_is_terminated_leaves_no_worker_behind(pulse_db: None) -> None:
-    command = [sys.executable, "manage.py", "pulse_demo", "--no-migrate"]
+    command = [sys.executable, "manage.py", "pulse_demo"]
     demo = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     family: list[Process] = []
     try:
@@ -97,7 +97,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Telling]:
 def test_the_demo_refuses_to_run_beside_live_workers(pulse_db: None, played: list[Telling]) -> None:
     WorkerFactory(name="shop-1")
     with pytest.raises(CommandError, match=r"at work on this database: shop-1:boot\d+ on host"):
-        call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+        call_command("pulse_demo", stdout=StringIO())
     assert played == []
 
 
@@ -106,13 +106,13 @@ def test_workers_that_stopped_or_fell_silent_do_not_keep_the_demo_from_running(
 ) -> None:
     WorkerFactory(stopped_at=now())
     WorkerFactory(last_beat_at=now(timedelta(seconds=-31)))
-    call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+    call_command("pulse_demo", stdout=StringIO())
     assert len(played) == 1
 
 
 @pytest.mark.parametrize(("flags", "pace"), [([], SCALED), (["--real-time"], REAL_TIME)], ids=["scaled", "real time"])
 def test_a_flag_chooses_the_pace(pulse_db: None, played: list[Telling], flags: list[str], pace: Pace) -> None:
-    call_command("pulse_demo", "--no-migrate", *flags, stdout=StringIO())
+    call_command("pulse_demo", *flags, stdout=StringIO())
     assert played[0].pace == pace
 
 
@@ -124,7 +124,7 @@ def test_a_story_that_goes_otherwise_is_an_error_of_the_command(
 
     monkeypatch.setattr(pulse_demo, "play", fails)
     with pytest.raises(CommandError, match="otherwise: expected the job to be completed; seen: PENDING"):
-        call_command("pulse_demo", "--no-migrate", stdout=StringIO())
+        call_command("pulse_demo", stdout=StringIO())
 
 
 # The pace
@@ -353,7 +353,7 @@ def alive_of(family: list[int]) -> list[int]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
 def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: Path) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "manage.py", "pulse_demo", "--no-migrate"],
+        [sys.executable, "manage.py", "pulse_demo"],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,

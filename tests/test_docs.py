@@ -6,6 +6,7 @@ import importlib.util
 import re
 import runpy
 import sys
+import tomllib
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from django.core.management import load_command_class
 
+import pulse_django
 import testproject.shop
 import testproject.shop.models
 from pulse_django.invariants import words
@@ -21,19 +23,55 @@ from pulse_django.states import MOVES, Status, Verb
 from pulse_django.testing import drain
 
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REPOSITORY = PROJECT["urls"]["Repository"]
+# Where the README leads to files of this repository: the package index shows it too, and has no other files.
+OF_THIS_REPOSITORY = (
+    f"{REPOSITORY}/blob/main/",
+    f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/",
+)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def text_of(page: Path) -> str:
+    """A page with links to this repository as they would be within it."""
+    text = page.read_text()
+    if page == ROOT / "README.md":
+        for prefix in OF_THIS_REPOSITORY:
+            text = text.replace(prefix, "")
+    return text
+
+
+def test_every_link_of_the_readme_works_on_the_package_index_too() -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"^\[[^\]]+\]: (\S+)", text, re.MULTILINE)
+    targets += re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
+    assert len(targets) > 40
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
+    pictures = [target for target in targets if target.endswith((".svg", ".png"))]
+    assert pictures
+    assert [target for target in pictures if not target.startswith(OF_THIS_REPOSITORY[1])] == []
+
+
+def test_the_address_of_the_repository_stands_in_one_place() -> None:
+    """All of it leads to one repository: when the address changes, a replacement in two files is enough."""
+    assert {url.startswith(REPOSITORY) for url in PROJECT["urls"].values()} == {True}
+    assert {"Repository", "Documentation", "Changelog", "Issues"} <= PROJECT["urls"].keys()
+    owner = REPOSITORY.rpartition("/")[0].rpartition("/")[2]
+    mentions = re.findall(rf"//[\w.]+/{owner}/[\w-]+", (ROOT / "README.md").read_text())
+    assert {mention.rpartition("/")[2] for mention in mentions} == {REPOSITORY.rpartition("/")[2]}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_internal_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text_of(page))
     missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
     assert missing == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_to_a_chapter_lead_to_one(page: Path) -> None:
-    for path, chapter in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+    for path, chapter in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text_of(page)):
         target = page.parent / path if path else page
         if target.suffix == ".md":
             headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
@@ -42,7 +80,7 @@ def test_links_to_a_chapter_lead_to_one(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_by_name_are_defined_and_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     targets = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", text, re.MULTILINE))
     assert set(re.findall(r"\]\[([^\]]+)\]", text)) == targets.keys()
     for path, _, chapter in (target.partition("#") for target in targets.values() if "://" not in target):
@@ -55,7 +93,7 @@ def test_links_by_name_are_defined_and_lead_somewhere(page: Path) -> None:
 
 def cells_of(page: Path) -> dict[tuple[str, str], str]:
     """The tables of a page by the heads of their rows and columns, each link with what it leads to."""
-    text = page.read_text()
+    text = text_of(page)
     targets = dict(re.findall(r"^\[([^\]]+)\]: (.+)$", text, re.MULTILINE))
     for name, target in targets.items():
         absolute = target if "://" in target else str((page.parent / target).resolve().relative_to(ROOT))
@@ -111,7 +149,7 @@ def code_of(page: Path) -> list[str]:
 def test_the_badges_are_true() -> None:
     drawn = runpy.run_path(str(ROOT / "docs/images/badges.py"))["badges"]()
     assert {path.name: path.read_text() for path in (ROOT / "docs/images/badges").iterdir()} == drawn
-    shown = re.findall(r"!\[([^\]]+)\]\(docs/images/badges/([^)]+)\)", (ROOT / "README.md").read_text())
+    shown = re.findall(r"!\[([^\]]+)\]\(docs/images/badges/([^)]+)\)", text_of(ROOT / "README.md"))
     assert {name for _, name in shown} == drawn.keys()
     assert [name for instead, name in shown if f"<title>{instead}</title>" not in drawn[name]] == []
 
@@ -126,6 +164,7 @@ def test_the_readmes_example_runs(page_module: types.ModuleType) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     [example] = [block for block in blocks if "@task" in block]
     exec(compile(example, "README.md", "exec"), vars(page_module))
+    page_module.send_invoices.enqueue(100)
     [ran] = drain()
     assert ran.status == Status.COMPLETED
     assert Job.objects.get().progress == {"done": 100, "total": 100}
@@ -154,6 +193,12 @@ RUN = [*sorted((ROOT / "docs/how-to").glob("*.md")), ROOT / "docs/reference/valu
 HOW_TO = [page for page in RUN if "```python" in page.read_text()]
 
 
+def examples_of(page: Path) -> list[str]:
+    """The Python blocks of a page but those for a project's settings, which tests/fresh tries in a project."""
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for block in blocks if "settings.py" not in block.partition("\n")[0]]
+
+
 @pytest.fixture
 def page_module() -> Iterator[types.ModuleType]:
     """A module for a page's code, in a project whose app is called shop."""
@@ -173,7 +218,7 @@ def test_every_example_of_a_how_to_page_runs(page: Path, page_module: types.Modu
     from pulse_django.registry import registry
 
     known, asked = dict(registry._tasks), dict(words._known)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = examples_of(page)
     assert blocks
     try:
         for block in blocks:
@@ -191,6 +236,11 @@ def test_the_reference_is_made_from_the_code() -> None:
     for name, text in generate.pages().items():
         written = (ROOT / "docs/reference" / name).read_text()
         assert written == text, f"{name} is out of date: python docs/reference/generate.py"
+
+
+def test_the_reference_of_the_api_names_all_that_is_public() -> None:
+    page = (ROOT / "docs/reference/python.md").read_text()
+    assert [name for name in pulse_django.__all__ if not re.search(rf"`{name}\b", page)] == []
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -23,6 +23,18 @@ PAGE = (Path(__file__).parent.parent / "docs/tutorial/first-task.md").read_text(
 DATABASE = "test_pulse_tutorial"
 OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUAL_ENV")
 PATIENCE = 60.0
+# As a browser would: log in, open the index, the board and the page of the job.
+LOOK_AT_THE_ADMIN = """
+from django.conf import settings
+from django.test import Client
+settings.ALLOWED_HOSTS = ["testserver"]
+client = Client()
+assert client.login(username="ada", password="ada")
+for page in ("", "pulse_django/board/", "pulse_django/job/1/change/"):
+    answer = client.get(f"/admin/{page}")
+    assert answer.status_code == 200, page
+    print(answer.content.decode())
+"""
 
 
 @pytest.fixture
@@ -72,7 +84,7 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
         assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    install, start_project, change_folder, start_app, check, migrate = console("1. A project")
+    install, start_project, change_folder, start_app, migrate, check = console("1. A project")
     assert install[:4] == ["python", "-m", "pip", "install"]
     extras = re.fullmatch(r"pulse-django\[(.*)\]", install[4])
     assert extras is not None
@@ -83,8 +95,8 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
     project = tmp_path / "mysite"
     run(start_app, project)
     write_files(project)
-    run(check, project)
     run(migrate, project)
+    assert "no issues" in run(check, project)
 
     [enqueue] = console("3. A job")
     assert "job 1" in run(enqueue, project)
@@ -109,6 +121,15 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
     assert "counted from 0 to 10" not in said  # it resumed
     assert "1 WORKER_LOST worker lease expired" in said
     assert "2 SUCCEEDED" in said
+
+    create_superuser, run_server = console("6. The admin")
+    assert run_server == ["python", "manage.py", "runserver"]
+    environment |= {f"DJANGO_SUPERUSER_{name}": "ada" for name in ("USERNAME", "PASSWORD")}
+    run([*create_superuser, "--noinput", "--email", "ada@example.com"], project)
+    pages = run(["python", "manage.py", "shell", "-v", "0", "-c", LOOK_AT_THE_ADMIN], project)
+    assert "Board" in pages
+    assert "no worker" in pages.lower()
+    assert "worker lease expired" in pages
 
 
 def wait_until(happened: object) -> None:

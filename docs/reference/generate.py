@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
+import re
 import sys
+from argparse import SUPPRESS, Action
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,10 @@ import django
 
 django.setup()
 
-from pulse_django import checks, conf, tasks, vital_signs
+from django.core.management import BaseCommand, load_command_class
+
+import pulse_django
+from pulse_django import answers, api, checks, conf, context, exceptions, fencing, policies, signals, tasks, vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
@@ -29,6 +35,8 @@ def pages() -> dict[str, str]:
         "task-options.md": options_page(),
         "checks.md": checks_page(),
         "vital-signs.md": signs_page(),
+        "python.md": python_page(),
+        "commands.md": commands_page(),
     }
 
 
@@ -93,7 +101,7 @@ def options_page() -> str:
     ]
     lines += ["\n| option | `.using` | meaning |\n", "|---|---|---|\n"]
     for name, meaning in {**given_by_django, **said}.items():
-        if name in ("key", "delay"):
+        if name in ("key", "runs_in"):
             continue  # made from name and run_after
         meaning += "; only in `.using`" if name == "idempotency_key" else ""
         lines.append(f"| `{name}` | {'yes' if name in in_using else ''} | {meaning} |\n")
@@ -109,6 +117,136 @@ def checks_page() -> str:
     return f"# System checks\n{GENERATED}{head}\n\n{body}\n"
 
 
+# What Django's own API gives to tasks: Django's versions tell it in words of their own.
+FROM_DJANGO = {
+    "enqueue(*args, **kwargs)": "Add a job in the caller's transaction and return its result. "
+    "Raises `WrongArguments` or `UnsupportedValue`, both a `TypeError`, for a call that could never be made.",
+    "await aenqueue(*args, **kwargs)": "The same for async code, which has [no transactions](../how-to/async.md).",
+    "get_result(id)": "Return the result of a job of this task. Raises `TaskResultDoesNotExist`, or "
+    "`TaskResultMismatch` for a job of another task.",
+    "await aget_result(id)": "The same for async code.",
+    "call(*args, **kwargs)": "Call the function here and now. No job is made.",
+}
+OF_A_RUN = {
+    "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
+}
+FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "retry", "release")
+ANSWERS = {"cancel": answers.CancelRequested, "retry": answers.Retried, "release": answers.Settled}
+
+
+def python_page() -> str:
+    return "".join(
+        [
+            f"# Python API\n{GENERATED}Everything is in `pulse_django`, if nothing else is said. ",
+            "[Options of a task](task-options.md) have a page of their own.\n",
+            *of_tasks(),
+            *of_functions(),
+            *of_contexts(),
+            "\n## Retry policies\n",
+            *(entry(name, getattr(policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
+            "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
+            *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
+            "\n## Signals\n\nIn `pulse_django.signals`. The sender is `Job`. ",
+            "Django's `task_enqueued`, `task_started` and `task_finished` are sent as well.\n\n",
+            table_of(signals.__doc__),
+            "\n## Exceptions\n\nIn `pulse_django.exceptions`.\n\n| exception | is a | |\n|---|---|---|\n",
+            *(f"| `{kind.__name__}` | {bases_of(kind)} | {text_of(kind)} |\n" for kind in raised()),
+        ]
+    )
+
+
+def of_tasks() -> list[str]:
+    rows = {**FROM_DJANGO, "using(...)": text_of(tasks.PulseTask.using)}
+    head = f"\n## A task\n\n`@task` or `@task(...)`: {text_of(tasks.task)}\n\n| of a task | |\n|---|---|\n"
+    return [head, *(f"| `{name}` | {said} |\n" for name, said in rows.items())]
+
+
+def of_functions() -> list[str]:
+    """The functions, and the fields of what they answer."""
+    lines = ["\n## Functions\n"]
+    for name in FUNCTIONS:
+        lines.append(entry(name, getattr(api, name)))
+        if name in ANSWERS:
+            lines.append("\n| of the answer | |\n|---|---|\n")
+            fields = comments_beside(answers.__file__, ANSWERS[name].__name__)
+            lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
+    return lines
+
+
+def of_contexts() -> list[str]:
+    first = "The first argument of a task with `takes_context=True`: a `Context`, for type annotations."
+    head = f"\n## Context\n\n{first}\n\n| `context.` | |\n|---|---|\n"
+    return [head, *(f"| `{name}` | {said} |\n" for name, said in members_of_context())]
+
+
+def members_of_context() -> list[tuple[str, str]]:
+    """The public properties and methods, in the order of the source, and what Django's context adds."""
+    found = []
+    for name, member in vars(context.Context).items():
+        if name.startswith("_") or name == "run":
+            continue
+        if isinstance(member, property):
+            found.append((name, text_of(member)))
+        elif inspect.isfunction(member):
+            called = inspect.unwrap(member)
+            found.append(
+                (f"{'await ' if inspect.iscoroutinefunction(called) else ''}{name}{shown(called)}", text_of(called))
+            )
+    return found + list(OF_A_RUN.items())
+
+
+def raised() -> list[type[BaseException]]:
+    kinds = [one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, BaseException)]
+    return [one for one in kinds if one.__module__ == exceptions.__name__]
+
+
+def bases_of(kind: type) -> str:
+    return ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
+
+
+def entry(name: str, described: Any) -> str:
+    return f"\n### `{name}{'' if inspect.isclass(described) else shown(described)}`\n\n{text_of(described)}\n"
+
+
+def shown(function: Any) -> str:
+    """A signature without types: the text says what is meant."""
+    signature = inspect.signature(function)
+    parameters = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
+    text = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    return re.sub(r"datetime\.timedelta\((0?)\)", "timedelta()", text)
+
+
+def text_of(described: Any) -> str:
+    said = inspect.getdoc(described)
+    if not said:
+        raise SystemExit(f"{described!r} has no docstring, and would have no line in the reference")
+    return " ".join(said.replace("``", "`").split())
+
+
+def table_of(text: str | None) -> str:
+    return "".join(f"{line.replace('``', '`')}\n" for line in (text or "").splitlines() if line.startswith("|"))
+
+
+def commands_page() -> str:
+    folder = Path(pulse_django.__file__).parent / "management" / "commands"
+    lines = ["# Commands\n", GENERATED, "Django's own options, such as `--settings`, are left out.\n"]
+    common = {option for one in BaseCommand().create_parser("", "")._actions for option in one.option_strings}
+    for name in sorted(path.stem for path in folder.glob("pulse_*.py")):
+        command = load_command_class("pulse_django", name)
+        lines.append(f"\n## {name}\n\n{command.help}\n\n| option | |\n|---|---|\n")
+        for action in command.create_parser("manage.py", name)._actions:
+            if action.help != SUPPRESS and not common.intersection(action.option_strings):
+                lines.append(f"| `{option_of(action)}` | {' '.join((action.help or '').split()).replace('|', '/')} |\n")
+    return "".join(lines)
+
+
+def option_of(action: Action) -> str:
+    if not action.option_strings:
+        return str(action.metavar or action.dest)
+    value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+    return ", ".join(action.option_strings) + value
+
+
 def comments_above(file: str, name: str) -> dict[str, str]:
     lines, fields = class_body(file, name)
     return {field: " ".join(above(lines, line)) for field, line in fields.items()}
@@ -116,7 +254,7 @@ def comments_above(file: str, name: str) -> dict[str, str]:
 
 def comments_beside(file: str, name: str) -> dict[str, str]:
     lines, fields = class_body(file, name)
-    return {field: lines[line - 1].partition("  # ")[2] or "see the how-to pages" for field, line in fields.items()}
+    return {field: lines[line - 1].partition("  # ")[2].replace("``", "`") for field, line in fields.items()}
 
 
 def class_body(file: str, name: str) -> tuple[list[str], dict[str, int]]:

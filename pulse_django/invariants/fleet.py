@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .. import unknown
 from ..models import Queue
+from ..outcomes import UNKNOWN_TASK
 from ..reads import IS_PAUSED, LANES_CTE
 from .words import Invariant, Repair, Severity, register
 
@@ -139,28 +140,48 @@ register(
     Invariant(
         name="task-unknown",
         severity=Severity.STUCK,
-        says="Some live worker knows the task of every waiting job, as far as the oldest of each queue tell.",
-        means="No deploy has this task, or not any more: its jobs are put back again and again.",
-        to_do="Deploy the code that has it, or give a task that was renamed its old name in aliases=(...).",
+        says="A live worker of its queue knows the task of each waiting job: of the oldest in each queue, and of those "
+        "that were put back lately.",
+        means="No worker of the queue has this task, or not any more: its jobs are put back again and again.",
+        to_do="Deploy the code that has it. If it is not in the tasks.py of an installed app, name its module in "
+        "PULSE['TASK_MODULES']. Give a task that was renamed its old name in aliases=(...).",
         sql=f"""
 {_DUE},
 oldest AS (
-    SELECT job.task, job.queue
+    SELECT job.id, job.task, job.queue
     FROM lane
     CROSS JOIN LATERAL (
-        SELECT task, queue
+        SELECT id, task, queue, created_at
         FROM pulse_django_job
         WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
             AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
-            AND created_at < statement_timestamp() - %(silence)s
         ORDER BY next_run_at, id
         LIMIT 20
     ) AS job
+    WHERE job.created_at < statement_timestamp() - %(silence)s  -- here: within it, a lane of young jobs is read whole
+),
+put_back AS (
+    SELECT job.id, job.task, job.queue
+    FROM (SELECT job_id, number, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
+    CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
+        SELECT id, task, queue
+        FROM pulse_django_job
+        WHERE id = latest.job_id AND attempts = latest.number AND status IN ('PENDING', 'RETRYING')
+        LIMIT 1
+    ) AS job
+    WHERE latest.outcome = 'RELEASED' AND starts_with(latest.message, '{UNKNOWN_TASK}')
 )
 SELECT task, concat(count(*), ' jobs or more, in ', string_agg(DISTINCT queue, ', '))
-FROM oldest
-WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)
-    AND NOT EXISTS (SELECT FROM live WHERE tasks IS NULL OR jsonb_exists(tasks, oldest.task))
+FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS waiting
+CROSS JOIN LATERAL (
+    SELECT
+        bool_or(tasks IS NOT NULL) AS one_tells,
+        bool_or(tasks IS NULL OR jsonb_exists(tasks, waiting.task)) AS one_may_know
+    FROM live
+    WHERE queues = '[]' OR jsonb_exists(queues, waiting.queue)
+) AS serving
+WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
+    AND serving.one_tells AND NOT serving.one_may_know
 GROUP BY task
 ORDER BY task
 LIMIT %(limit)s

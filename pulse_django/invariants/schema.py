@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from django.apps import apps
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
+from ..tables import COLUMNS, models_with_tables
 from .words import Invariant, Limits, Repair, RepairRefused, Severity, Subject, register
 
 # A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
 LOCK_TIMEOUT = "2s"
 SEQUENCE = "pulse_django_token"
 
-_COLUMNS = """
-SELECT c.relname, a.attname
-FROM pg_class AS c
-JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
-"""
 _NAMED = """
 SELECT i.relname, x.indisvalid
 FROM pg_index AS x
@@ -49,10 +43,6 @@ WHERE c.relname = ANY (%s) AND x.indisunique AND x.indisvalid AND x.indnkeyatts 
 Named = Index | CheckConstraint | UniqueConstraint
 
 
-def _models() -> list[type[Model]]:
-    return [model for model in apps.get_app_config("pulse_django").get_models() if not model._meta.proxy]
-
-
 def _named(model: type[Model]) -> Iterator[Named]:
     yield from model._meta.indexes
     for constraint in model._meta.constraints:
@@ -61,9 +51,9 @@ def _named(model: type[Model]) -> Iterator[Named]:
 
 
 def _look(alias: str, limits: Limits) -> Iterable[Subject]:
-    tables = [model._meta.db_table for model in _models()]
+    tables = [model._meta.db_table for model in models_with_tables()]
     with connections[alias].cursor() as cursor:
-        cursor.execute(_COLUMNS, [tables])
+        cursor.execute(COLUMNS, [tables])
         columns = set(cursor.fetchall())
         cursor.execute(_UNIQUE, [tables])
         unique = set(cursor.fetchall())
@@ -71,7 +61,7 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
         there = dict(cursor.fetchall())
     if SEQUENCE not in there:
         yield Subject(SEQUENCE, "the sequence is missing: run migrate")
-    for model in _models():
+    for model in models_with_tables():
         table = model._meta.db_table
         for field in model._meta.concrete_fields:
             if (table, field.column) not in columns:
@@ -91,7 +81,7 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
 
     One that cannot be built, because rows are in its way or somebody holds the table, keeps no other from it.
     """
-    wanted = {one.name: (model, one) for model in _models() for one in _named(model)}
+    wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
     built, refused = 0, []
     for name in names:
         if name not in wanted:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from django.db import connections, transaction
 
+from ..transactions import refuse_other_vendors
+
 # No look takes a tenth of it on a healthy server; on a sick one it must not add to the load for long.
 TIMEOUT = "15s"
 
@@ -15,6 +17,7 @@ TIMEOUT = "15s"
 def read_only(alias: str) -> Iterator[None]:
     """One snapshot, so that the numbers fit together. Inside a caller's transaction it is the caller's."""
     connection = connections[alias]
+    refuse_other_vendors(connection)
     if connection.in_atomic_block:
         yield
         return

@@ -17,6 +17,7 @@ from ..exceptions import PulseError
 from ..payloads import error_in_one_line
 from ..querysets import JobQuerySet
 from ..states import Status
+from ..tables import explained
 from . import arguments
 from .facts import to_json
 from .interrupts import interruptible
@@ -116,7 +117,7 @@ class MassCommand(BaseCommand):
                 notes=self.notes(verb, alias),
             )
         except (Error, PulseError, ImproperlyConfigured) as error:
-            raise CommandError(f"Nothing was changed: {inert(error_in_one_line(error))}") from error
+            raise CommandError(f"Nothing was changed: {inert(explained(error, alias))}") from error
 
     def _preview(self, choice: _Choice, pace: Pace) -> None:
         preview, verb = choice.preview, choice.verb

@@ -59,6 +59,7 @@ PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
 DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
+OVERTAKING = "an earlier run of this job has not ended in this worker"
 LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 # How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
 # waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
@@ -157,14 +158,18 @@ class Child:
         if run.lost:
             log_lost(run, "it was not begun")
             self._hand.settled([run])
+        elif not run.reported and self._hand.would_overtake(run):
+            self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
         elif not run.reported:  # its time was up before it had a slot
             self._release(run)
 
-    def _release(self, run: Run, delay: timedelta = timedelta()) -> None:
+    def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
         """Hand a job back that has not begun. The attempt is refunded."""
         self._hand.ended(run)
         if run.is_first_report():
-            self._reporter.report(Performed(run, None, Report(run.claim.lease, Released(delay), Postpone(delay))))
+            self._reporter.report(
+                Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why)))
+            )
 
     def _slot_freed(self) -> None:
         self._claimer.slot_freed()
@@ -243,6 +248,8 @@ class Child:
             self._drain(DRAINED)
         elif self._hand.is_used_up:
             self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
+        elif self._hand.blocks_a_retry(time.monotonic()):
+            self._drain("a retry waits for a handler that does not end")
         elif self._orders.max_rss and resident_mib() > self._orders.max_rss:
             self._drain(f"it uses {resident_mib()} MiB")
 

@@ -22,6 +22,7 @@ from .listener import Listener
 from .nest import Nest
 from .nursery import told
 from .orders import Orders
+from .overstayers import Overstayers
 from .recovery import Death, Recovery, Relayed
 
 logger = SafeLogger("pulse_django.worker")
@@ -40,7 +41,8 @@ class Children:
         selector: selectors.BaseSelector,
         ready: Callable[[], None],
     ) -> None:
-        self.nests = [Nest(index, Holdings()) for index in range(orders.processes)]
+        overstayers = Overstayers(orders.processes, 3 * orders.concurrency)  # slots of each of three executors
+        self.nests = [Nest(index, Holdings("", overstayers, index)) for index in range(orders.processes)]
         self.stop_by: float | None = None  # when those that are left are killed
         self._orders, self._identity, self._selector, self._ready = orders, identity, selector, ready
         self._number = 0

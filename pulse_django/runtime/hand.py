@@ -23,6 +23,9 @@ MOST_BYTES_AHEAD = 64_000_000
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
+# Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
+# keeps the job of a thread that never ends.
+PATIENCE_WITH_OVERSTAYERS = 30.0
 
 
 class Hand:
@@ -36,6 +39,8 @@ class Hand:
         self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._unreported: dict[int, Run] = {}
+        self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
+        self._retry_waits_since = float("inf")  # for one of them to end
         self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
         self._prefetch = 0
         self._mean = 0.0
@@ -102,11 +107,30 @@ class Hand:
             run.look()
             if run.lost or run.lease_remaining() <= 0 or run.overdue(now):
                 return False
-        if run.reported:
+        if run.reported or self.would_overtake(run):
             return False
         run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
         run.begun_at = now
         return True
+
+    def overstays(self, run: Run) -> None:
+        """Note that a run is past its deadline: until its handler has ended, no other run of its job begins here."""
+        with self._lock:
+            if id(run) in self._active and id(run) not in self._overstaying:
+                self._overstaying[id(run)] = run
+                self._holdings.overstayers.add(self._holdings.index, run.claim.job_id)
+
+    def would_overtake(self, run: Run) -> bool:
+        """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
+        if run.claim.attempt == 1 or run.claim.job_id not in self._holdings.overstayers:
+            return False
+        if any(one.claim.job_id == run.claim.job_id for one in list(self._overstaying.values())):
+            self._retry_waits_since = min(self._retry_waits_since, time.monotonic())
+        return True
+
+    def blocks_a_retry(self, now: float) -> bool:
+        """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
+        return bool(self._overstaying) and self.is_idle and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS
 
     def is_active(self, run: Run) -> bool:
         """Waiting for a slot, or running, and nobody has given it up."""
@@ -118,6 +142,9 @@ class Hand:
         """Note that the handler is over; its slot is free."""
         with self._lock:
             self.stuck.pop(id(run), None)
+            if self._overstaying.pop(id(run), None) is not None:
+                self._holdings.overstayers.remove(self._holdings.index, run.claim.job_id)
+                self._retry_waits_since = float("inf")
             if self._active.pop(id(run), None) is not None:
                 self._unreported[id(run)] = run
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..leases import Claim, Lease
+from .overstayers import Overstayers
 
 CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
 
@@ -47,8 +48,10 @@ class Held:
 class Holdings:
     """Made by the keeper before it has children, so that they inherit it."""
 
-    def __init__(self, holder_prefix: str = "") -> None:
+    def __init__(self, holder_prefix: str = "", overstayers: Overstayers | None = None, index: int = 0) -> None:
+        """``index`` is that of the child among those of its worker."""
         self.holder_prefix = holder_prefix
+        self.overstayers, self.index = overstayers or Overstayers(), index
         self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
         self._whole = memoryview(self._memory).cast("q")
         self._real = memoryview(self._memory).cast("d")
@@ -63,6 +66,7 @@ class Holdings:
             self._whole[position] = 0
         self._free = list(range(CAPACITY - 1, -1, -1))
         self._used = 0
+        self.overstayers.clear(self.index)
         self.live()
 
     # The child's side

@@ -38,6 +38,8 @@ class Judge:
                 waits_too_long = waits_too_long or now - run.granted_at > LONGEST_WAIT_FOR_SLOT
                 continue
             slow = slow or now - run.begun_at > HORIZON
+            if run.overdue(now) or run.stalled(now):
+                self._hand.overstays(run)
             self._judge(run, now)
         if slow:
             self._hand.slow_down()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -19,35 +20,60 @@ from .. import conf
 from ..answers import Report
 from ..documents import UNREADABLE
 from ..masking import shown
-from ..outcomes import OutcomeName
+from ..outcomes import UNKNOWN_TASK, Failed, OutcomeName
 from ..payloads import one_line
 from ..runs import Run
 from ..safe_logging import SafeLogger, write_now
-from ..states import Status
+from ..states import TERMINAL, Status
 
 logger = SafeLogger("pulse_django.jobs")
 
 _here = threading.local()
 
+_PLACE = re.compile(r'^  File (".+", line \d+, in .+)$', re.MULTILINE)
 MOST_SHOWN = 200  # characters of arguments
 _GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
 
 
-def log_run(run: Run, report: Report | None, status: str, took: float) -> None:
-    """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead."""
+def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
+    """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead.
+
+    A failure is told with the line of code that raised it; a dead letter with its traceback, for error trackers too.
+    """
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
-    level = _level(outcome, status)
+    reason = getattr(report.decision, "reason", "") if report is not None else ""
+    level = _level(outcome, status, reason)
     if not logger.is_enabled_for(level):
         return
     claim = run.claim
-    reason = getattr(report.decision, "reason", "") if report is not None else ""
     text = "job %d %r attempt %d: %s in %.0f ms"
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
+    if status not in TERMINAL:  # what comes next, and when, is not how long this took
+        text = "job %d %r attempt %d: %s, after %.0f ms"
+        values = (*values[:3], f"{status}{_in_how_long(report)}", took * 1000)
     if reason:
         text, values = f"{text}: %s", (*values, one_line(reason))
+    if place := _place_of_failure(report):
+        text, values = f"{text} (%s)", (*values, place)
     if level != logging.INFO and conf.current().log_arguments:
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
-    write_now(logger.logger, _record(level, text, values, facts_of(run, outcome, took)))
+    record = _record(level, text, values, facts_of(run, outcome, took))
+    if level == logging.ERROR and error is not None:
+        record.exc_info = (type(error), error, error.__traceback__)
+    write_now(logger.logger, record)
+
+
+def _in_how_long(report: Report | None) -> str:
+    delay = getattr(report.decision, "delay", None) if report is not None else None
+    return f" in {delay.total_seconds():.3g} s" if delay is not None else ""
+
+
+def _place_of_failure(report: Report | None) -> str:
+    """Return the innermost line of the traceback that is code, as tools make it a link."""
+    if report is None or not isinstance(report.outcome, Failed):
+        return ""
+    places = _PLACE.findall(report.outcome.error.traceback)
+    return one_line(places[-1]) if places else ""
 
 
 def _arguments_of(run: Run) -> str:
@@ -189,7 +215,9 @@ def _inert(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def _level(outcome: str, status: str) -> int:
+def _level(outcome: str, status: str, reason: str) -> int:
     if status == Status.DEAD_LETTERED:
         return logging.ERROR
-    return logging.INFO if outcome in _GOOD or outcome == OutcomeName.RELEASED else logging.WARNING
+    if outcome == OutcomeName.RELEASED:
+        return logging.WARNING if reason.startswith(UNKNOWN_TASK) else logging.INFO
+    return logging.INFO if outcome in _GOOD else logging.WARNING

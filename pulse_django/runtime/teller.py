@@ -79,5 +79,5 @@ def _log_and_announce(performed: Performed, over: Over) -> None:
     elif report is not None or run.completed:
         took = 0.0 if run.begun_at is None else (performed.ended_at or over.at) - run.begun_at
         status = over.settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
-        log_run(run, report, status, took)
+        log_run(run, report, status, took, performed.error)
     announce(performed, over.settled)

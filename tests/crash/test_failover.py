@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from chaos.handlers import LOG
 from chaos.stage import executions
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT
-from tests.crash.workers import Worker, Workers, wait_until
+from tests.crash.workers import Worker, Workers, is_alive, wait_until
 
 RESUMES_WITHIN = 10.0  # seconds from the primary's death
 BEFORE, AFTER = 30, 30  # jobs done before it, and after
@@ -91,6 +92,20 @@ def completed(cluster: Cluster) -> int:
         [(count,)] = cluster.ask("SELECT count(*) FROM pulse_django_job WHERE status = 'COMPLETED'")
         return int(count)
     return 0
+
+
+def test_a_server_starts_again_after_a_crash_that_left_one_of_its_processes(start_cluster: StartCluster) -> None:
+    """PostgreSQL refuses to start while a process of before is attached to its shared memory."""
+    cluster = start_cluster(waits_for_standby=False)
+    postmaster = int((cluster.primary.data / "postmaster.pid").read_text().split()[0])
+    with cluster.primary.connect() as connection:
+        [(backend,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+        os.kill(backend, signal.SIGSTOP)  # it does not notice that its postmaster is gone
+        os.kill(postmaster, signal.SIGKILL)
+        wait_until(lambda: not is_alive(postmaster))
+        cluster.kill_primary()
+        cluster.start_again(cluster.primary)
+    assert cluster.ask("SELECT 1") == [(1,)]
 
 
 def test_nothing_acknowledged_is_lost_and_work_resumes(

@@ -353,6 +353,37 @@ def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
     assert give_up("default") == []
 
 
+def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_is_due() -> None:
+    live_worker(tasks=["tests.add"])
+    job = make_job(task="just.enqueued", attempts=1, refunds=1, next_run_at=now(timedelta(hours=1)))
+    assert holds("task-unknown")
+    put_back(job, 1, timedelta(seconds=-1))
+    assert found("task-unknown").subjects == [("just.enqueued", "1 jobs or more, in default")]
+
+
+def test_a_put_back_job_is_seen_behind_many_that_are_older() -> None:
+    live_worker(tasks=["tests.add"])
+    for _ in range(25):
+        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
+    put_back(make_job(task="lost", attempts=1, refunds=1), 1, timedelta(seconds=-1))
+    assert [subject.key for subject in found("task-unknown").subjects] == ["lost"]
+
+
+def test_a_worker_of_another_queue_does_not_help_a_job_that_is_put_back() -> None:
+    live_worker(tasks=["tests.add"], queues=["default"])
+    live_worker(tasks=["report.make"], queues=["reports"])
+    put_back(make_job(task="report.make", attempts=1, refunds=1), 1, timedelta(seconds=-1))
+    assert [subject.key for subject in found("task-unknown").subjects] == ["report.make"]
+
+
+def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
+    live_worker(tasks=["tests.add"])
+    job = make_job(task="known.again", attempts=2, refunds=2)
+    put_back(job, 1, timedelta(seconds=-9))
+    AttemptFactory(job=job, number=2, outcome="SNOOZED")
+    assert holds("task-unknown")
+
+
 def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
     live_worker(tasks=None)
     sql("UPDATE pulse_django_job SET created_at = created_at - interval '1 day'")

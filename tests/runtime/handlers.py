@@ -295,6 +295,15 @@ def naps_while_allowed(context: Context, seconds: float) -> str:
     return "slept"
 
 
+@task(takes_context=True, timeout=timedelta(seconds=1.5))
+def overstays(context: Context) -> None:
+    """Go on for long after the deadline in the first run; be quick in the others."""
+    first = not context.task_result.errors
+    trace("begin", context.job_id, attempt=context.attempt)
+    time.sleep(3 if first else 0)
+    trace("end", context.job_id, attempt=context.attempt)
+
+
 @task(takes_context=True, max_attempts=1, timeout=timedelta(seconds=0.3))
 def never_comes_back(context: Context) -> None:
     trace("begin", context.job_id)
@@ -423,3 +432,8 @@ def _job_of(facts: dict[str, Any]) -> int | str:
 
 if os.environ.get("PULSE_LISTEN"):
     listen()
+
+
+@task(max_attempts=2)
+def fails_twice() -> None:
+    raise RuntimeError("no luck")

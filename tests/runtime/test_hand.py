@@ -8,8 +8,17 @@ import pytest
 
 from pulse_django.leases import Claim
 from pulse_django.runs import Run
-from pulse_django.runtime.hand import FIRST_PREFETCH, HORIZON, MOST_AT_ONCE, MOST_BYTES_AHEAD, MOST_UNREPORTED, Hand
+from pulse_django.runtime.hand import (
+    FIRST_PREFETCH,
+    HORIZON,
+    MOST_AT_ONCE,
+    MOST_BYTES_AHEAD,
+    MOST_UNREPORTED,
+    PATIENCE_WITH_OVERSTAYERS,
+    Hand,
+)
 from pulse_django.runtime.holdings import Holdings
+from pulse_django.runtime.overstayers import Overstayers
 from tests.runtime.test_holdings import PREFIX, claim
 
 SLOTS = 8
@@ -152,3 +161,70 @@ def test_large_payloads_in_hand_end_the_prefetch_and_leave_the_slots(hand: Hand)
     assert hand.room() == SLOTS - 3, "what can begin at once is still claimed"
     finish(hand, first + others)
     assert hand.room() == MOST_AT_ONCE
+
+
+def two_children() -> tuple[Hand, Hand]:
+    shared = Overstayers(2, SLOTS)
+    return tuple(Hand(Holdings(PREFIX, shared, index), "default", SLOTS) for index in range(2))  # type: ignore[return-value]
+
+
+def again(job_id: int) -> Claim:
+    """The claim of a retry."""
+    return claim(job_id)._replace(lease=claim(job_id).lease._replace(attempt=2))
+
+
+def test_a_retry_is_not_begun_in_any_child_while_the_handler_past_its_deadline_goes_on() -> None:
+    first, second = two_children()
+    [slow] = take(first, 1)
+    assert first.begin(slow)
+    first.overstays(slow)
+    first.given_up(slow)
+    first.settled([slow])
+    for child in (first, second):
+        [retry] = child.take([again(1)], time.monotonic())
+        assert not child.begin(retry)
+        assert child.would_overtake(retry)
+        finish(child, [retry])
+    first.ended(slow)
+    [retry] = second.take([again(1)], time.monotonic())
+    assert second.begin(retry)
+
+
+def test_other_jobs_and_a_child_that_was_replaced_are_not_held_up() -> None:
+    first, second = two_children()
+    [slow] = take(first, 1)
+    first.begin(slow)
+    first.overstays(slow)
+    [other] = second.take([again(2)], time.monotonic())
+    assert second.begin(other)
+    first._holdings.clear(PREFIX)  # its process is gone, and the thread with it
+    [retry] = second.take([again(1)], time.monotonic())
+    assert second.begin(retry)
+
+
+def test_a_run_that_ended_in_that_moment_leaves_no_mark() -> None:
+    first, second = two_children()
+    [slow] = take(first, 1)
+    first.begin(slow)
+    first.ended(slow)
+    first.overstays(slow)
+    [retry] = second.take([again(1)], time.monotonic())
+    assert second.begin(retry)
+
+
+def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(hand: Hand) -> None:
+    [slow] = take(hand, 1)
+    hand.begin(slow)
+    hand.overstays(slow)
+    hand.given_up(slow)
+    hand.settled([slow])
+    later = time.monotonic() + PATIENCE_WITH_OVERSTAYERS + 1
+    assert not hand.blocks_a_retry(later), "nothing waits for it"
+    [retry] = hand.take([again(1)], time.monotonic())
+    assert not hand.begin(retry)
+    assert not hand.blocks_a_retry(later), "it is not idle"
+    finish(hand, [retry])
+    assert not hand.blocks_a_retry(time.monotonic()), "not for long"
+    assert hand.blocks_a_retry(later)
+    hand.ended(slow)
+    assert not hand.blocks_a_retry(later)

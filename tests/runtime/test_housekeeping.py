@@ -147,7 +147,7 @@ def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: 
     Worker.objects.update(tasks=["tests.add"], started_at=now(OLD))
     job, known = make_job(task="gone", attempts=1, refunds=1), make_job(attempts=1, refunds=1)
     for waiting in (job, known):
-        message = f"unknown task {waiting.task!r}: no decorated function of this worker has that name"
+        message = f"unknown task {waiting.task!r}: this worker has no task of that name"
         AttemptFactory(job=waiting, outcome="RELEASED", message=message, started_at=now(OLD))
     assert dog.sweep().given_up == [job.pk]
     job.refresh_from_db()

@@ -88,7 +88,7 @@ class TestEnqueue:
     def test_a_later_run_after_replaces_an_earlier_one(self) -> None:
         instant = datetime(2031, 1, 1, tzinfo=UTC)
         derived = tasks.add.using(run_after=timedelta(1)).using(run_after=instant)
-        assert (derived.run_after, derived.delay) == (instant, None)
+        assert (derived.run_after, derived.runs_in) == (instant, None)
         assert derived.using(run_after=timedelta(2)).run_after is None
 
 
@@ -341,11 +341,11 @@ class TestRegistry:
         assert "unknown task 'long.gone'" in job.last_error
         assert "for 2:00:0" in job.last_error
 
-    def test_a_changed_signature_is_an_ordinary_failure(self) -> None:
+    def test_a_changed_signature_is_a_dead_letter_that_says_so(self) -> None:
         job = make_job(task="testproject.shop.tasks.add", args=[1, 2, 3])
-        assert run_job(job).status == Status.RETRYING
+        assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "TypeError: add() takes 2 positional arguments but 3 were given" in job.last_error
+        assert "add(a, b) cannot be called like this: too many positional arguments" in job.last_error
 
     def test_a_module_that_cannot_be_imported_stops_the_start(self) -> None:
         with override_settings(PULSE={"TASK_MODULES": ["there.is.no.such"]}), pytest.raises(ImportError):
@@ -363,3 +363,17 @@ def test_options_of_the_backend_are_refused_by_a_check() -> None:
     backend = type(task_backends["default"])("other", {"OPTIONS": {"max_attempts": 3}})
     [message] = backend.check()
     assert message.id == "pulse_django.E010"
+
+
+class TestQueues:
+    def backend(self, params: dict[str, Any]) -> Any:
+        return type(task_backends["default"])("other", params)
+
+    def test_without_a_list_any_queue_is_allowed(self) -> None:
+        self.backend({}).validate_task(tasks.echo.using(queue_name="never-heard-of"))
+
+    def test_a_list_restricts(self) -> None:
+        backend = self.backend({"QUEUES": ["default", "mail"]})
+        backend.validate_task(tasks.echo.using(queue_name="mail"))
+        with pytest.raises(InvalidTask, match="Queue 'letters' is not valid"):
+            backend.validate_task(tasks.echo.using(queue_name="letters"))

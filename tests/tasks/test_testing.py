@@ -68,8 +68,8 @@ class Stories:
     def test_assert_enqueued_finds_the_job_or_says_what_waits(self) -> None:
         tasks.add.enqueue(1, b=2)
         assert assert_enqueued(tasks.add, 1, b=2).kwargs == {"b": 2}
-        with pytest.raises(AssertionError, match=r"(?s)No waiting job .*args=\[9\].*Waiting are:.*args=\[1\]"):
-            assert_enqueued(tasks.add, 9)
+        with pytest.raises(AssertionError, match=r"(?s)No waiting job .*args=\[9, 9\].*Waiting are:.*args=\[1\]"):
+            assert_enqueued(tasks.add, 9, 9)
         drain()
         with pytest.raises(AssertionError, match="none"):
             assert_enqueued(tasks.add, 1, b=2)

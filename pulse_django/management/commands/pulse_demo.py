@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.conf import ENVIRONMENT_VARIABLE
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, router
@@ -25,6 +26,7 @@ from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.functions import ClockTimestamp
 from pulse_django.models import Worker
 from pulse_django.ops.terminal import in_words
+from pulse_django.tables import require_tables
 
 MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for gone
 
@@ -36,7 +38,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--no-migrate", action="store_true", help="the tables exist already")
+        parser.add_argument("--migrate", action="store_true", help="migrate the database of the project first")
         parser.add_argument(
             "--real-time", action="store_true", help="leases of 30 s, as in production: takes four minutes"
         )
@@ -46,9 +48,13 @@ class Command(BaseCommand):
         screen = Screen(self.stdout, self.style)
         if not os.environ.get(ENVIRONMENT_VARIABLE):
             raise CommandError(f"The demo's workers are processes of their own: say {ENVIRONMENT_VARIABLE}.")
-        if not options["no_migrate"]:
+        if options["migrate"]:
             screen.say("Migrating the database")
             call_command("migrate", verbosity=0)
+        try:
+            require_tables(router.db_for_write(Worker))
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         self._refuse_company()
         queue = f"demo-{secrets.token_hex(4)}"
         screen.say(

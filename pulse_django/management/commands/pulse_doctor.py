@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
@@ -25,7 +26,10 @@ class Command(BaseCommand):
         alias = options["database"] or router.db_for_write(Job)
         if alias not in connections:
             raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
-        advices = examine(alias)
+        try:
+            advices = examine(alias)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps([advice.to_json() for advice in advices]))
         else:

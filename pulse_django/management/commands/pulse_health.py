@@ -18,7 +18,7 @@ from pulse_django.ops.facts import to_json
 from pulse_django.ops.looking import read_only
 from pulse_django.ops.probing import probe
 from pulse_django.ops.terminal import inert
-from pulse_django.payloads import error_in_one_line
+from pulse_django.tables import explained
 from pulse_django.thresholds import THRESHOLDS
 
 WELL, UNWELL, UNKNOWN = 0, 1, 2
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             with read_only(alias):
                 health = probe(alias, dict(options["allow"]))
         except (Error, ImproperlyConfigured) as error:
-            return UNKNOWN, error_in_one_line(error), {}
+            return UNKNOWN, explained(error, alias), {}
         said = "; ".join(f"{one.name}: {one.says}" for one in health.crossings) or "The fleet is well."
         return (WELL if health.is_well else UNWELL), said, to_json(health)
 

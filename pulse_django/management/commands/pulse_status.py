@@ -24,8 +24,8 @@ from pulse_django.ops.matching import match
 from pulse_django.ops.selection import Selection
 from pulse_django.ops.status_lines import health_in_lines, matching_in_lines
 from pulse_django.ops.terminal import inert, is_terminal, showable
-from pulse_django.payloads import error_in_one_line
 from pulse_django.states import Status
+from pulse_django.tables import explained
 
 
 class Command(BaseCommand):
@@ -78,7 +78,7 @@ class Command(BaseCommand):
             with read_only(alias):
                 return self._glance(alias) if is_glance else self._look(alias, selection, stopped_workers)
         except (Error, ImproperlyConfigured) as error:
-            raise CommandError(inert(error_in_one_line(error))) from error
+            raise CommandError(inert(explained(error, alias))) from error
 
     def _glance(self, alias: str) -> tuple[dict[str, Any], list[str]]:
         health, past = vitals.glance(alias), history.read(alias)

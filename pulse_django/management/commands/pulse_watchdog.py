@@ -12,6 +12,8 @@ import time
 from functools import partial
 from typing import Any
 
+from django.core.checks import Tags
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
@@ -33,6 +35,7 @@ from pulse_django.runtime.log_writer import LogWriter
 from pulse_django.runtime.loops import Loops
 from pulse_django.runtime.watchdog import Swept, Watchdog
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.tables import require_tables
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -65,7 +68,11 @@ class Command(BaseCommand):
             raise CommandError("--interval must be positive.")
         if options["yes"] and not options["repair"]:
             raise CommandError("--yes belongs to --repair.")
-        self.check(databases=[alias])
+        try:
+            require_tables(alias)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        self.check(tags=[Tags.database], databases=[alias])  # the others ran before this
         if options["check"]:
             self._check(alias, as_json=options["json"])
         elif options["repair"]:

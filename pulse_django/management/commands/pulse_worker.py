@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from argparse import SUPPRESS
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
@@ -20,7 +22,8 @@ from pulse_django.runtime import logs
 from pulse_django.runtime.keeper import Exit, Keeper
 from pulse_django.runtime.orders import Orders
 from pulse_django.runtime.outlet import PortRefused
-from pulse_django.runtime.reloading import Changes
+from pulse_django.runtime.reloading import Changes, start_again
+from pulse_django.tables import require_tables
 
 
 class Command(BaseCommand):
@@ -40,6 +43,7 @@ class Command(BaseCommand):
         parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="leave expired leases to others")
         parser.add_argument("--reload", action="store_true", help="start again when the code changes; with DEBUG only")
+        parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument(
             "--metrics-port", type=int, help="serve /live, /ready and /metrics there; without it nowhere"
         )
@@ -52,9 +56,12 @@ class Command(BaseCommand):
             raise CommandError("--reload is for development: it needs DEBUG = True.")
         try:
             orders = self._orders(options)
-            self.check(databases=[orders.alias])
+            require_tables(orders.alias)
+            self.check(tags=[Tags.database], databases=[orders.alias])  # the others ran before this
             registry.discover()
             configured()
+            if options["only_load"]:
+                return
         except (ValueError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         except OperationalError as error:  # whoever supervises workers starts it again
@@ -67,7 +74,7 @@ class Command(BaseCommand):
         except PortRefused as error:
             raise CommandError(str(error)) from error
         if changes is not None and changes.found and code is Exit.STOPPED:
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves once more
+            start_again()
         if code is not Exit.STOPPED:
             sys.exit(code)
 

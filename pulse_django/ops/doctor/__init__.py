@@ -8,6 +8,7 @@ from django.db import DatabaseError
 
 from ... import conf
 from ...payloads import error_in_one_line
+from ...tables import problem_with_tables
 from .advice import Advice, Level
 from .connections import on_connections
 from .fleet import on_the_fleet
@@ -22,6 +23,9 @@ EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_t
 
 def examine(alias: str) -> list[Advice]:
     """Read the database and the settings. Nothing is changed, and no table of jobs is scanned."""
+    if problem := problem_with_tables(alias):
+        why = "Nothing can be kept or examined without them."
+        return [Advice(topic="tables", level=Level.WARNING, what=problem, why=why, to_do="Run manage.py migrate.")]
     return [advice for examiner in EXAMINERS for advice in _careful(examiner, alias)]
 
 

@@ -1,0 +1,40 @@
+"""Run in a project: execute every example of the how-to pages, and print as JSON what went wrong on which page."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+import types
+from pathlib import Path
+
+from django.db import connection
+
+from pulse_django.invariants import words
+from pulse_django.registry import registry
+
+SETTINGS = "settings.py"  # in the first line of a block that is no code to run
+
+
+def run(page: Path) -> str:
+    module = types.ModuleType("a_page_of_the_docs")
+    sys.modules[module.__name__] = module
+    with connection.cursor() as cursor:  # pages speak of an empty queue
+        cursor.execute("DELETE FROM pulse_django_attempt; DELETE FROM pulse_django_job")
+    known, asked = dict(registry._tasks), dict(words._known)
+    blocks = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+    try:
+        for block in blocks:
+            if SETTINGS not in block.partition("\n")[0]:
+                exec(compile(block, str(page), "exec"), vars(module))
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        registry._tasks, words._known = known, asked
+    return ""
+
+
+def main(folder: str) -> None:
+    pages = [page for page in sorted(Path(folder).glob("*.md")) if "```python" in page.read_text()]
+    print(json.dumps({page.stem: run(page) for page in pages}))  # noqa: T201 - its answer

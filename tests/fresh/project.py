@@ -1,0 +1,108 @@
+"""A project as a new user has it: ``startproject``, ``startapp``, and what the README says to add."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import django
+import psycopg
+from django.core.management import call_command
+from django.db import connection
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
+PATIENCE = 60.0
+# A new user has none of these.
+OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUAL_ENV")
+DATABASE_OF_THE_README = '"NAME": "mysite"'
+
+
+class Project:
+    """A Django project in a folder of its own, with a database of its own."""
+
+    def __init__(self, folder: Path, database: str, python: str = sys.executable) -> None:
+        self.folder, self.database, self.python = folder / "mysite", database, python
+        self.folder.mkdir()
+        call_command("startproject", "mysite", str(self.folder))
+        (self.folder / "shop").mkdir()
+        call_command("startapp", "shop", str(self.folder / "shop"))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        settings = connection.settings_dict
+        mine = {name: value for name, value in os.environ.items() if name not in OURS}
+        where = {"PGHOST": settings["HOST"], "PGPORT": str(settings["PORT"] or ""), "PGUSER": settings["USER"]}
+        return {**mine, **where, "PGPASSWORD": settings["PASSWORD"] or "", "PYTHONWARNINGS": "error"}
+
+    def follow_the_readme(self) -> None:
+        """Write what the README says, into the files that it names."""
+        for path, text in blocks_of(README).items():
+            self.write(path, text)
+        if django.VERSION < (6, 0):
+            self.settings('INSTALLED_APPS += ["django_tasks"]')
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file; what belongs into the settings is added to their end."""
+        with (self.folder / path).open("a" if path.endswith("settings.py") else "w") as file:
+            file.write(text.replace(DATABASE_OF_THE_README, f'"NAME": "{self.database}"'))
+
+    def settings(self, *lines: str) -> None:
+        self.write("mysite/settings.py", "\n".join(["", *lines, ""]))
+
+    def manage(self, *arguments: str, ok: bool = True, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run ``manage.py``. Unless ``ok`` is False it has to succeed."""
+        done = self._run([self.python, "manage.py", *arguments], self.folder, text)
+        assert not ok or done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+        return done
+
+    def shell(self, code: str, *, ok: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run Python code in the project."""
+        return self.manage("shell", "-v", "0", "-c", code, ok=ok)
+
+    def start(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
+        with log.open("wb") as out:
+            command = [self.python, "manage.py", *arguments]
+            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
+
+    def ask(self, statement: str) -> list[tuple[object, ...]]:
+        """Ask the project's database."""
+        return _ask(self.database, statement)
+
+    def _run(self, command: list[str], cwd: Path, text: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=cwd, env=self.environment, capture_output=True, text=True, input=text, timeout=PATIENCE
+        )
+
+
+def blocks_of(page: str) -> dict[str, str]:
+    """Return the files that a page tells the reader to write, by path. The first line of each block names it."""
+    return dict(re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", page, re.DOTALL))
+
+
+@contextmanager
+def own_database() -> Iterator[str]:
+    """A new, empty database on the server of the tests."""
+    name = f"test_fresh_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{os.getpid()}_{next(_numbers)}"
+    _ask("postgres", f"CREATE DATABASE {name}")
+    try:
+        yield name
+    finally:
+        _ask("postgres", f"DROP DATABASE {name} WITH (FORCE)")
+
+
+_numbers = iter(range(1_000_000))
+
+
+def _ask(database: str, statement: str) -> list[tuple[object, ...]]:
+    settings = connection.settings_dict
+    where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
+    given = {name: value for name, value in where.items() if value}
+    with psycopg.connect(dbname=database, password=settings["PASSWORD"] or None, autocommit=True, **given) as session:
+        cursor = session.execute(statement)
+        return cursor.fetchall() if cursor.description else []

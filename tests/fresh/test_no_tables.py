@@ -1,0 +1,91 @@
+"""Who forgets ``migrate``, or takes another database, is told so in one line, by each command and by a check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.fresh.project import Project
+
+pytestmark = pytest.mark.proof  # a dozen commands, each a process
+
+MISSING = "The tables of Pulse are missing in database 'default'. Run: python manage.py migrate"
+COMMANDS = [
+    ("pulse_worker",),
+    ("pulse_worker", "--burst"),
+    ("pulse_watchdog", "--once"),
+    ("pulse_watchdog", "--check"),
+    ("pulse_status",),
+    ("pulse_retry", "--all"),
+    ("pulse_demo",),
+]
+
+
+@pytest.fixture
+def empty(new_project: Callable[[], Project]) -> Project:
+    project = new_project()
+    project.follow_the_readme()
+    return project
+
+
+def test_every_command_says_migrate_in_one_line_and_fails(empty: Project) -> None:
+    for command in COMMANDS:
+        done = empty.manage(*command, ok=False)
+        said = done.stderr.strip().replace("Nothing was changed: ", "")
+        assert (done.returncode, said) == (1, f"CommandError: {MISSING}"), command
+        assert "Traceback" not in done.stdout + done.stderr
+    health = empty.manage("pulse_health", ok=False)
+    assert (health.returncode, health.stdout.strip()) == (2, MISSING)
+
+
+def test_the_doctor_advises_migrate_and_nothing_else(empty: Project) -> None:
+    said = empty.manage("pulse_doctor").stdout
+    assert "migrate" in said
+    assert "grant" not in said
+    assert said.count("Do:") == 1
+
+
+def test_a_check_says_so_and_migrate_itself_does_not(empty: Project) -> None:
+    checked = empty.manage("check", "--database", "default", "--fail-level", "WARNING", ok=False)
+    assert checked.returncode == 1
+    assert "pulse_django.W006" in checked.stderr
+    assert MISSING in checked.stderr
+    migrated = empty.manage("migrate")
+    assert "W006" not in migrated.stderr + migrated.stdout
+    empty.manage("check", "--database", "default", "--fail-level", "WARNING")
+
+
+def test_older_tables_are_told_from_missing_ones(empty: Project) -> None:
+    empty.manage("migrate", "-v", "0")
+    empty.manage("migrate", "pulse_django", "0008", "-v", "0")
+    done = empty.manage("pulse_worker", "--burst", ok=False)
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "CommandError: The tables of Pulse in database 'default' are older than this code: pulse_django_job has no "
+        "column trace. Run: python manage.py migrate"
+    )
+
+
+def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], Project]) -> None:
+    project = new_project()  # startproject's own database is SQLite
+    project.follow_the_readme()
+    project.settings('DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}')
+    sentence = "Pulse keeps its jobs in database 'default', which is sqlite, not PostgreSQL."
+    status = project.manage("pulse_status", ok=False)
+    assert status.stderr.strip().startswith(f"CommandError: {sentence}")
+    enqueued = project.shell("from shop.tasks import send_invoices; send_invoices.enqueue(1)", ok=False)
+    assert (
+        enqueued.stderr.strip().splitlines()[-1].startswith(f"django.core.exceptions.ImproperlyConfigured: {sentence}")
+    )
+    assert "'closed'" not in enqueued.stderr
+
+
+def test_without_tasks_a_check_and_the_worker_say_so(empty: Project) -> None:
+    empty.settings("del TASKS")
+    empty.manage("migrate", "-v", "0")
+    checked = empty.manage("check")
+    assert "pulse_django.W007" in checked.stderr
+    assert "ImmediateBackend" in checked.stderr
+    worker = empty.manage("pulse_worker", "--burst")
+    assert worker.stderr.count("no backend of TASKS is Pulse's") == 1

@@ -1,0 +1,34 @@
+"""What the README says works in a project that was made from the README and nothing else."""
+
+from __future__ import annotations
+
+from tests.fresh.project import Project
+
+
+def test_the_project_has_no_problem(readme_project: Project) -> None:
+    done = readme_project.manage("check", "--database", "default", "--fail-level", "WARNING")
+    assert "no issues" in done.stdout
+
+
+def test_its_example_runs_in_a_worker(readme_project: Project) -> None:
+    said = readme_project.shell("from shop.views import bill\nprint(bill(None).content)").stdout
+    assert "job " in said
+    worker = readme_project.manage("pulse_worker", "--burst")
+    assert "COMPLETED" in worker.stderr
+    [(status, progress)] = readme_project.ask("SELECT status, progress->>'done' FROM pulse_django_job")
+    assert (status, progress) == ("COMPLETED", "100")
+
+
+def test_any_queue_may_be_used(readme_project: Project) -> None:
+    code = 'from pulse_django import task\n\n\n@task(queue_name="mail")\ndef send(number):\n    return number\n'
+    readme_project.write("shop/mail.py", code)
+    said = readme_project.shell(
+        "from shop.mail import send\n"
+        "print(send.enqueue(1).task.queue_name, send.using(queue_name='letters').enqueue(2).task.queue_name)"
+    ).stdout
+    (readme_project.folder / "shop/mail.py").unlink()
+    assert said.split() == ["mail", "letters"]
+    assert readme_project.ask("SELECT queue FROM pulse_django_job WHERE task = 'shop.mail.send' ORDER BY id") == [
+        ("mail",),
+        ("letters",),
+    ]

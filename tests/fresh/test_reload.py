@@ -1,0 +1,73 @@
+"""``pulse_worker --reload`` outlives an error in the code that was just saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.workers import wait_until
+from tests.fresh.project import Project
+
+GOOD = "from pulse_django import task\n\n\n@task\ndef say(word):\n    print(word)\n"
+pytestmark = pytest.mark.proof  # a project of its own, and its worker starts three times
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ("def say(:\n", "SyntaxError"),
+        ("import no_such_module\n", "ModuleNotFoundError"),
+        ("x = 1 / 0\n", "ZeroDivision"),
+    ],
+)
+def test_it_waits_for_the_next_change(
+    new_project: Callable[[], Project], tmp_path: Path, broken: str, says: str
+) -> None:
+    project = new_project()
+    project.follow_the_readme()
+    project.write("shop/tasks.py", GOOD)
+    project.write("shop/views.py", "")
+    project.manage("migrate", "-v", "0")
+    log = tmp_path / "log"
+    worker = project.start("pulse_worker", "--reload", log=log)
+    try:
+        wait_until(lambda: "is ready" in log.read_text(), log.read_text)
+        save(project.folder / "shop/tasks.py", broken)
+        wait_until(lambda: says in log.read_text() and "waiting for the next change" in log.read_text(), log.read_text)
+        assert worker.poll() is None
+        save(project.folder / "shop/tasks.py", GOOD + "# mended\n")
+        wait_until(lambda: log.read_text().count("is ready") == 2, log.read_text)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(10) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], Project], tmp_path: Path) -> None:
+    project = new_project()
+    project.follow_the_readme()
+    project.manage("migrate", "-v", "0")
+    log = tmp_path / "log"
+    worker = project.start("pulse_worker", "--reload", log=log)
+    try:
+        wait_until(lambda: "is ready" in log.read_text(), log.read_text)
+        save(project.folder / "shop/tasks.py", "def say(:\n")
+        wait_until(lambda: "waiting for the next change" in log.read_text(), log.read_text)
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(10) == 130
+        assert "Traceback (most recent call last):\n  File" not in log.read_text().rpartition("waiting for")[2]
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def save(path: Path, text: str) -> None:
+    """Save a file so that its time differs from before, whatever the clock of the file system."""
+    path.write_text(text)
+    os.utime(path, (time.time() + 5, time.time() + 5))

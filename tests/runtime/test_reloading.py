@@ -1,0 +1,45 @@
+"""What counts as a change of the code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pulse_django.runtime import reloading
+from pulse_django.runtime.reloading import Changes
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files of the modules that are loaded: one."""
+    (tmp_path / "a.py").touch()
+    files = [tmp_path / "a.py"]
+    monkeypatch.setattr(reloading, "iter_all_python_module_files", lambda: frozenset(files))
+    monkeypatch.setattr(reloading, "INTERVAL", 0.0)
+    return files
+
+
+def test_nothing_changed(loaded: list[Path]) -> None:
+    assert not Changes().are_there()
+
+
+def test_a_file_that_was_saved(loaded: list[Path]) -> None:
+    changes = Changes()
+    os.utime(loaded[0], (1, 1))
+    assert changes.are_there()
+    assert changes.found == loaded[0]
+
+
+def test_a_file_that_is_gone(loaded: list[Path]) -> None:
+    changes = Changes()
+    loaded[0].unlink()
+    assert changes.are_there()
+
+
+def test_a_module_that_is_loaded_later_is_no_change(loaded: list[Path], tmp_path: Path) -> None:
+    changes = Changes()
+    (tmp_path / "b.py").touch()
+    loaded.append(tmp_path / "b.py")
+    assert not changes.are_there()

@@ -1,0 +1,212 @@
+"""A call that cannot be made is refused where it is written, and is never tried twice."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import transaction
+
+from pulse_django import Context, enqueue_many, task
+from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
+from pulse_django.models import Attempt, Job
+from pulse_django.states import Status
+from pulse_django.testing import run_job
+from testproject.shop import tasks
+from tests.factories import make_job
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+def injects(func: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that passes an argument of its own, as those for sessions and tenants do."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return func("injected", *args, **kwargs)
+
+    return wrapper
+
+
+@task(name="calls.two")
+def two(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@task(name="calls.keywords")
+def keywords(a: int, /, *, key: str, other: str = "") -> str:
+    return f"{a}{key}{other}"
+
+
+@task(name="calls.anything")
+def anything(*args: Any, **kwargs: Any) -> int:
+    return len(args) + len(kwargs)
+
+
+@task(name="calls.with_context", takes_context=True)
+def with_context(context: Context, a: int) -> int:
+    return a
+
+
+@task(name="calls.injected")
+@injects
+def injected(session: str, a: int) -> str:
+    return f"{session}{a}"
+
+
+@task(name="calls.awaited")
+async def awaited(a: int) -> int:
+    return a
+
+
+@task(name="calls.type_error_inside")
+def type_error_inside(a: int) -> None:
+    two.func()  # a TypeError of a call, but not of this task's
+
+
+FITTING: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (two, (1,), {}),
+    (two, (1, 2), {}),
+    (two, (), {"a": 1}),
+    (two, (1,), {"b": 2}),
+    (keywords, (1,), {"key": "x"}),
+    (anything, (1, 2, 3), {"x": 1}),
+    (with_context, (1,), {}),
+    (with_context, (), {"a": 1}),
+    (injected, (1,), {}),
+    (awaited, (1,), {}),
+]
+UNFITTING: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
+    (two, (), {}, "missing a required argument: 'a'"),
+    (two, (1, 2, 3), {}, "too many positional arguments"),
+    (two, (1,), {"a": 1}, "multiple values for argument 'a'"),
+    (two, (1,), {"c": 1}, "unexpected keyword argument 'c'"),
+    (keywords, (1, 2), {"key": "x"}, "too many positional arguments"),
+    (keywords, (1,), {}, "missing a required"),
+    (keywords, (), {"a": 1, "key": "x"}, "'a'"),
+    (with_context, (), {}, "missing a required argument: 'a'"),
+    (with_context, (1, 2), {}, "too many positional arguments"),
+    (awaited, (), {"b": 1}, "missing a required argument: 'a'"),
+]
+
+
+def ids(case: Any) -> str:
+    return str(getattr(case, "key", case))
+
+
+@pytest.mark.parametrize(("called", "args", "kwargs"), FITTING, ids=ids)
+def test_a_call_that_fits_is_enqueued_and_runs(called: Any, args: Any, kwargs: Any) -> None:
+    assert run_job(called.enqueue(*args, **kwargs)).status == Status.COMPLETED
+
+
+@pytest.mark.parametrize(("called", "args", "kwargs", "why"), UNFITTING, ids=ids)
+def test_a_call_that_does_not_fit_is_refused(called: Any, args: Any, kwargs: Any, why: str) -> None:
+    with transaction.atomic():
+        with pytest.raises(TypeError, match=why) as refused:
+            called.enqueue(*args, **kwargs)
+        assert isinstance(refused.value, WrongArguments)
+        assert called.func.__name__ in str(refused.value)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(("called", "args", "kwargs", "why"), UNFITTING, ids=ids)
+def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once(
+    called: Any, args: Any, kwargs: Any, why: str
+) -> None:
+    job = make_job(task=called.key, args=list(args), kwargs=kwargs)
+    assert run_job(job).status == Status.DEAD_LETTERED
+    job.refresh_from_db()
+    assert job.last_error.startswith("CannotBeCalled: ")
+    assert why in job.last_error
+    assert Attempt.objects.count() == 1
+
+
+def test_a_type_error_inside_of_the_handler_is_retried_like_any_other() -> None:
+    result = type_error_inside.enqueue(1)
+    assert run_job(result).status == Status.RETRYING
+    assert "TypeError" in Job.objects.get(pk=result.id).last_error
+
+
+def test_enqueue_many_refuses_one_bad_call_and_with_it_all() -> None:
+    with pytest.raises(WrongArguments, match="missing"):
+        enqueue_many(two, [(1,), ()])
+    with pytest.raises(WrongArguments, match="unexpected keyword argument 'c'"):
+        enqueue_many(two, [{"a": 1}, {"a": 1, "c": 2}])
+    assert not Job.objects.exists()
+    assert len(enqueue_many(with_context, [(1,), {"a": 2}])) == 2
+
+
+def test_values_do_not_stand_in_the_message() -> None:
+    with pytest.raises(WrongArguments) as refused:
+        two.enqueue("secret", "secret", "secret")
+    assert "secret" not in str(refused.value)
+
+
+NOT_JSON: list[tuple[Any, str]] = [
+    (uuid4(), "UUID"),
+    (datetime(2031, 1, 1, tzinfo=UTC), "datetime"),
+    (date(2031, 1, 1), "date"),
+    (time(12), "time"),
+    (timedelta(1), "timedelta"),
+    (Decimal("1.5"), "Decimal"),
+    ({1, 2}, "set"),
+    (frozenset(), "frozenset"),
+    (b"bytes", "bytes"),
+    (bytearray(b"x"), "bytearray"),
+    (Path("x"), "PosixPath"),
+    (object(), "object"),
+]
+
+
+@pytest.mark.parametrize(("value", "kind"), NOT_JSON, ids=lambda case: case if isinstance(case, str) else "")
+def test_what_json_does_not_know_is_refused_with_the_name_of_the_argument_and_the_mend(value: Any, kind: str) -> None:
+    for call in (
+        lambda: two.enqueue(1, value),
+        lambda: two.enqueue(1, b=value),
+        lambda: enqueue_many(two, [(1, value)]),
+    ):
+        with pytest.raises(TypeError) as refused:
+            call()
+        said = str(refused.value)
+        assert isinstance(refused.value, InvalidJob)
+        assert said.startswith(f"b: {kind} is not JSON")
+        assert repr(value) not in said
+
+
+def test_the_mend_fits_the_type() -> None:
+    mends = {
+        "str(value), and UUID(text)": uuid4(),
+        "value.isoformat(), and datetime.fromisoformat(text)": datetime(2031, 1, 1, tzinfo=UTC),
+        "value.isoformat(), and date.fromisoformat(text)": date(2031, 1, 1),
+        "str(value), and Decimal(text)": Decimal(1),
+        "list(value)": {1},
+        "value.total_seconds()": timedelta(1),
+    }
+    for mend, value in mends.items():
+        with pytest.raises(TypeError) as refused:
+            two.enqueue(value)
+        assert mend in str(refused.value)
+
+
+def test_the_path_into_a_nested_value_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^value\['orders'\]\[1\]: UUID is not JSON"):
+        tasks.echo.enqueue({"orders": ["x", UUID(int=1)]})
+    with pytest.raises(PayloadError, match=r"^value: has a key of type UUID"):
+        tasks.echo.enqueue({UUID(int=1): 1})
+    with pytest.raises(TypeError, match=r"^args\[1\]: UUID is not JSON"):
+        anything.enqueue(1, UUID(int=1))
+    with pytest.raises(TypeError, match=r"^x: UUID is not JSON"):
+        anything.enqueue(x=UUID(int=1))
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "s", "si", "apply", "subtask"])
+def test_celerys_verbs_say_what_to_write_instead(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"{name}\(\) is Celery's.*two\.enqueue\("):
+        getattr(two, name)
+    assert not hasattr(two, "no_such_thing")

@@ -1,0 +1,80 @@
+"""Which source declares a task: a table of modules as people write them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from django.apps import AppConfig
+
+from pulse_django import checks, declarations
+from pulse_django.declarations import modules_that_declare_tasks
+
+DECORATED = "\n\n@{}\ndef send(number):\n    return number\n"
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the only app that is installed."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+
+    class Shop(AppConfig):
+        name, label, path = "shop", "shop", str(folder)
+
+    class Apps:
+        @staticmethod
+        def get_app_configs() -> list[AppConfig]:
+            return [Shop("shop", sys.modules[__name__])]
+
+    monkeypatch.setattr(declarations, "apps", Apps())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("imports", "decorator", "is_a_task"),
+    [
+        ("from pulse_django import task", "task", True),
+        ("from pulse_django import Context, task as job", "job(max_attempts=3)", True),
+        ("from pulse_django.tasks import task", "task", True),
+        ("from django.tasks import task", "task()", True),
+        ("from django_tasks import task", "task", True),
+        ("from django import tasks", "tasks.task(priority=3)", True),
+        ("import django.tasks", "django.tasks.task", True),
+        ("import pulse_django", "pulse_django.task", True),
+        ("from pulse_django import Context", "task", False),  # some other task
+        ("from celery import task", "task", False),
+        ("from pulse_django import task", "property", False),  # imported, and not used
+        ("# from pulse_django import task", "task", False),
+        ("from pulse_django import task\nthis is no Python", "task", False),
+    ],
+)
+def test_what_is_a_declaration(app: Path, imports: str, decorator: str, is_a_task: bool) -> None:
+    (app / "night.py").write_text(imports + DECORATED.format(decorator))
+    assert modules_that_declare_tasks() == (["shop.night"] if is_a_task else [])
+
+
+def test_packages_are_searched_and_what_no_worker_runs_is_not(app: Path) -> None:
+    text = "from pulse_django import task" + DECORATED.format("task")
+    places = ("__init__.py", "a/b/c.py", "tests/x.py", "migrations/0001.py", "test_y.py", "conftest.py", "venv/z.py")
+    for place in places:
+        path = app / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for package in ("a", "a/b", "tests", "migrations"):  # venv is none
+        (app / package / "__init__.py").touch()
+    assert modules_that_declare_tasks() == ["shop", "shop.a.b.c"]
+
+
+def test_the_check_names_what_is_not_imported_and_nothing_else(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("night", "day"):
+        (app / f"{name}.py").write_text("from pulse_django import task" + DECORATED.format("task"))
+    monkeypatch.setitem(sys.modules, "shop.day", sys)
+    [message] = checks.check_tasks()
+    assert message.id == "pulse_django.W005"
+    assert message.msg.startswith("shop.night declares tasks")
+
+
+def test_the_project_of_the_tests_has_no_task_that_is_not_found() -> None:
+    assert checks.check_tasks() == []
