@@ -149,7 +149,7 @@ class TestOutcomes:
         job = make_job(task="tests.tasks.more.returns_a_set")
         assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "result: Unsupported type: set. JSON cannot hold it" in job.last_error
+        assert "result: set is not JSON (Unsupported type). Pass list(value)" in job.last_error
 
     def test_an_exception_of_a_handler_that_swallows_exceptions_still_cancels(self) -> None:
         job = make_job(task="tests.tasks.more.swallows_everything")
