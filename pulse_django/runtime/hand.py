@@ -17,9 +17,9 @@ MOST_PREFETCHED = 400
 # batches of short jobs.
 HORIZON = 0.25
 FIRST_PREFETCH = 8
-# Bytes of arguments in hand beyond which nothing is claimed ahead. More holds memory for work that waits; less starves
-# processes whose jobs are large and short.
-MOST_BYTES_AHEAD = 64_000_000
+# Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
+# in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
+MOST_BYTES = 64_000_000
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
@@ -69,14 +69,13 @@ class Hand:
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
-        if self.cannot_report:
+        if self.cannot_report or self._bytes >= MOST_BYTES:
             return 0
-        prefetch = self._prefetch if self._bytes < MOST_BYTES_AHEAD else 0
-        limit = self.slots - len(self.stuck) + prefetch - len(self._active)
+        limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)
         limit = min(limit, MOST_AT_ONCE, self._holdings.room, MOST_UNREPORTED - len(self._unreported))
-        worthwhile = min(MOST_AT_ONCE, prefetch // 2) if not self._max_jobs else 1
+        worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
 
     @property

@@ -12,7 +12,7 @@ from pulse_django.runtime.hand import (
     FIRST_PREFETCH,
     HORIZON,
     MOST_AT_ONCE,
-    MOST_BYTES_AHEAD,
+    MOST_BYTES,
     MOST_UNREPORTED,
     PATIENCE_WITH_OVERSTAYERS,
     Hand,
@@ -151,16 +151,18 @@ def test_the_keeper_sees_what_was_begun_and_what_is_over() -> None:
     assert list(holdings.held()) == []
 
 
-def test_large_payloads_in_hand_end_the_prefetch_and_leave_the_slots(hand: Hand) -> None:
-    for _ in range(8):
-        hand.learn([0.0001])
-    large = [claim(number + 1)._replace(args_json="x" * (MOST_BYTES_AHEAD // 2)) for number in range(3)]
+def test_with_large_payloads_in_hand_nothing_more_is_claimed(hand: Hand) -> None:
+    large = [claim(number + 1)._replace(args_json="x" * (MOST_BYTES // 2)) for number in range(2)]
     first = hand.take(large[:1], time.monotonic())
-    assert hand.room() == MOST_AT_ONCE
-    others = hand.take(large[1:], time.monotonic())
-    assert hand.room() == SLOTS - 3, "what can begin at once is still claimed"
-    finish(hand, first + others)
-    assert hand.room() == MOST_AT_ONCE
+    assert hand.room() == SLOTS - 1
+    second = hand.take(large[1:], time.monotonic())
+    assert hand.room() == 0
+    hand.ended(first[0])
+    assert hand.room() == 0, "it is still to be reported"
+    hand.settled(first)
+    assert hand.room() == SLOTS - 1
+    finish(hand, second)
+    assert hand.room() == SLOTS
 
 
 def two_children() -> tuple[Hand, Hand]:
