@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
 from pulse_django.identity import Identity
+from pulse_django.transactions import limited
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
 
@@ -88,6 +89,16 @@ def django_db_setup(
             end_other_sessions()
             connections.close_all()  # ours may be another than the one that made the database: a test may have cut it
             teardown_databases(created, verbosity=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_line_left_behind() -> Iterator[None]:
+    """Give back the connection of a thread in which a test had a line: it sends each statement with timeouts."""
+    yield
+    for wrapper in connections.all(initialized_only=True):
+        if limited in wrapper.execute_wrappers:
+            wrapper.close()
+            del connections[wrapper.alias]
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,8 @@ SHORTEST_WAIT = 0.5
 LOCK_SHARE, STATEMENT_SHARE = 0.5, 0.8
 # Of that wait again: the longest pause after a failure. Longer, and leases run out though the database is back.
 LONGEST_PAUSE_SHARE = 0.5
-CANCEL_WAIT = 1.0  # seconds for a cancellation to reach a server, before its connection is cut
+# Of that wait once more: for a cancellation to reach the server, before its connection is cut; a second at most.
+CANCEL_SHARE, LONGEST_CANCEL = 0.25, 1.0
 CONNECT_WAIT = 2
 
 # libpq's, for connections over TCP; over Unix sockets they are ignored.
@@ -197,6 +198,6 @@ def _cancel(raw: Any) -> None:
     """Ask the server to end what it does on that connection, for at most a moment."""
     with suppress(Exception):
         if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
-            raw.cancel_safe(timeout=CANCEL_WAIT)
+            raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
         else:
             raw.cancel()

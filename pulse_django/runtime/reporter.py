@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from queue import Empty, SimpleQueue
 
 from ..answers import Report, Settled
@@ -35,7 +34,7 @@ class Reporter:
         self._unsent: list[Performed] = []
         self.refused = 0  # reports of runs that had lost their lease, so far
         self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
-        self.settle: Settle = partial(self.line.call, self.line.jobs.settle, wait=False)
+        self.settle: Settle = self._settle  # or by way of the keeper
 
     def report(self, performed: Performed) -> None:
         """Take over a run whose handler is over, or given up. Called by any thread."""
@@ -73,6 +72,10 @@ class Reporter:
                 over.append(performed)
         self._conclude(over, settled)
         return PAUSE if self._unsent else 0.0
+
+    def _settle(self, reports: list[Report]) -> Settled:
+        settled: Settled = self.line.call(self.line.jobs.settle, reports, wait=False)
+        return settled
 
     def _send(self, reports: list[Report]) -> Settled:
         try:
