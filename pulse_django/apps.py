@@ -17,6 +17,7 @@ class PulseConfig(AppConfig):
     def ready(self) -> None:
         from .checks import (
             check_backend,
+            check_data,
             check_database,
             check_middleware,
             check_settings,
@@ -29,6 +30,7 @@ class PulseConfig(AppConfig):
         checks.register(check_vendor)
         checks.register(check_tasks)
         checks.register(check_backend)
+        checks.register(check_data)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
         if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it

@@ -8,13 +8,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
-from django.db import router
 from django.utils import timezone
 
 from . import traces
 from .calls import checked, names_of
+from .databases import Located, alias_of_jobs, locate, routers_alias
 from .exceptions import InvalidJob
-from .job_ids import job_id_of
 from .models import Job
 from .newjob import NewJob
 from .registry import key_of, registry
@@ -44,20 +43,22 @@ class PulseBackend(BaseTaskBackend):
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
         self.validate_task(task)
+        alias = alias_of_jobs(getattr(task, "database", None))
         with traces.enqueueing(key_of(task), task.queue_name):
-            new = new_job(task, *checked(task, args, kwargs))
-            job, is_new = Job.objects.get_or_enqueue(new)
+            new = new_job(task, *checked(task, args, kwargs), alias)
+            job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
         if not is_new:  # it was announced when it was enqueued
             return result_of(job, as_enqueued(task, job))
         if new.run_after is None:
-            wake_workers(router.db_for_write(Job), [new.queue])
+            wake_workers(alias, [new.queue])
         result = result_of(job, task)
         task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> TaskResult:
         """Find a job by its id."""
-        job = Job.objects.using(router.db_for_write(Job)).filter(pk=_pk_of(result_id)).first()
+        where = _located(result_id)
+        job = Job.objects.using(where.alias).filter(pk=where.id).first()
         if job is None:
             raise TaskResultDoesNotExist(result_id)
         task = registry.get(job.task)
@@ -74,9 +75,12 @@ class PulseBackend(BaseTaskBackend):
             )
 
 
-def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-    """Turn a task and its checked arguments into a job. Enqueued by a handler, it is a child of that job."""
-    parent = current_run()
+def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: str | None = None) -> NewJob:
+    """Turn a task and its checked arguments into a job of this database. A handler's is a child of the handler's job.
+
+    In another database than the handler's own, the parent's id would name a stranger: that job has no parent.
+    """
+    parent = _parent_in(alias or alias_of_jobs())
     delay = getattr(task, "runs_in", None)
     return NewJob(
         task=key_of(task),
@@ -91,11 +95,16 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         stall_after=getattr(task, "stall_after", None),
         max_losses=getattr(task, "max_losses", None),
         free_losses=getattr(task, "free_losses", False),
-        parent_id=parent.claim.job_id if parent else None,
+        parent_id=parent,
         idempotency_key=getattr(task, "idempotency_key", None),
         trace=traces.current(),
         names=names_of(task),
     )
+
+
+def _parent_in(alias: str) -> int | None:
+    run = current_run()
+    return run.claim.job_id if run is not None and (run.alias or routers_alias()) == alias else None
 
 
 def _aware(run_after: datetime | None) -> datetime | None:
@@ -105,8 +114,8 @@ def _aware(run_after: datetime | None) -> datetime | None:
     return timezone.make_aware(run_after, timezone.get_default_timezone())
 
 
-def _pk_of(result_id: object) -> int:
+def _located(result_id: object) -> Located:
     try:
-        return job_id_of(result_id)
+        return locate(result_id)
     except InvalidJob as error:
         raise TaskResultDoesNotExist(result_id) from error

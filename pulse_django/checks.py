@@ -17,6 +17,7 @@
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
 | ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
 | ``pulse_django.W007`` | no backend of ``TASKS`` is Pulse's: tasks run elsewhere, by default at once in the caller |
+| ``pulse_django.W008`` | the jobs live in another database than the project's data: no transaction holds both |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -29,13 +30,13 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, router
+from django.db import connections
 
 from . import conf
 from .backend import PulseBackend
+from .databases import problem_with_data, routers_alias
 from .declarations import modules_that_declare_tasks
 from .middleware import configured
-from .models import Job
 from .registry import registry
 from .tables import problem_with_tables
 from .taskapi import task_backends
@@ -69,12 +70,26 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
 
 def check_vendor(**_: Any) -> list[CheckMessage]:
     """Refuse other databases without connecting to them."""
-    alias = router.db_for_write(Job)
+    alias = routers_alias()
     vendor = connections[alias].vendor
     if vendor != "postgresql":
         message = f"Pulse keeps its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
         return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
     return []
+
+
+def check_data(*, alias: str | None = None, **_: Any) -> list[CheckMessage]:
+    """Say so where a job cannot join the transaction that it belongs to."""
+    if not (problem := problem_with_data(alias or routers_alias())):
+        return []
+    return [
+        Warning(
+            f"{problem}: enqueue() does not join their transactions, and atomic=True and context.atomic() are refused.",
+            hint="Keep the jobs beside the data. If that is not wanted, add this check to SILENCED_SYSTEM_CHECKS and"
+            " see docs/how-to/several-databases.md.",
+            id="pulse_django.W008",
+        )
+    ]
 
 
 def check_backend(**_: Any) -> list[CheckMessage]:
@@ -112,7 +127,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
-    alias = router.db_for_write(Job)
+    alias = routers_alias()
     if alias not in (databases or ()) or check_vendor():
         return []
     missing = "" if _is_migrating() else problem_with_tables(alias)

@@ -10,10 +10,11 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from asgiref.sync import sync_to_async
-from django.db import router, transaction
+from django.db import transaction
 
 from . import conf
 from .answers import Report
+from .databases import alias_of_completion
 from .decisions import Complete
 from .exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from .models import Job
@@ -105,16 +106,19 @@ class Context(TaskContext):
         await sync_to_async(self.progress)(done, total, flush=flush, **payload)
 
     @contextmanager
-    def atomic(self) -> Iterator[Completion]:
+    def atomic(self, *, using: str | None = None) -> Iterator[Completion]:
         """Make the writes of this block and the completion of the job one transaction: both happen, or neither.
 
         This is how effects happen exactly once, and it ends at this database. The completion is the last statement,
         so the job's row is not locked meanwhile and heartbeats go on. When the lease was lost, everything is rolled
         back and ``LeaseLost`` is raised. Nothing that follows the block belongs to the job any more.
+
+        Where the jobs live in another database than the project's models, no transaction can hold both, and the block
+        is refused. ``using`` names the jobs' database for a handler that knows, and writes there.
         """
         if self.run.completed:
             raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
-        lease, completion, alias = self.run.claim.lease, Completion(), self.run.alias or router.db_for_write(Job)
+        lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run.alias, using)
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None
         try:

@@ -60,15 +60,18 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
         return int(rows.filter(pk__in=list(tokens)).update(fencing_token=context.token, **values))
 
 
-def fence(resource: str, context: HasToken) -> None:
+def fence(resource: str, context: HasToken, *, using: str | None = None) -> None:
     """Pass the fence of a resource that has no column for a token, or raise ``StaleToken``.
 
     Call it in the transaction that does the guarded writes, before them. Outside of one it would guard nothing: the
     fence would be open again before the first write, and it raises ``TransactionManagementError``.
+
+    ``using`` names the database of that transaction, if it is another than the router's for ``Fence``. Tokens of jobs
+    of different databases are not comparable: let the jobs of one database alone pass a fence.
     """
     if not isinstance(resource, str) or not 0 < len(resource) <= MAX_RESOURCE or not resource.isprintable():
         raise ValueError(f"resource: {resource!r} is not a printable name of {MAX_RESOURCE} characters at most")
-    alias = router.db_for_write(Fence)
+    alias = using or router.db_for_write(Fence)
     if not is_in_callers_transaction(alias):
         raise transaction.TransactionManagementError(
             "fence() guards the writes of its own transaction: call it inside transaction.atomic() or context.atomic()"

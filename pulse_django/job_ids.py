@@ -21,14 +21,14 @@ def job_id_of(value: object) -> int:
     if isinstance(value, str) and _CANONICAL.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ID:
-        raise InvalidJob(f"job id: {_shown(value)} is not a whole number from 1 to {MAX_ID}, or a str of its digits")
+        raise InvalidJob(f"job id: {shown(value)} is not a whole number from 1 to {MAX_ID}, or a str of its digits")
     return int(value)
 
 
 def job_ids_of(values: Iterable[object]) -> frozenset[int]:
     """Return the ids of several jobs."""
     if isinstance(values, str | bytes):
-        raise InvalidJob(f"job ids: {_shown(values)} is one value; write [{_shown(values)}] for a single job")
+        raise InvalidJob(f"job ids: {shown(values)} is one value; write [{shown(values)}] for a single job")
     return frozenset(map(job_id_of, values))
 
 
@@ -40,12 +40,12 @@ def check_attempt(value: object) -> None:
 
 def check_whole_number(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidJob(f"{name}: {_shown(value)} is not a whole number")
+        raise InvalidJob(f"{name}: {shown(value)} is not a whole number")
     if not least <= value <= most:
-        raise InvalidJob(f"{name}: {_shown(value)} is not within {least} to {most}")
+        raise InvalidJob(f"{name}: {shown(value)} is not within {least} to {most}")
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return the beginning of a value's spelling. That of a very long number may raise."""
     try:
         text = repr(value)

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import router
 from django.utils import timezone
 
 from . import conf
+from .databases import routers_alias, spelled
 from .exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from .leases import Claim
 from .models import Attempt, Job
@@ -54,6 +54,7 @@ def as_enqueued(task: Task, job: Job) -> Task:
         max_losses=job.max_losses,
         free_losses=job.free_losses,
         idempotency_key=job.idempotency_key,
+        database=None if job._state.db == routers_alias() else job._state.db,
     )
 
 
@@ -91,7 +92,7 @@ def result_of(job: Job, task: Task) -> TaskResult:
         workers.append(job.locked_by)
     result = TaskResult(
         task=task,
-        id=str(job.pk),
+        id=spelled(job.pk, job._state.db),
         status=_STATUS[Status(job.status)],
         enqueued_at=job.created_at,
         started_at=ledger[0].started_at if ledger else job.started_at,
@@ -114,7 +115,7 @@ def result_of_run(
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
     return TaskResult(
         task=_as_claimed(task, claim),
-        id=str(claim.job_id),
+        id=spelled(claim.job_id, alias),
         status=TaskResultStatus.RUNNING,
         enqueued_at=_as_django_reads(claim.created_at),
         started_at=ledger[0].started_at if ledger else _as_django_reads(claim.started_at),
@@ -158,7 +159,7 @@ def _as_django_reads(instant: datetime) -> datetime:
 
 
 def _ledger_of(claim: Claim, alias: str | None) -> list[Attempt]:
-    return list(Attempt.objects.using(alias or router.db_for_write(Job)).filter(job=claim.job_id).order_by("number"))
+    return list(Attempt.objects.using(alias or routers_alias()).filter(job=claim.job_id).order_by("number"))
 
 
 def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:

@@ -60,6 +60,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     masked: tuple[str, ...] = ()  # parameters that nobody sees in the admin or in logs; ``"return"`` is the result
     runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
     idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
+    database: str | None = None  # alias of the database that takes the job; default: the handler's own, or the router's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name or self.module_path)
@@ -101,6 +102,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         lease: timedelta | None = None,
         stall_after: timedelta | None = None,
         idempotency_key: str | None = None,
+        database: str | None = None,
     ) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
         changes: dict[str, Any] = {
@@ -112,6 +114,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
             "lease": lease,
             "stall_after": stall_after,
             "idempotency_key": idempotency_key,
+            "database": database,
         }
         changes = {option: value for option, value in changes.items() if value is not None}
         if isinstance(run_after, timedelta):
@@ -218,7 +221,7 @@ def task(
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
-    for option in ("run_after", "idempotency_key", "runs_in", "delay", "key"):
+    for option in ("run_after", "idempotency_key", "database", "runs_in", "delay", "key"):
         if option in options:
             raise TypeError(f"{option} cannot be fixed in the decorator: say .using(...) when enqueueing.")
 

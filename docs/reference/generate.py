@@ -93,6 +93,7 @@ def options_page() -> str:
         "lease",
         "stall_after",
         "idempotency_key",
+        "database",
     }
     lines = [
         "# Options of a task\n",
@@ -103,7 +104,7 @@ def options_page() -> str:
     for name, meaning in {**given_by_django, **said}.items():
         if name in ("key", "runs_in"):
             continue  # made from name and run_after
-        meaning += "; only in `.using`" if name == "idempotency_key" else ""
+        meaning += "; only in `.using`" if name in ("idempotency_key", "database") else ""
         lines.append(f"| `{name}` | {'yes' if name in in_using else ''} | {meaning} |\n")
     lines.append("| `run_after` | yes | not before this instant, or this `timedelta` from now; only in `.using` |\n")
     return "".join(lines)

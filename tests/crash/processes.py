@@ -25,17 +25,17 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
-def database_url(*, host: str = "", port: int | str = "", **options: object) -> str:
+def database_url(*, host: str = "", port: int | str = "", name: str = "", **options: object) -> str:
     """The database of the running test; ``host`` leads there by another way, as through a proxy."""
-    settings = connection.settings_dict
+    settings, name = connection.settings_dict, name or str(connection.settings_dict["NAME"])
     host, port = host or settings["HOST"], port or settings["PORT"] or 5432
     secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
     login = f"{settings['USER']}{secret}@"
     if host.startswith("/"):
-        where = f"{login}/{settings['NAME']}"
+        where = f"{login}/{name}"
         options |= {"host": host, "port": port}
     else:
-        where = f"{login}{host}:{port}/{settings['NAME']}"
+        where = f"{login}{host}:{port}/{name}"
     return f"postgres://{where}?{urlencode(options)}"
 
 

@@ -15,6 +15,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
+from pulse_django.checks import check_data
+from pulse_django.databases import routers_alias
 from pulse_django.middleware import configured
 from pulse_django.outlets.worker import exposed
 from pulse_django.registry import registry
@@ -58,6 +60,7 @@ class Command(BaseCommand):
             orders = self._orders(options)
             require_tables(orders.alias)
             self.check(tags=[Tags.database], databases=[orders.alias])  # the others ran before this
+            self._warn_of_data(orders.alias)
             registry.discover()
             configured()
             if options["only_load"]:
@@ -77,6 +80,13 @@ class Command(BaseCommand):
             start_again()
         if code is not Exit.STOPPED:
             sys.exit(code)
+
+    def _warn_of_data(self, alias: str) -> None:
+        """Say of ``--database`` what the system check says of the router's database."""
+        if alias != routers_alias():
+            for message in check_data(alias=alias):
+                if not message.is_silenced():
+                    self.stderr.write(self.style.WARNING(str(message)))
 
     def _orders(self, options: dict[str, Any]) -> Orders:
         queues = options["queues"]

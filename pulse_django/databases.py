@@ -1,0 +1,125 @@
+"""Which database the jobs of a call live in, and how their ids say so: the one place that decides.
+
+``using=`` of the call comes first, then the database of the job whose handler makes the call, then the router's.
+
+The same number names another job in each database. So a job outside of the router's database has the id
+``"alias:17"`` in its ``TaskResult``. An id of type str therefore means the same job wherever it is read; one of type
+int is a row of the database that the call works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, router
+from django.db.models import Model
+
+from .exceptions import InvalidJob
+from .job_ids import job_id_of, shown
+from .models import Job
+from .runs import current_run
+
+OUR_APP = "pulse_django"
+_SEPARATOR = ":"
+
+
+class Located(NamedTuple):
+    """Ids of jobs, and the database that all of them live in."""
+
+    alias: str
+    ids: frozenset[int]
+
+    @property
+    def id(self) -> int:
+        [only] = self.ids
+        return only
+
+
+def routers_alias() -> str:
+    """Return the database to which the router sends writes of jobs: what is at hand if nothing else is said."""
+    alias: str = router.db_for_write(Job)
+    return alias
+
+
+def alias_of_jobs(using: str | None = None) -> str:
+    """Return the database that a call works on."""
+    if using is not None:
+        return _checked(using)
+    run = current_run()
+    return run.alias if run is not None and run.alias else routers_alias()
+
+
+def spelled(job_id: int, alias: str | None) -> str:
+    """Return the id of a job as its ``TaskResult`` has it."""
+    return str(job_id) if alias is None or alias == routers_alias() else f"{alias}{_SEPARATOR}{job_id}"
+
+
+def located(values: Iterable[object], using: str | None = None) -> Located:
+    """Read ids, and refuse those of several databases in one call."""
+    values = list(values)
+    found = {_alias_of(value, using): None for value in values} or {alias_of_jobs(using): None}
+    if len(found) > 1:
+        raise InvalidJob(f"job ids: they are of the databases {', '.join(map(repr, found))}; call once for each")
+    return Located(next(iter(found)), frozenset(map(_number_of, values)))
+
+
+def locate(value: object, using: str | None = None) -> Located:
+    """Read one id."""
+    return located([value], using)
+
+
+def _alias_of(value: object, using: str | None) -> str:
+    if not isinstance(value, str):
+        return alias_of_jobs(using)
+    alias, separator, _number = value.rpartition(_SEPARATOR)
+    if not separator:
+        return routers_alias() if using is None else _checked(using)
+    if using is not None and alias != using:
+        raise InvalidJob(f"job id: {shown(value)} is not of the database {using!r}, which using= names")
+    return _checked(alias)
+
+
+def _number_of(value: object) -> int:
+    return job_id_of(value.rpartition(_SEPARATOR)[2] if isinstance(value, str) else value)
+
+
+def _checked(alias: object) -> str:
+    if not isinstance(alias, str) or alias not in connections:
+        raise InvalidJob(f"using: there is no {shown(alias)} in DATABASES")
+    return alias
+
+
+def problem_with_data(alias: str) -> str:
+    """Say why jobs of this database share no transaction with the project's data, or return an empty str."""
+    others = set()
+    for model in _models_with_data():
+        if (data := router.db_for_write(model)) == alias:
+            return ""
+        others.add(data)
+    if not others:
+        return ""
+    return f"the jobs live in {alias!r}, and the project's models are written to {', '.join(map(repr, sorted(others)))}"
+
+
+def _models_with_data() -> list[type[Model]]:
+    """Return the project's models; where it has none of its own, those of Django's apps, such as users."""
+    found = [one for one in apps.get_models() if one._meta.managed and one._meta.app_label != OUR_APP]
+    return [one for one in found if not one.__module__.startswith("django.")] or found
+
+
+def alias_of_completion(alias: str | None, using: str | None) -> str:
+    """Return the database of a transaction that completes a job, or refuse to promise what it could not keep."""
+    alias = alias or routers_alias()
+    if using is None and (problem := problem_with_data(alias)):
+        raise ImproperlyConfigured(
+            f"{problem}: one transaction cannot hold both. To write by using({alias!r}) alone, "
+            f"say context.atomic(using={alias!r})."
+        )
+    if using not in (None, alias):
+        raise ImproperlyConfigured(
+            f"the job lives in {alias!r}: a transaction of {using!r} cannot complete it. Leave using= out."
+        )
+    return alias

@@ -1,0 +1,223 @@
+"""Jobs in a database that is not the router's: children, ids, every call, and what one transaction can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import router, transaction
+from django.test import override_settings
+
+from pulse_django import api, fence
+from pulse_django.backend import PulseBackend
+from pulse_django.checks import check_data
+from pulse_django.context import Context
+from pulse_django.exceptions import InvalidJob
+from pulse_django.identity import Identity
+from pulse_django.models import Fence, Job
+from pulse_django.outcomes import OutcomeName
+from pulse_django.performing import perform
+from pulse_django.results import result_of
+from pulse_django.runs import Run, running
+from pulse_django.states import Status
+from pulse_django.taskapi import TaskResultDoesNotExist
+from testproject.shop import tasks
+from testproject.shop.models import Invoice
+from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture
+from tests.two_databases import SECOND, empty, second_database
+
+ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhere"])
+
+
+@pytest.fixture(scope="module")
+def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[str, str]]:
+    with django_db_blocker.unblock(), second_database() as environment:
+        yield environment
+
+
+@pytest.fixture(autouse=True)
+def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
+    yield
+    empty(SECOND)
+    Fence.objects.all().delete()
+    Invoice.objects.all().delete()
+
+
+def in_second(**kwargs: Any) -> Any:
+    return Job.objects.using(SECOND).filter(**kwargs)
+
+
+def claimed(job: Any, alias: str = SECOND) -> Run:
+    """A run as a worker with ``--database`` has it."""
+    [claim] = Job.objects.db_manager(alias).claim_these(Identity("me"), [int(str(job.id).rpartition(":")[2])])
+    return Run(claim, alias=alias)
+
+
+def outcome_of(run: Run) -> Any:
+    performed = perform(run)
+    assert performed.report is not None
+    return performed.report.outcome
+
+
+class TestIds:
+    def test_an_id_says_where_its_job_lives(self) -> None:
+        here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
+        assert here.id.isdigit()
+        assert there.id == f"s2:{in_second().get().pk}"
+        assert tasks.add.get_result(there.id).args == [2, 2]
+        assert tasks.add.get_result(there.id).id == there.id
+        assert tasks.add.get_result(here.id).args == [1, 1]
+        assert tasks.add.get_result(there.id).task.database == SECOND
+
+    def test_the_same_number_is_another_job_in_each(self) -> None:
+        there = tasks.add.using(database=SECOND).enqueue(2, 2)
+        number = there.id.rpartition(":")[2]
+        with pytest.raises(TaskResultDoesNotExist):
+            tasks.add.get_result(number)
+
+    @pytest.mark.parametrize("wrong", ["s9:1", "s2:", "s2:x", ":1", "s2:s2:1", "s2:1.0", "s2: 1"])
+    def test_an_id_that_leads_nowhere_is_refused(self, wrong: str) -> None:
+        with pytest.raises(InvalidJob):
+            api.get(wrong)
+        with pytest.raises(TaskResultDoesNotExist):
+            PulseBackend("default", {}).get_result(wrong)
+
+    def test_one_call_works_on_one_database(self) -> None:
+        here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
+        with pytest.raises(InvalidJob, match="databases 'default', 's2'; call once for each"):
+            api.cancel(here.id, there.id)
+        with pytest.raises(InvalidJob, match="is not of the database 'default', which using= names"):
+            api.cancel(there.id, using="default")
+        with pytest.raises(InvalidJob, match="there is no 'nowhere' in DATABASES"):
+            api.jobs(using="nowhere")
+
+    def test_a_result_is_refreshed_where_it_lives(self) -> None:
+        result = tasks.add.using(database=SECOND).enqueue(2, 2)
+        in_second().update(priority=7)
+        result.refresh()
+        assert api.get(result.id).priority == 7
+
+    def test_a_key_is_its_databases(self) -> None:
+        once = tasks.add.using(idempotency_key="k", database=SECOND)
+        assert once.enqueue(1, 1).id == once.enqueue(1, 1).id
+        assert tasks.add.using(idempotency_key="k").enqueue(1, 1).id.isdigit()
+
+
+class TestCalls:
+    @pytest.mark.parametrize("spell", [lambda job: f"s2:{job.pk}", lambda job: job.pk], ids=["id", "using"])
+    def test_every_call_reaches_the_job_that_is_named(self, spell: Callable[[Job], Any]) -> None:
+        [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
+        job = Job.objects.using(SECOND).get(pk=first)
+        named = spell(job)
+        using: dict[str, Any] = {} if isinstance(named, str) else {"using": SECOND}
+        assert api.get(named, **using).args == [1, 1]
+        assert api.progress(named, **using) is None
+        assert api.cancel(named, reason="no", **using).cancelled == {first}
+        assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
+        run = claimed(Job.objects.using(SECOND).get(pk=second))
+        named = spell(Job.objects.using(SECOND).get(pk=second))
+        assert set(api.release(named, **using).accepted) == {run.claim.lease}
+        in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
+        assert api.retry(named, **using).revived == {second}
+        assert not Job.objects.exists()
+
+    def test_a_handler_that_gives_numbers_means_its_own_database(self) -> None:
+        run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))
+        with running(run):
+            assert api.get(run.claim.job_id).args == [1, 1]
+            [child] = api.enqueue_many(tasks.add, [(3, 3)])
+            assert api.jobs().count() == 2
+        assert in_second(pk=child).get().parent_id == run.claim.job_id
+
+
+class TestChildren:
+    def test_they_stay_in_the_database_of_their_parent(self) -> None:
+        stranger = tasks.add.enqueue(7, 7)
+        parent = tasks.start_children.using(database=SECOND).enqueue(2)
+        run = claimed(parent)
+        outcome_of(run)
+        children = in_second(parent_id=run.claim.job_id)
+        assert children.count() == 2
+        assert Job.objects.get().pk == int(stranger.id)
+        asked = api.cancel(parent.id, children=True)
+        assert asked.cancelled == set(children.values_list("pk", flat=True))
+        assert Job.objects.get().status == Status.PENDING
+
+    def test_one_that_is_sent_elsewhere_has_no_parent(self) -> None:
+        run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))
+        with running(run):
+            sent = tasks.add.using(database="default").enqueue(5, 5)
+        assert api.get(sent.id).parent_id is None
+
+    def test_a_worker_keeps_them_there(self, workers: Workers, environment: dict[str, str]) -> None:  # noqa: F811
+        stranger = tasks.add.using(queue_name="nobody-runs-this").enqueue(7, 7)
+        parent = tasks.start_children.using(database=SECOND).enqueue(2)
+        worker = workers.ready("--database", SECOND, env=environment)
+        wait_until(lambda: in_second(status=Status.COMPLETED).count() == 3)
+        assert set(in_second(parent__isnull=False).values_list("parent_id", flat=True)) == {int(parent.id[3:])}
+        assert Job.objects.get().pk == int(stranger.id)
+        result = tasks.start_children.get_result(parent.id)
+        assert [one.partition(":")[0] for one in result.return_value] == [SECOND, SECOND]
+        assert "pulse_django.W008" in worker.log
+
+
+class TestOneTransaction:
+    def test_a_completion_is_refused_where_it_could_not_hold_the_data(self) -> None:
+        run = claimed(tasks.make_invoice_by_hand.using(database=SECOND).enqueue(1))
+        outcome = outcome_of(run)
+        assert outcome.name == OutcomeName.FAILED
+        assert "one transaction cannot hold both" in outcome.error.message
+        assert not Invoice.objects.exists()
+
+    def test_so_is_an_atomic_task(self) -> None:
+        outcome = outcome_of(claimed(tasks.make_invoice.using(database=SECOND).enqueue(1)))
+        assert "the jobs live in 's2', and the project's models are written to 'default'" in outcome.error.message
+        assert not Invoice.objects.exists()
+
+    def test_who_names_the_jobs_database_is_believed(self) -> None:
+        run = claimed(job := tasks.add.using(database=SECOND).enqueue(1, 1))
+        context = Context(task_result=result_of(in_second().get(), tasks.add), run=run)
+        refused = pytest.raises(ImproperlyConfigured, match="a transaction of 'default' cannot complete it")
+        with refused, context.atomic(using="default"):
+            raise AssertionError
+        with context.atomic(using=SECOND) as completion:
+            completion.result = 5
+        assert tasks.add.get_result(job.id).return_value == 5
+
+    def test_beside_the_data_nothing_is_refused(self) -> None:
+        job = tasks.make_invoice.enqueue(1)
+        assert perform(claimed(job, "default")).run.completed
+        assert api.get(job.id).status == Status.COMPLETED
+
+    def test_a_check_says_when_jobs_and_data_part(self) -> None:
+        assert check_data() == []
+        with ELSEWHERE:
+            [warning] = check_data()
+        assert warning.id == "pulse_django.W008"
+        assert "the jobs live in 's2'" in warning.msg
+
+    @ELSEWHERE
+    def test_with_the_router_a_plain_number_is_the_jobs_database(self) -> None:
+        assert router.db_for_write(Job) == SECOND
+        result = tasks.add.enqueue(1, 1)
+        assert result.id == str(in_second().get().pk)
+        assert tasks.add.get_result(result.id).args == [1, 1]
+
+
+class TestFences:
+    def test_a_fence_stands_in_the_transaction_that_it_guards(self) -> None:
+        run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))
+        context = Context(task_result=result_of(in_second().get(), tasks.add), run=run)
+        with pytest.raises(transaction.TransactionManagementError):
+            fence("printer", context, using=SECOND)
+        with transaction.atomic(using=SECOND):
+            fence("printer", context, using=SECOND)
+        assert Fence.objects.using(SECOND).get().token == run.claim.token
+        assert not Fence.objects.exists()
+
+
+def test_the_database_cannot_be_fixed_in_the_decorator() -> None:
+    with pytest.raises(TypeError, match="database cannot be fixed"):
+        tasks.task(database=SECOND)  # type: ignore[call-overload]

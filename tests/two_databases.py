@@ -1,0 +1,62 @@
+"""A second database for the jobs of a test: as an alias of this process, and of the workers that it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management import call_command
+from django.db import connection, connections
+
+from tests.crash.processes import database_url
+
+SECOND = "s2"
+URL = "PULSE_TEST_SECOND_DATABASE"
+MODULE = "tests.settings_of_two_databases"
+
+
+@contextmanager
+def second_database() -> Iterator[dict[str, str]]:
+    """Make it, and drop it afterwards. Gives the environment for a worker that knows both."""
+    name = f"{connection.settings_dict['NAME']}_{SECOND}"
+    _drop(name)
+    _send(f'CREATE DATABASE "{name}"')
+    connections.settings[SECOND] = {**connection.settings_dict, "NAME": name}
+    try:
+        call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
+        yield {"DJANGO_SETTINGS_MODULE": MODULE, URL: database_url(name=name)}
+    finally:
+        connections[SECOND].close()
+        del connections[SECOND]
+        del connections.settings[SECOND]
+        _drop(name)
+
+
+class JobsElsewhere:
+    """A router that keeps the jobs in the second database, away from the project's data."""
+
+    def db_for_write(self, model: Any, **_: Any) -> str | None:
+        return SECOND if model._meta.app_label == "pulse_django" else None
+
+    db_for_read = db_for_write
+
+
+def empty(alias: str) -> None:
+    with connections[alias].cursor() as cursor:
+        for table in ("attempt", "job", "fence"):
+            cursor.execute(f"DELETE FROM pulse_django_{table}")
+
+
+def _drop(name: str) -> None:
+    _send(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _send(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def url_of_the_second() -> str:
+    return os.environ[URL]
