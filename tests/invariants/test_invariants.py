@@ -23,7 +23,7 @@ from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_jo
 from tests.rival import Rival
 from tests.storage.steps import sql
 
-pytestmark = pytest.mark.usefixtures("pulse_db")
+pytestmark = pytest.mark.usefixtures("vacuumed")
 
 LONG_AGO = timedelta(hours=-2)
 OURS = {one.name for one in known()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 
 import pytest
 
@@ -15,9 +16,11 @@ from tests.runtime import handlers
 @pytest.mark.usefixtures("pulse_db")
 def test_a_failed_run_says_when_the_next_begins_and_which_line_failed(workers: Workers) -> None:
     job = handlers.fails_twice.enqueue().id
-    workers.ready()
+    worker = workers.ready()
     wait_for(Status.DEAD_LETTERED, job)
-    log = workers.last().log
+    worker.signal(signal.SIGTERM)  # it writes what is left before it ends
+    worker.wait()
+    log = worker.log
     [first] = re.findall(rf"job {job} .* attempt 1: .*", log)
     assert re.search(r"attempt 1: RETRYING in 0\.0\d+ s, after \d+ ms: RuntimeError: no luck", first)
     assert re.search(r'\("\S+/handlers\.py", line \d+, in fails_twice\)$', first)
