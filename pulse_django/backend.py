@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error
 from django.db import router
 from django.utils import timezone
 
-from . import traces
+from . import masking, traces
 from .calls import checked, names_of
 from .exceptions import InvalidJob
 from .job_ids import job_id_of
@@ -94,6 +94,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         parent_id=parent.claim.job_id if parent else None,
         idempotency_key=getattr(task, "idempotency_key", None),
         trace=traces.current(),
+        masked=masking.for_job(task),
         names=names_of(task),
     )
 

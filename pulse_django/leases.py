@@ -48,6 +48,7 @@ class Claim(NamedTuple):
     max_losses: int | None = None
     free_losses: bool = False
     trace: str | None = None
+    masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
 
     @property
     def job_id(self) -> int:

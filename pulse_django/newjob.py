@@ -75,6 +75,7 @@ class Head(NamedTuple):
     parent_id: int | None
     idempotency_key: str | None
     trace: str | None
+    masked: str | None
 
     @property
     def run_at_or_delay(self) -> tuple[datetime | None, timedelta]:
@@ -120,6 +121,7 @@ class NewJob:
     free_losses: bool = False  # whether a lost worker costs no attempt
     idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
+    masked: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
 
     def __post_init__(self) -> None:
