@@ -93,17 +93,20 @@ def enqueue_many(
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
     """
     new = new_job(task, (), {})
-    ids: list[int] = Job.objects.enqueue_alike(new, (_checked(task, item) for item in arguments), progress=progress)
+    ids: list[int] = Job.objects.enqueue_alike(
+        new, (_checked(task, place, item) for place, item in enumerate(arguments)), progress=progress
+    )
     if ids and task.run_after is None:
         _wake_workers(task.queue_name)
     return ids
 
 
-def _checked(task: Task, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
         return checked(task, (), item)
     if isinstance(item, str | bytes):
-        raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
+        kind = type(item).__name__
+        raise InvalidJob(f"arguments[{place}]: {kind} is one value; write [value] for a single argument")
     return checked(task, list(item), {})
 
 

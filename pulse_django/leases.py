@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .budgets import Budget
+from .reprs import without
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
 
@@ -49,6 +50,9 @@ class Claim(NamedTuple):
     free_losses: bool = False
     trace: str | None = None
     masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+
+    def __repr__(self) -> str:
+        return without(self, "args_json", "kwargs_json", "progress_json")
 
     @property
     def job_id(self) -> int:

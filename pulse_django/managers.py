@@ -664,7 +664,7 @@ class JobManager(JobReader):
             )
         limit = conf.current().max_payload_bytes
         return self._enqueue_all(
-            ((new, Payload.of(args, kwargs, limit, new.names)) for args, kwargs in arguments), progress
+            ((new, Payload.of(args, kwargs, limit, new.names, new.masked)) for args, kwargs in arguments), progress
         )
 
     def _enqueue_all(self, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:

@@ -32,6 +32,11 @@ def for_job(task: Task) -> str | None:
     return declared(task).text if getattr(task, "masked", ()) else None
 
 
+def hides_result(task: Task, masked: str | None) -> bool:
+    """Say whether the result of a job is hidden, by its task or by what stands on the job."""
+    return RESULT in getattr(task, "masked", ()) or Masks.read(masked).returned
+
+
 def shown(
     key: str, args: Sequence[Any], kwargs: Mapping[str, Any], masked: str | None = None
 ) -> tuple[list[Any], dict[str, Any]] | None:
@@ -51,14 +56,14 @@ def shown(
 def shows_result(key: str, masked: str | None = None) -> bool | None:
     """Say whether the result may be seen. None: this process does not know the task."""
     task = registry.get(key)
-    return None if task is None else not (Masks.read(masked).result or declared(task).result)
+    return None if task is None else not hides_result(task, masked)
 
 
 @lru_cache(maxsize=4_096)
 def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, ...]) -> Masks:
-    result, hidden = RESULT in masked, [name for name in masked if name != RESULT]
+    returned, hidden = RESULT in masked, [name for name in masked if name != RESULT]
     if not hidden:
-        return Masks(result=result)
+        return Masks(returned=returned)
     parameters = list(signature(func).parameters.values())[takes_context:]
     placed = [one.name for one in parameters if one.kind in _POSITIONAL]
     positions = tuple(at for at, name in enumerate(placed) if name in hidden)
@@ -67,9 +72,9 @@ def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, 
     if _has_decorator(func):  # which may put arguments of its own in front: no position tells which it is
         positions, rest = (), 0
     if _shows(parameters, Parameter.VAR_KEYWORD, hidden):
-        return Masks(positions, rest, tuple(hidden), None, result)
+        return Masks(positions, rest, tuple(hidden), None, returned)
     only = tuple(one.name for one in parameters if one.kind in _NAMED and one.name not in hidden)
-    return Masks(positions, rest, (), only, result)
+    return Masks(positions, rest, (), only, returned)
 
 
 def _shows(parameters: Sequence[Parameter], kind: Any, hidden: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ class Masks(NamedTuple):
     rest: int | None = None  # this position and all that follow; None: none of them
     names: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None  # the names that are shown; None: all that ``names`` does not hold
-    result: bool = False
+    returned: bool = False  # what the handler returns
 
     @classmethod
     def read(cls, text: str | None) -> Masks:
@@ -25,7 +25,7 @@ class Masks(NamedTuple):
         try:
             said = cls(**json.loads(text))
             only = None if said.only is None else tuple(said.only)
-            return cls(tuple(said.positions), said.rest, tuple(said.names), only, said.result)
+            return cls(tuple(said.positions), said.rest, tuple(said.names), only, said.returned)
         except (TypeError, ValueError, RecursionError):
             return EVERYTHING
 
@@ -44,4 +44,4 @@ class Masks(NamedTuple):
 
 
 NOTHING = Masks()
-EVERYTHING = Masks(rest=0, only=(), result=True)
+EVERYTHING = Masks(rest=0, only=(), returned=True)

@@ -232,7 +232,7 @@ def test_what_a_task_masks_is_nobodys_business(admin_client: Client) -> None:
 
 def test_what_a_task_masked_when_the_job_was_enqueued_stays_masked(admin_client: Client) -> None:
     """Its declaration was dropped, or names another parameter by now."""
-    masked = Masks(positions=(0,), names=("value",), result=True).text
+    masked = Masks(positions=(0,), names=("value",), returned=True).text
     values = {"args": ["4111 1111"], "kwargs": {"value": "4222 2222"}, "result": "4333 3333"}
     job = make_job(Status.COMPLETED, task="shop.echo", masked=masked, **values)
     page = admin_client.get(page_of(job)).content.decode()
