@@ -84,7 +84,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
         kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
-        run_after=_aware(task.run_after) if delay is None else delay,
+        run_after=aware(task.run_after) if delay is None else delay,
         max_attempts=getattr(task, "max_attempts", None),
         lease_ttl=getattr(task, "lease", None),
         timeout=getattr(task, "timeout", None),
@@ -99,11 +99,11 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJo
     )
 
 
-def _aware(run_after: datetime | None) -> datetime | None:
-    """Without USE_TZ a project's instants are naive, and local to TIME_ZONE."""
-    if run_after is None or settings.USE_TZ or timezone.is_aware(run_after):
-        return run_after
-    return timezone.make_aware(run_after, timezone.get_default_timezone())
+def aware(instant: datetime | None) -> datetime | None:
+    """Return an instant with its time zone. Without USE_TZ a project's are naive, and local to TIME_ZONE."""
+    if instant is None or settings.USE_TZ or timezone.is_aware(instant):
+        return instant
+    return timezone.make_aware(instant, timezone.get_default_timezone())
 
 
 def _pk_of(result_id: object) -> int:
