@@ -31,12 +31,12 @@ from tests.security.handlers import CANARY
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.
 CARRIERS = {
     *("args", "kwargs", "args_json", "kwargs_json", "arguments", "payload"),
-    *("progress", "progress_json", "checkpoint", "result"),
+    *("progress", "progress_json", "checkpoint", "result", "_return_value"),
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Act.done", "Act.label", "Act.says", "PulseSettings.alerts", "Presence.vitals", "Reading.value", "Repair.act",
-    "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
+    "Act.done", "Act.label", "Act.says", "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value",
+    "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
 }  # fmt: skip
 
 
