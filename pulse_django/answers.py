@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .decisions import Decision
 from .leases import Lease
 from .outcomes import Outcome, OutcomeName
+from .reprs import without
 from .states import Status
 
 
@@ -19,6 +20,9 @@ class Report(NamedTuple):
     outcome: Outcome
     decision: Decision
     progress: str | None = None  # JSON that no heartbeat has carried yet
+
+    def __repr__(self) -> str:
+        return without(self, "progress")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,17 +120,19 @@ def enqueue_many(
     """
     alias = alias_of_jobs(using or getattr(task, "database", None))
     jobs, new = Job.objects.db_manager(alias), new_job(task, (), {}, alias)
-    ids: list[int] = jobs.enqueue_alike(new, (_checked(task, item) for item in arguments), progress=progress)
+    called_with = (_checked(task, place, item) for place, item in enumerate(arguments))
+    ids: list[int] = jobs.enqueue_alike(new, called_with, progress=progress)
     if ids and task.run_after is None:
         wake_workers(alias, [task.queue_name])
     return ids
 
 
-def _checked(task: Task, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
         return checked(task, (), item)
     if isinstance(item, str | bytes):
-        raise InvalidJob(f"arguments: {item!r} is one value; write [{item!r}] for a single argument")
+        kind = type(item).__name__
+        raise InvalidJob(f"arguments[{place}]: {kind} is one value; write [value] for a single argument")
     return checked(task, list(item), {})
 
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
-from . import traces
+from . import masking, traces
 from .calls import checked, names_of
 from .databases import Located, alias_of_jobs, locate, routers_alias
 from .exceptions import InvalidJob
@@ -88,7 +88,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         kwargs=kwargs,
         queue=task.queue_name,
         priority=int(task.priority),
-        run_after=_aware(task.run_after) if delay is None else delay,
+        run_after=aware(task.run_after) if delay is None else delay,
         max_attempts=getattr(task, "max_attempts", None),
         lease_ttl=getattr(task, "lease", None),
         timeout=getattr(task, "timeout", None),
@@ -98,6 +98,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         parent_id=parent,
         idempotency_key=getattr(task, "idempotency_key", None),
         trace=traces.current(),
+        masked=masking.for_job(task),
         names=names_of(task),
     )
 
@@ -107,11 +108,11 @@ def _parent_in(alias: str) -> int | None:
     return run.claim.job_id if run is not None and (run.alias or routers_alias()) == alias else None
 
 
-def _aware(run_after: datetime | None) -> datetime | None:
-    """Without USE_TZ a project's instants are naive, and local to TIME_ZONE."""
-    if run_after is None or settings.USE_TZ or timezone.is_aware(run_after):
-        return run_after
-    return timezone.make_aware(run_after, timezone.get_default_timezone())
+def aware(instant: datetime | None) -> datetime | None:
+    """Return an instant with its time zone. Without USE_TZ a project's are naive, and local to TIME_ZONE."""
+    if instant is None or settings.USE_TZ or timezone.is_aware(instant):
+        return instant
+    return timezone.make_aware(instant, timezone.get_default_timezone())
 
 
 def _located(result_id: object) -> Located:

@@ -17,6 +17,7 @@ from .answers import Report
 from .databases import alias_of_completion
 from .decisions import Complete
 from .exceptions import Discard, LeaseLost, Snooze, UnstorableResult
+from .masking import hides_result
 from .models import Job
 from .outcomes import Failed, returned
 from .runs import PAUSE_BEFORE_LOCKED_ROW, Run
@@ -31,7 +32,7 @@ KEY_HEADER = "Idempotency-Key"
 class Completion:
     """What ``with context.atomic() as completion`` gives: set ``completion.result`` to store one."""
 
-    result: Any = None
+    result: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,7 @@ class Context(TaskContext):
         if self.run.completed:
             raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
         lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run.alias, using)
+        masked = hides_result(self.task_result.task, self.run.claim.masked)
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None
         try:
@@ -126,7 +128,7 @@ class Context(TaskContext):
                 # First of all that happens after the commit, so that a callback of the handler's that raises finds it.
                 transaction.on_commit(self._note_completion, using=alias)
                 yield completion
-                outcome = returned(completion.result, limit=conf.current().max_payload_bytes)
+                outcome = returned(completion.result, limit=conf.current().max_payload_bytes, masked=masked)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
                 report = Report(lease, outcome, Complete(outcome.result), self.run.last_progress())

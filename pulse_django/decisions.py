@@ -8,7 +8,7 @@ database knows of it in time.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
@@ -31,7 +31,7 @@ from .policies import Backoff, Random, RetryPolicy, dotted_path
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    result: str | None = None  # JSON
+    result: str | None = field(default=None, repr=False)  # JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ class InvalidJob(PulseError, ValueError):
 class PayloadError(InvalidJob):
     """Arguments or a result that PostgreSQL's jsonb cannot hold, or that are larger than allowed."""
 
+    path: tuple[str | int, ...] = ()  # where the fault is: "args", 1, and the keys within
+    fault: str = ""  # what is wrong there
+
 
 class UnsupportedValue(PayloadError, TypeError):
     """A value of a type that JSON does not have: the message names its place and what to pass instead."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .budgets import Budget
+from .reprs import without
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
 
@@ -48,6 +49,10 @@ class Claim(NamedTuple):
     max_losses: int | None = None
     free_losses: bool = False
     trace: str | None = None
+    masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+
+    def __repr__(self) -> str:
+        return without(self, "args_json", "kwargs_json", "progress_json")
 
     @property
     def job_id(self) -> int:

@@ -105,14 +105,14 @@ _ENQUEUE_INTO = """
 INSERT INTO pulse_django_job
     (
         task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, lease_ttl, timeout, stall_after,
-        max_losses, free_losses, parent_id, idempotency_key, trace
+        max_losses, free_losses, parent_id, idempotency_key, trace, masked
     )
 """
 
 _ENQUEUE = f"""{_ENQUEUE_INTO}
 VALUES (
     %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval),
-    %s, %s, %s, %s, %s, %s, %s, %s, %s
+    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 {{on_conflict}}
 RETURNING id, created_at, next_run_at
@@ -131,12 +131,13 @@ SELECT
     COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
     COALESCE(head.max_attempts, %s),
     head.lease_ttl * interval '1 second', head.timeout * interval '1 second', head.stall_after * interval '1 second',
-    head.max_losses, head.free_losses, head.parent_id, head.idempotency_key, head.trace
+    head.max_losses, head.free_losses, head.parent_id, head.idempotency_key, head.trace,
+    head.masked
 FROM unnest(%s::int[], %s::text[], %s::text[]) WITH ORDINALITY AS payload (head, args, kwargs, place)
 JOIN json_to_recordset(%s::json) AS head (
     number int, task text, queue text, priority smallint, run_at timestamptz, delay float8, max_attempts int,
     lease_ttl float8, timeout float8, stall_after float8, max_losses smallint, free_losses boolean,
-    parent_id bigint, idempotency_key text, trace text
+    parent_id bigint, idempotency_key text, trace text, masked text
 ) ON head.number = payload.head
 ORDER BY payload.place
 RETURNING id
@@ -174,11 +175,11 @@ claimed AS (
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         date_part('epoch', created_at) AS created, date_part('epoch', started_at) AS started,
-        timeout, stall_after, max_losses, free_losses, trace
+        timeout, stall_after, max_losses, free_losses, trace, masked
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, timeout, stall_after, max_losses, free_losses, trace
+    ttl, parent_id, created, started, timeout, stall_after, max_losses, free_losses, trace, masked
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -633,6 +634,7 @@ class JobManager(JobReader):
             stall_after=new.stall_after,
             parent_id=new.parent_id,
             idempotency_key=new.idempotency_key,
+            masked=new.masked,
             created_at=created_at,
         )
         job._state.adding = False
@@ -662,7 +664,7 @@ class JobManager(JobReader):
             )
         limit = conf.current().max_payload_bytes
         return self._enqueue_all(
-            ((new, Payload.of(args, kwargs, limit, new.names)) for args, kwargs in arguments), progress
+            ((new, Payload.of(args, kwargs, limit, new.names, new.masked)) for args, kwargs in arguments), progress
         )
 
     def _enqueue_all(self, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:
@@ -951,7 +953,7 @@ class JobManager(JobReader):
         own = (
             head.max_attempts or conf.current().max_attempts,
             *(head.lease_ttl, head.timeout, head.stall_after, head.max_losses, head.free_losses, head.parent_id),
-            *(head.idempotency_key, head.trace),
+            *(head.idempotency_key, head.trace, head.masked),
         )
         on_conflict = "" if head.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
         params = (head.task, head.queue, head.priority, *payload, payload.size, run_at, delay, *own)

@@ -1,49 +1,87 @@
-"""What people may see of a job's arguments and result: tasks say what is nobody's business, with ``masked=(...)``."""
+"""What people may see of a job's arguments and result: tasks say what is nobody's business, with ``masked=(...)``.
+
+Hidden is what the task declared when the job was enqueued, which stands on the job, and what it declares today.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any
 
+from .masks import NOTHING, Masks
 from .registry import registry
 from .taskapi import Task
 
 MASK = "••••"
 RESULT = "return"  # among the names: what the handler returns
 
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
-def shown(key: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments with what is masked replaced. None: this process knows nothing of the task."""
+
+def declared(task: Task) -> Masks:
+    """Return what a task hides, as it is declared now."""
+    masked = getattr(task, "masked", ())
+    return _masks_of(task.func, bool(task.takes_context), masked) if masked else NOTHING
+
+
+def for_job(task: Task) -> str | None:
+    """Return what is to stand on a new job. None: its task hides nothing."""
+    return declared(task).text if getattr(task, "masked", ()) else None
+
+
+def hides_result(task: Task, masked: str | None) -> bool:
+    """Say whether the result of a job is hidden, by its task or by what stands on the job."""
+    return RESULT in getattr(task, "masked", ()) or Masks.read(masked).returned
+
+
+def shown(
+    key: str, args: Sequence[Any], kwargs: Mapping[str, Any], masked: str | None = None
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the arguments with what is masked replaced; ``masked`` is what stands on the job.
+
+    None: this process knows nothing of the task, and not what it declares today.
+    """
     if (task := registry.get(key)) is None:
         return None
-    hidden = frozenset(getattr(task, "masked", ()))
-    if not hidden:
-        return list(args), dict(kwargs)
-    if _has_decorator(task):  # which may put arguments of its own in front: no position tells which it is
-        names, hidden = [MASK] * len(args), hidden | {MASK}
-    else:
-        names = _names_of(task, len(args))
+    then, now = Masks.read(masked), declared(task)
     return (
-        [MASK if name in hidden else value for name, value in zip(names, args, strict=True)],
-        {name: MASK if name in hidden else value for name, value in kwargs.items()},
+        [MASK if then.hides_position(at) or now.hides_position(at) else value for at, value in enumerate(args)],
+        {name: MASK if then.hides_name(name) or now.hides_name(name) else value for name, value in kwargs.items()},
     )
 
 
-def shows_result(key: str) -> bool | None:
+def shows_result(key: str, masked: str | None = None) -> bool | None:
     """Say whether the result may be seen. None: this process does not know the task."""
     task = registry.get(key)
-    return None if task is None else RESULT not in getattr(task, "masked", ())
+    return None if task is None else not hides_result(task, masked)
 
 
-def _has_decorator(task: Task) -> bool:
+@lru_cache(maxsize=4_096)
+def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, ...]) -> Masks:
+    returned, hidden = RESULT in masked, [name for name in masked if name != RESULT]
+    if not hidden:
+        return Masks(returned=returned)
+    parameters = list(signature(func).parameters.values())[takes_context:]
+    placed = [one.name for one in parameters if one.kind in _POSITIONAL]
+    positions = tuple(at for at, name in enumerate(placed) if name in hidden)
+    # What the function does not take was enqueued for another form of it, in which it may have had a masked name.
+    rest = None if _shows(parameters, Parameter.VAR_POSITIONAL, hidden) else len(placed)
+    if _has_decorator(func):  # which may put arguments of its own in front: no position tells which it is
+        positions, rest = (), 0
+    if _shows(parameters, Parameter.VAR_KEYWORD, hidden):
+        return Masks(positions, rest, tuple(hidden), None, returned)
+    only = tuple(one.name for one in parameters if one.kind in _NAMED and one.name not in hidden)
+    return Masks(positions, rest, (), only, returned)
+
+
+def _shows(parameters: Sequence[Parameter], kind: Any, hidden: Sequence[str]) -> bool:
+    """Say whether there is a ``*args`` or ``**kwargs`` that is not masked as a whole."""
+    return any(one.kind is kind and one.name not in hidden for one in parameters)
+
+
+def _has_decorator(func: Callable[..., Any]) -> bool:
     """Say whether the handler is called by a function that takes something else than it."""
-    return signature(task.func) != signature(task.func, follow_wrapped=False)
-
-
-def _names_of(task: Task, count: int) -> list[str]:
-    """Return the parameter of each positional argument; those of ``*args`` share its name."""
-    parameters = list(signature(task.func).parameters.values())[1 if task.takes_context else 0 :]
-    names = [one.name for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
-    rest = next((one.name for one in parameters if one.kind is Parameter.VAR_POSITIONAL), "")
-    return [*names, *[rest] * count][:count]
+    return signature(func) != signature(func, follow_wrapped=False)

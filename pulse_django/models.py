@@ -12,6 +12,7 @@ from .documents import Document
 from .errors import MAX_CLASS
 from .functions import ClockTimestamp, Fingerprint
 from .managers import JobManager
+from .masks import MAX_MASKS
 from .minutes import MinuteManager
 from .newjob import (
     DEFAULT_QUEUE,
@@ -61,6 +62,8 @@ class Job(models.Model):
     idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
 
     trace = models.CharField(max_length=MAX_TRACE, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
+    # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
+    masked = models.CharField(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # noqa: DJ001 - NULL is "none"
 
     status = models.CharField(
         max_length=MAX_STATUS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,9 @@ from typing import Any, NamedTuple
 
 from .exceptions import InvalidJob, PayloadError
 from .job_ids import MAX_ID, check_whole_number
-from .payloads import encode_arguments
+from .masks import Masks
+from .payloads import encode_arguments, spelt_path
+from .reprs import without
 
 DEFAULT_QUEUE = "default"
 MAX_TASK_NAME = 200
@@ -29,14 +30,14 @@ FIRST_YEAR, LAST_YEAR = 1900, 9000
 MAX_DELAY = timedelta(days=365_000)
 
 
-_BY_POSITION, _BY_NAME = re.compile(r"args\[(\d+)\]"), re.compile(r"kwargs\['(\w+)'\]")
-
-
 class Payload(NamedTuple):
     """What a handler will be called with, as JSON."""
 
     args: str
     kwargs: str
+
+    def __repr__(self) -> str:
+        return without(self, "args", "kwargs")
 
     @property
     def size(self) -> int:
@@ -45,18 +46,27 @@ class Payload(NamedTuple):
 
     @classmethod
     def of(
-        cls, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int, names: Sequence[str] | None = None
+        cls,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        limit: int,
+        names: Sequence[str] | None = None,
+        masked: str | None = None,
     ) -> Payload:
-        """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given."""
+        """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given.
+
+        Of what is masked the place is the argument, and not the keys within it.
+        """
         try:
             return cls(
                 encode_arguments(list(args), limit=limit, what="args") if args else "[]",
                 encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
             )
         except PayloadError as error:
-            if names is None:
-                raise
-            raise type(error)(_with_names(str(error), names)) from error.__cause__
+            place = _place_of(error, names, Masks.read(masked))
+            # What caused it may repeat a key, or say anything.
+            cause = error.__cause__ if masked is None else None
+            raise type(error)(f"{place}: {error.fault}") from cause
 
 
 class Head(NamedTuple):
@@ -75,6 +85,7 @@ class Head(NamedTuple):
     parent_id: int | None
     idempotency_key: str | None
     trace: str | None
+    masked: str | None
 
     @property
     def run_at_or_delay(self) -> tuple[datetime | None, timedelta]:
@@ -106,8 +117,8 @@ class NewJob:
     """One job to enqueue. ``max_attempts=None`` and the other Nones mean the fleet's default."""
 
     task: str
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    args: Sequence[Any] = field(default=(), repr=False)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
     queue: str = DEFAULT_QUEUE
     priority: int = 0  # higher runs first
     run_after: datetime | timedelta | None = None  # not before this instant, or this long from now
@@ -120,6 +131,7 @@ class NewJob:
     free_losses: bool = False  # whether a lost worker costs no attempt
     idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
+    masked: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
 
     def __post_init__(self) -> None:
@@ -152,16 +164,27 @@ class NewJob:
         return Head(*_head_of(self))
 
     def encoded(self, limit: int) -> Payload:
-        return Payload.of(self.args, self.kwargs, limit, self.names)
+        return Payload.of(self.args, self.kwargs, limit, self.names, self.masked)
 
 
-def _with_names(fault: str, names: Sequence[str]) -> str:
-    """Begin with the name of an argument where the encoder counted."""
-    if (found := _BY_POSITION.match(fault)) and int(found[1]) < len(names):
-        return f"{names[int(found[1])]}{fault[found.end() :]}"
-    if found := _BY_NAME.match(fault):
-        return f"{found[1]}{fault[found.end() :]}"
-    return fault
+def _place_of(error: PayloadError, names: Sequence[str] | None, masks: Masks) -> str:
+    """Spell where a fault is. With names, begin with that of the argument instead of where the encoder counted."""
+    what, *inner = error.path
+    if not inner:
+        return spelt_path(error.path)
+    first, *deeper = inner
+    hidden = masks.hides_position(first) if isinstance(first, int) else masks.hides_name(first)
+    name = _name_of(first, names)
+    begin = (what, first) if name is None else (name,)
+    return spelt_path(begin) if hidden else spelt_path((*begin, *deeper))
+
+
+def _name_of(argument: str | int, names: Sequence[str] | None) -> str | None:
+    if names is None:
+        return None
+    if isinstance(argument, int):
+        return names[argument] if argument < len(names) else None
+    return argument if argument.isidentifier() else None
 
 
 def check_queue_name(name: object) -> None:

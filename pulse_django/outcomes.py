@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -35,7 +35,7 @@ class Succeeded:
     """The handler returned. Make it with ``returned``, which checks that the result can be stored."""
 
     name: ClassVar = OutcomeName.SUCCEEDED
-    result: str | None = None  # JSON
+    result: str | None = field(default=None, repr=False)  # JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Relea
 NOTHING_RETURNED = Succeeded()
 
 
-def returned(value: Any, *, limit: int) -> Succeeded | Failed:
+def returned(value: Any, *, limit: int, masked: bool = False) -> Succeeded | Failed:
     """Judge a handler's return value: a result that cannot be stored is a failure with a reason, not a stuck job."""
     if value is None:
         return NOTHING_RETURNED
     try:
-        return Succeeded(encode_result(value, limit=limit))
+        return Succeeded(encode_result(value, limit=limit, masked=masked))
     except PayloadError as error:
         return Failed(ErrorReport.of(error))

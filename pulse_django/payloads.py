@@ -27,6 +27,8 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
 
+Path = tuple[str | int, ...]  # to a value: "args", and the positions and keys on the way
+
 _ATOMS = frozenset({str, int, float, bool, NoneType})
 _BYTES = (bytes, bytearray, memoryview)
 # What to pass instead, and what gives the value back. The first that fits counts.
@@ -53,18 +55,26 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
     text = _with_exact_numbers(_dumped(_plain_or_refused(value, what), what))
     # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
     if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
-        _refuse_unstorable(value, what)
+        _refuse_unstorable(value, (what,))
     return _within(text, limit, what)
 
 
-def encode_result(value: Any, *, limit: int) -> str | None:
-    """Return a handler's return value as JSON; None needs no column. The rules are those of arguments."""
+def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None:
+    """Return a handler's return value as JSON; None needs no column. The rules are those of arguments.
+
+    Where a fault lies in what is ``masked`` is not told: the keys on the way are part of it.
+    """
     if value is None:
         return None
     try:
         return encode_arguments(value, limit=limit, what="result")
-    except Exception as error:  # a value of a class of its own may raise anything
+    except PayloadError as error:
+        if masked:
+            raise UnstorableResult(f"result: {error.fault}") from None
         raise UnstorableResult(str(error)) from error
+    except Exception as error:  # a value of a class of its own may raise anything
+        told = None if masked else error
+        raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from told
 
 
 def encode_progress(value: dict[str, Any], *, limit: int) -> str:
@@ -95,12 +105,25 @@ def _plain_or_refused(value: Any, what: str) -> Any:
         try:
             return _plain(value, 1)
         except _Refused:
-            _refuse(value, what, 1)
-        raise PayloadError(f"{what}: changed while it was read")
+            _refuse(value, (what,), 1)
+        raise _refusal((what,), "changed while it was read")
     except PayloadError as error:
         raise error from None
     except Exception as error:  # its keys, its items() or its length may raise anything
-        raise PayloadError(f"{what}: JSON cannot hold this value: {error}") from error
+        # Its own words may be its value.
+        fault = f"JSON cannot hold this value: reading it raised {type(error).__name__}"
+        raise _refusal((what,), fault) from error
+
+
+def _refusal(path: Path, fault: str, kind: type[PayloadError] = PayloadError) -> PayloadError:
+    error = kind(f"{spelt_path(path)}: {fault}")
+    error.path, error.fault = path, fault
+    return error
+
+
+def spelt_path(path: Path) -> str:
+    """Spell where in the arguments something is, as Python would find it."""
+    return f"{path[0]}{''.join(f'[{step!r}]' for step in path[1:])}"
 
 
 class _Refused(Exception):
@@ -131,26 +154,28 @@ def _key(key: Any) -> str:
     raise _Refused
 
 
-def _refuse(value: Any, path: str, level: int) -> None:
+def _refuse(value: Any, path: Path, level: int) -> None:
     """Raise for the first fault of a value, and name its place."""
     if value is None or isinstance(value, str | int | float):
         return
     if isinstance(value, _BYTES) or not isinstance(value, Mapping | Sequence):
         # "Unsupported type" is what Django's own backends say, and what its tests look for.
-        raise UnsupportedValue(f"{path}: {type(value).__name__} is not JSON (Unsupported type). {_mend_of(value)}")
+        fault = f"{type(value).__name__} is not JSON (Unsupported type). {_mend_of(value)}"
+        raise _refusal(path, fault, UnsupportedValue)
     if level > MAX_DEPTH:
-        raise PayloadError(f"{path.partition('[')[0]}: nested more than {MAX_DEPTH} levels deep, or contains itself")
+        raise _refusal(path[:1], f"nested more than {MAX_DEPTH} levels deep, or contains itself")
     if isinstance(value, Sequence):
         for index, item in enumerate(value):
-            _refuse(item, f"{path}[{index}]", level + 1)
+            _refuse(item, (*path, index), level + 1)
         return
     for key, item in value.items():
         if not isinstance(key, str):
-            raise PayloadError(
-                f"{path}: has a key of type {type(key).__name__}, and JSON has only keys of type str; "
+            fault = (
+                f"has a key of type {type(key).__name__}, and JSON has only keys of type str; "
                 "write str(key), and convert it back where it is read"
             )
-        _refuse(item, f"{path}[{key!r}]", level + 1)
+            raise _refusal(path, fault)
+        _refuse(item, (*path, key), level + 1)
 
 
 def _mend_of(value: Any) -> str:
@@ -165,7 +190,7 @@ def _dumped(value: Any, what: str) -> str:
     try:
         return _encode(value)
     except Exception as error:  # NaN, infinity, a number of too many digits
-        raise PayloadError(f"{what}: JSON cannot hold this value: {error}") from error
+        raise _refusal((what,), f"JSON cannot hold this value: {error}") from error
 
 
 def _with_exact_numbers(text: str) -> str:
@@ -190,7 +215,7 @@ def _exact_number(found: re.Match[str]) -> str:
 def _within(text: str, limit: int, what: str) -> str:
     # ASCII only, so that characters are bytes.
     if len(text) > limit:
-        raise PayloadError(f"{what}: {len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
+        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
     return text
 
 
@@ -200,18 +225,18 @@ def _may_hold_a_long_number(text: str) -> bool:
     return len(text) > MAX_DIGITS and _LONG_NUMBER.search(text) is not None
 
 
-def _refuse_unstorable(value: Any, path: str) -> None:
+def _refuse_unstorable(value: Any, path: Path, what: str = "contains") -> None:
     if isinstance(value, str):
         if found := _UNSTORABLE.search(value):
             kind = "a NUL character" if found.group() == "\x00" else "a lone surrogate"
-            raise PayloadError(f"{path}: contains {kind}, which PostgreSQL's jsonb cannot hold")
+            raise _refusal(path, f"{what} {kind}, which PostgreSQL's jsonb cannot hold")
     elif isinstance(value, int):
         if abs(value) >= _TOO_LONG:
-            raise PayloadError(f"{path}: a whole number of more than {MAX_DIGITS} digits, which Python does not read")
+            raise _refusal(path, f"a whole number of more than {MAX_DIGITS} digits, which Python does not read")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            _refuse_unstorable(key, f"{path}, a key")
-            _refuse_unstorable(item, f"{path}[{key!r}]")
+            _refuse_unstorable(key, path, "has a key that contains")
+            _refuse_unstorable(item, (*path, key))
     elif isinstance(value, Sequence):
         for index, item in enumerate(value):
-            _refuse_unstorable(item, f"{path}[{index}]")
+            _refuse_unstorable(item, (*path, index))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
 from .exceptions import DeadlinePassed, Discard, JobCancelled, LeaseLost, Snooze
+from .masking import hides_result
 from .middleware import configured, surrounded
 from .models import Job
 from .outcomes import (
@@ -35,6 +36,7 @@ from .outcomes import (
     returned,
 )
 from .registry import Registry, registry
+from .reprs import without
 from .results import result_of_run
 from .runs import Run, running
 from .signals import job_started, tell
@@ -57,7 +59,7 @@ class Performed:
     task: Task | None
     report: Report | None
     error: BaseException | None = None
-    result: TaskResult | None = None  # as its handler's context had it
+    result: TaskResult | None = field(default=None, repr=False)  # as its handler's context had it
     ended_at: float | None = None  # by the monotonic clock
     afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
 
@@ -115,6 +117,9 @@ class Call(NamedTuple):
     args: list[Any]
     kwargs: dict[str, Any]
     context: Context | None  # None: nobody would see it
+
+    def __repr__(self) -> str:
+        return without(self, "args", "kwargs")
 
 
 def prepared(run: Run, task: Task) -> Call:
@@ -185,7 +190,8 @@ def _raised(run: Run, task: Task, context: Context | None, error: BaseException)
 
 
 def _returned(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
-    outcome = None if run.completed else returned(value, limit=conf.current().max_payload_bytes)
+    limit = conf.current().max_payload_bytes
+    outcome = None if run.completed else returned(value, limit=limit, masked=hides_result(task, run.claim.masked))
     return judged(run, task, outcome, None, context.task_result if context else None)
 
 

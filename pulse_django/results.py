@@ -40,6 +40,15 @@ _STAND_INS = {
 }
 
 
+class PulseTaskResult(TaskResult):
+    """Django's, but for its repr: arguments and results are nobody's business there."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(task={self.task.module_path}, id={self.id!r}, status={self.status})"
+
+
 def as_enqueued(task: Task, job: Job) -> Task:
     """Return a task with the options that this job has: what ``using()`` said, and what operators changed since."""
     fleet = conf.current()
@@ -90,7 +99,7 @@ def result_of(job: Job, task: Task) -> TaskResult:
     workers = [entry.worker for entry in ledger]
     if job.locked_by:
         workers.append(job.locked_by)
-    result = TaskResult(
+    result = PulseTaskResult(
         task=task,
         id=spelled(job.pk, job._state.db),
         status=_STATUS[Status(job.status)],
@@ -113,7 +122,7 @@ def result_of_run(
 ) -> TaskResult:
     """Build the result of a job that is running, from what its claim brought. Only a repeated run asks for more."""
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
-    return TaskResult(
+    return PulseTaskResult(
         task=_as_claimed(task, claim),
         id=spelled(claim.job_id, alias),
         status=TaskResultStatus.RUNNING,

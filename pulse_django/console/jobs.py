@@ -68,7 +68,7 @@ class JobAdmin(JobList):
     def arguments(self, job: Job) -> str:
         if UNREADABLE in (job.args, job.kwargs):
             return gettext("Not shown: they cannot be read.")
-        seen = masking.shown(job.task, job.args, job.kwargs)
+        seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
         if seen is None:
             return gettext("Not shown: this process does not know the task, nor what it masks.")
         args, kwargs = seen
@@ -80,7 +80,7 @@ class JobAdmin(JobList):
     def returned(self, job: Job) -> str:
         if job.result is None:
             return "–"
-        if (may_show := masking.shows_result(job.task)) is None:
+        if (may_show := masking.shows_result(job.task, job.masked)) is None:
             return gettext("Not shown: this process does not know the task, nor what it masks.")
         text = _cut(spelt(job.result)) if may_show else masking.MASK
         return format_html("<pre>{}</pre>", text)

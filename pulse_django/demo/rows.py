@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,9 +24,9 @@ class Row:
     locked_by: str = ""
     lease_until: datetime | None = None
     lease_left: float | None = None  # seconds; negative: it ran out, and nobody has looked yet
-    progress: Any = None
+    progress: Any = field(default=None, repr=False)
     last_error: str = ""
-    result: Any = None
+    result: Any = field(default=None, repr=False)
 
     @property
     def label(self) -> str:

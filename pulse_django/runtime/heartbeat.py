@@ -36,7 +36,8 @@ class Charge:
     """What a keeper extends the leases of: one child."""
 
     holdings: Holdings
-    progress: dict[Lease, str] = field(default_factory=dict)  # for the next beat to carry; only the latest counts
+    # For the next beat to carry; only the latest counts.
+    progress: dict[Lease, str] = field(default_factory=dict, repr=False)
 
     def forget_the_gone(self) -> None:
         """Drop progress of runs that ended before a beat could carry it: their reports did."""

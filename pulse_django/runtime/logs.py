@@ -79,7 +79,7 @@ def _place_of_failure(report: Report | None) -> str:
 def _arguments_of(run: Run) -> str:
     claim = run.claim
     try:
-        seen = shown(claim.task, claim.args, claim.kwargs)
+        seen = shown(claim.task, claim.args, claim.kwargs, claim.masked)
     except (ValueError, RecursionError):  # written by hand, most likely
         return UNREADABLE
     return "its task is unknown here" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"

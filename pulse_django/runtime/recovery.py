@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from .. import conf
@@ -32,7 +32,7 @@ class Death:
 
     holder_prefix: str
     held: Sequence[Held]  # as it stood in the shared memory at the end
-    progress: Mapping[Lease, str]  # that no heartbeat has carried yet
+    progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
     reason: str
     asked_for: bool  # we ended it, because it had to stop: its runs do not count
     at: float

@@ -2,7 +2,7 @@
 
 drain()                        run everything that is due, and what that enqueues
 run_job(job)                   run one job
-assert_enqueued(task, ...)     there is such a job; returns it
+assert_enqueued(task, ...)     there is such a job, with what ``task.using()`` said; returns it
 expire_lease(job)              its worker is dead now
 jump_to_next_run(job)          its backoff, snooze or run_after is over now
 Zombie(job)                    hold a claim, lose it, report late

@@ -14,7 +14,7 @@ from pulse_django.identity import Identity
 from pulse_django.leases import Claim
 from pulse_django.models import Job
 from pulse_django.outcomes import OutcomeName
-from pulse_django.performing import perform
+from pulse_django.performing import Performed, perform
 from pulse_django.registry import registry
 from pulse_django.runs import Run
 from pulse_django.states import Status
@@ -58,17 +58,27 @@ def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS) 
 
 def run_job(job: AnyJob) -> Ran:
     """Run this job, which must be due, and no other."""
+    return run_claim(claim_job(job))
+
+
+def claim_job(job: AnyJob) -> Claim:
+    """Claim this job, which must be due, and no other."""
     registry.discover()
     claims = Job.objects.claim_these(Identity("pulse-test"), [id_of(job)])
     if not claims:
         state = fresh(job)
         raise AssertionError(f"{state} is {state.status} and due at {state.next_run_at}: it cannot be run now")
-    return run_claim(claims[0])
+    return claims[0]
 
 
 def run_claim(claim: Claim) -> Ran:
     """Run the handler of a claim and settle what it reports."""
-    performed = perform(Run(claim, beat=beat))
+    return reported(perform(Run(claim, beat=beat)))
+
+
+def reported(performed: Performed) -> Ran:
+    """Settle what a run reports, and tell whoever listens."""
+    claim = performed.run.claim
     settled = Job.objects.settle([performed.report] if performed.report else [])
     if performed.afterwards is not None:
         Job.objects.keep_errors_after_completion({claim.lease: performed.afterwards})

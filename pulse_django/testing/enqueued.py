@@ -2,29 +2,74 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse_django.backend import new_job
+from pulse_django.backend import PulseBackend, aware, new_job
 from pulse_django.calls import checked
 from pulse_django.models import Job
-from pulse_django.registry import key_of
+from pulse_django.registry import registry
 from pulse_django.states import CLAIMABLE
 
+from .telling import arguments_of, is_told_in_full
+
 if TYPE_CHECKING:
+    from pulse_django.newjob import NewJob
     from pulse_django.taskapi import Task
 
 MOST_SHOWN = 20
+# A job's first instants are two readings of the server's clock in one statement.
+CLOSE_ENOUGH = timedelta(seconds=1)
+
+Said = dict[str, Any]
 
 
 def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
-    """Return the waiting job of this task with these arguments, or fail with a list of what waits."""
+    """Return the waiting job of this task with these arguments, or fail with a list of what waits.
+
+    Options of ``task.using(...)`` that differ from those of the task as it is declared are compared as well: queue,
+    priority, ``run_after``, limits and idempotency key. A task as it is declared matches jobs with any options.
+    """
+    if not isinstance(task.get_backend(), PulseBackend):
+        raise AssertionError(f"The backend {task.backend!r} is no PulseBackend: its jobs are not in Pulse's table.")
     wanted = new_job(task, *checked(task, args, kwargs))
+    said = _said_by_using(wanted)
     waiting = Job.objects.filter(status__in=CLAIMABLE).order_by("id")
-    found: Job | None = waiting.filter(task=key_of(task), args=list(wanted.args), kwargs=dict(wanted.kwargs)).first()
-    if found is not None:
-        return found
-    lines = [f"  {job.task} args={job.args} kwargs={job.kwargs}" for job in waiting[:MOST_SHOWN]]
+    alike = waiting.filter(task=wanted.task, args=list(wanted.args), kwargs=dict(wanted.kwargs))
+    fitting: list[Job] = [job for job in alike if all(_fits(job, option, value) for option, value in said.items())]
+    if fitting:
+        return fitting[0]
+    lines = [_line(job, wanted, said) for job in waiting[:MOST_SHOWN]]
     raise AssertionError(
-        f"No waiting job {wanted.task} args={list(wanted.args)} kwargs={dict(wanted.kwargs)}. Waiting are:\n"
+        f"No waiting job {wanted.task} {arguments_of(wanted)}{_spelt(said)}. Waiting are:\n"
         + ("\n".join(lines) or "  none")
     )
+
+
+def _said_by_using(wanted: NewJob) -> Said:
+    """Return the options of a job that are not those of its task as it is declared."""
+    declared = registry.get(wanted.task)
+    if declared is None:
+        return {}
+    plain = new_job(declared, (), {}).head._asdict()
+    return {option: value for option, value in wanted.head._asdict().items() if value != plain[option]}
+
+
+def _fits(job: Job, option: str, value: Any) -> bool:
+    if isinstance(value, datetime):
+        return aware(job.next_run_at) == value
+    if option == "run_after":
+        return abs(job.next_run_at - job.created_at - (value or timedelta())) < CLOSE_ENOUGH
+    return bool(getattr(job, option) == value)
+
+
+def _line(job: Job, wanted: NewJob, said: Said) -> str:
+    has = {option: job.next_run_at if option == "run_after" else getattr(job, option) for option in said}
+    line = f"  {job.task} {arguments_of(job)}{_spelt(has)}"
+    if is_told_in_full(job) or arguments_of(job) != arguments_of(wanted) or job.task != wanted.task:
+        return line
+    return f"{line} (its arguments may differ in what is masked)"
+
+
+def _spelt(options: Said) -> str:
+    return "".join(f" {option}={value!r}" for option, value in options.items())

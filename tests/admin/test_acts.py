@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.urls import reverse
 
 from pulse_django.console import acts
 from pulse_django.console.acts import ACTS, Act
+from pulse_django.masks import Masks
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
 from tests.admin.staff import staff
@@ -226,6 +228,16 @@ def test_what_a_task_masks_is_nobodys_business(admin_client: Client) -> None:
     assert "17" in page
     assert "4111" not in page
     assert "4222" not in page
+
+
+def test_what_a_task_masked_when_the_job_was_enqueued_stays_masked(admin_client: Client) -> None:
+    """Its declaration was dropped, or names another parameter by now."""
+    masked = Masks(positions=(0,), names=("value",), returned=True).text
+    values = {"args": ["4111 1111"], "kwargs": {"value": "4222 2222"}, "result": "4333 3333"}
+    job = make_job(Status.COMPLETED, task="shop.echo", masked=masked, **values)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "value = &quot;••••&quot;" in page
+    assert not re.search("4111|4222|4333", page)
 
 
 def test_of_an_unknown_task_nothing_is_shown_because_nobody_knows_what_it_masks(admin_client: Client) -> None:

@@ -21,6 +21,7 @@ from pulse_django import task
 from pulse_django.answers import Report
 from pulse_django.decisions import Complete
 from pulse_django.identity import Identity
+from pulse_django.masks import Masks
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.outcomes import Succeeded
 from pulse_django.runtime import presence
@@ -73,12 +74,15 @@ class TestASecretInArguments:
         assert CANARY not in traceback
 
     def test_is_logged_only_if_that_is_wanted_and_not_where_it_is_masked(self, workers: Workers) -> None:
-        open_, hidden = handlers.fails_with_a_secret_beside_it.enqueue(CANARY).id, masked.enqueue(CANARY[::-1]).id
+        failing = handlers.fails_with_a_secret_beside_it
+        open_, hidden = failing.enqueue(CANARY).id, masked.enqueue(CANARY[::-1]).id
+        then = make_job(task=failing.key, args=[CANARY.upper()], max_attempts=1, masked=Masks(positions=(0,)).text)
         worker = workers.ready(settings=OURS | {"LOG_ARGUMENTS": True})
-        wait_for(Status.DEAD_LETTERED, open_, hidden)
-        wait_until(lambda: worker.log.count("DEAD_LETTERED in") == 2)  # with its traceback each says more than once why
+        wait_for(Status.DEAD_LETTERED, open_, hidden, then.pk)
+        wait_until(lambda: worker.log.count("DEAD_LETTERED in") == 3)  # with its traceback each says more than once why
         assert CANARY in worker.log
         assert CANARY[::-1] not in worker.log
+        assert CANARY.upper() not in worker.log, "masked when it was enqueued"
 
     def test_is_not_in_the_error_of_a_statement_that_the_database_refused(
         self, caplog: pytest.LogCaptureFixture

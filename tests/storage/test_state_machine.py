@@ -46,6 +46,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         empty_tables()
+        sql("ALTER TABLE pulse_django_job ALTER COLUMN id RESTART")  # the same choices have to lead the same life
         self.workers = [Identity(f"w{n}") for n in range(3)]
         self.claims: list[Claim] = []  # every claim ever granted: the old ones are the zombies
         self.accepted: dict[Lease, Status] = {}

@@ -12,6 +12,7 @@ from django.db import transaction
 from pulse_django import Context, task
 from pulse_django.exceptions import Snooze
 from testproject.shop.models import Invoice, Line
+from testproject.shop.tasks import send_invoice
 
 
 @task
@@ -218,3 +219,13 @@ def returns_sync() -> str:
 @task
 async def returns_async() -> str:
     return "done"
+
+
+@task
+def sends_an_invoice(card: str) -> None:
+    send_invoice.enqueue(1, card=card)
+
+
+@task(masked=("card", "return"))
+def returns_a_secret(card: str) -> str:
+    return f"{card} {next(_runs)}"

@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from pulse_django import Context, masking, task
+from pulse_django import Context, enqueue_many, masking, task
+from pulse_django.identity import Identity
+from pulse_django.masks import MAX_MASKS, Masks
+from pulse_django.models import Job
 from pulse_django.registry import registry
 from pulse_django.taskapi import InvalidTask
+from pulse_django.tasks import PulseTask
 
 
 @task(name="mask-plain")
@@ -56,8 +60,12 @@ def wrapped(database: str, card: str, *, more: str = "") -> None:
         (("password",), ["me"], {"password": "pw"}, (["me"], {"password": "••••"})),
         (("rest",), ["me", "pw", "a", "b"], {}, (["me", "pw", "••••", "••••"], {})),  # all that *rest takes
         (("token",), ["me"], {"token": "t"}, (["me"], {"token": "••••"})),  # one of **more
+        (("more",), ["me"], {"password": "pw", "token": "t"}, (["me"], {"password": "pw", "token": "••••"})),
+        (("more",), ["me"], {"more": "m"}, (["me"], {"more": "••••"})),  # all that **more takes
+        (("rest", "more"), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "••••"], {"b": "••••"})),
+        (("return",), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "a"], {"b": 1})),
         (("password",), [], {}, ([], {})),
-        (("password",), ["me", "pw", "too", "many"], {}, (["me", "••••", "too", "many"], {})),
+        (("password",), ["me", "pw", "a", "b"], {}, (["me", "••••", "a", "b"], {})),
     ],
 )
 def test_what_is_masked_is_not_shown(
@@ -72,8 +80,8 @@ def test_what_is_masked_is_not_shown(
     assert masking.shown(declared.key, args, kwargs) == seen
 
 
-def test_more_arguments_than_the_handler_takes_are_shown_as_they_are() -> None:
-    assert masking.shown("mask-narrow", ["pw", "odd"], {}) == (["••••", "odd"], {})
+def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:
+    assert masking.shown("mask-narrow", ["pw", "odd"], {"passwd": "pw"}) == (["••••", "••••"], {"passwd": "••••"})
 
 
 def test_where_a_decorator_puts_arguments_in_front_no_position_tells_which_it_is() -> None:
@@ -89,6 +97,108 @@ def test_a_result_may_be_masked_too() -> None:
 def test_of_an_unknown_task_nobody_can_tell() -> None:
     assert masking.shown("gone.away", ["x"], {}) is None
     assert masking.shows_result("gone.away") is None
+
+
+# ------------------------------------------------------------------------------------- what was declared at enqueue
+
+
+def charge(order: int, card: str, *rest: str, **options: str) -> str:
+    return "a receipt"
+
+
+def charge_renamed(order: int, number: str) -> str:
+    return "a receipt"
+
+
+def charge_moved(number: str, order: int) -> str:
+    return "a receipt"
+
+
+ARGUMENTS: Any = ((1, "4111", "s1"), {"pin": "s2"})
+SECRETS = ("4111", "s1", "s2")
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, func: Any, *masked: str) -> Any:
+    """Make this the declaration of a task, whatever it was before."""
+    monkeypatch.delitem(registry._tasks, "mask-changes", raising=False)
+    return PulseTask(func=func, name="mask-changes", masked=masked)
+
+
+def enqueued(task: Any) -> list[Job]:
+    """One by one, and together with others."""
+    args, kwargs = ARGUMENTS
+    [many] = enqueue_many(task, [(*args,)])
+    return [Job.objects.get(pk=task.enqueue(*args, **kwargs).id), Job.objects.get(pk=many)]
+
+
+def seen_of(job: Job) -> str:
+    """What the page of the job and a line of the log would tell."""
+    [claim] = Job.objects.claim_these(Identity("looks"), [job.pk])
+    on_the_page = masking.shown(job.task, job.args, job.kwargs, job.masked)
+    in_the_log = masking.shown(claim.task, claim.args, claim.kwargs, claim.masked)
+    assert on_the_page == in_the_log
+    return str(on_the_page)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("func", "masked"),
+    [
+        (charge, ()),  # the declaration was dropped
+        (charge_renamed, ("number",)),
+        (charge_renamed, ()),
+        (charge_moved, ("number",)),
+        (charge, ("order",)),
+    ],
+)
+def test_what_was_masked_at_enqueue_stays_masked(
+    monkeypatch: pytest.MonkeyPatch, func: Any, masked: tuple[str, ...]
+) -> None:
+    jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
+    declare(monkeypatch, func, *masked)
+    for job in jobs:
+        seen = seen_of(job)
+        assert not [secret for secret in SECRETS if secret in seen]
+        assert masking.shows_result(job.task, job.masked) is False
+
+
+@pytest.mark.django_db
+def test_what_is_masked_today_is_masked_on_older_jobs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = enqueued(declare(monkeypatch, charge, "order"))
+    declare(monkeypatch, charge, "card", "rest", "options", "return")
+    for job in jobs:
+        seen = seen_of(job)
+        assert not [secret for secret in SECRETS if secret in seen]
+        assert masking.shows_result(job.task, job.masked) is False
+
+
+@pytest.mark.django_db
+def test_a_job_of_a_task_without_masks_stores_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for job in enqueued(declare(monkeypatch, charge)):
+        assert job.masked is None
+        seen = seen_of(job)
+        assert "4111" in seen
+        assert "s1" in seen
+
+
+@pytest.mark.django_db
+def test_of_a_task_that_is_gone_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    [job, _] = enqueued(declare(monkeypatch, charge, "card"))
+    monkeypatch.delitem(registry._tasks, "mask-changes")
+    assert masking.shown(job.task, job.args, job.kwargs, job.masked) is None
+    assert masking.shows_result(job.task, job.masked) is None
+
+
+@pytest.mark.parametrize("masked", ["", "{", "[1]", "7", '{"later": [1]}', '{"names": 5}', "[" * 1_999])
+def test_masks_that_cannot_be_read_hide_everything(masked: str) -> None:
+    assert masking.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (["••••"], {"password": "••••"})
+    assert masking.shows_result("mask-plain", masked) is False
+
+
+def test_masks_that_are_longer_than_their_column_hide_everything() -> None:
+    masks = Masks(names=tuple(f"name{number}" for number in range(1_000)))
+    assert len(masks.text) <= MAX_MASKS
+    assert Masks.read(masks.text).hides_name("other")
 
 
 @pytest.mark.parametrize("masked", [("passwrd",), "password"])

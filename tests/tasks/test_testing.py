@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.test import TestCase, TransactionTestCase
+from django.conf import settings
+from django.test import TestCase, TransactionTestCase, override_settings
 
 from pulse_django.exceptions import PayloadError
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
+from pulse_django.taskapi import BaseTaskBackend
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -24,6 +28,22 @@ from pulse_django.testing import (
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line
 from tests.tasks import more
+
+AT = datetime(2090, 1, 1, 12, tzinfo=UTC)
+DUMMY = f"{BaseTaskBackend.__module__.rpartition('.')[0]}.dummy.DummyBackend"
+
+USINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("queue", {"queue_name": "b"}, {"queue_name": "a"}),
+    ("priority", {"priority": 5}, {}),
+    ("run_after", {"run_after": timedelta(hours=1)}, {}),
+    ("run_after", {"run_after": timedelta(hours=1)}, {"run_after": timedelta(hours=2)}),
+    ("run_after", {"run_after": AT}, {"run_after": AT + timedelta(microseconds=1)}),
+    ("max_attempts", {"max_attempts": 2}, {"max_attempts": 3}),
+    ("timeout", {"timeout": timedelta(minutes=1)}, {}),
+    ("lease_ttl", {"lease": timedelta(minutes=1)}, {}),
+    ("stall_after", {"stall_after": timedelta(minutes=1)}, {}),
+    ("idempotency_key", {"idempotency_key": "k"}, {"idempotency_key": "l"}),
+]
 
 
 class Stories:
@@ -73,6 +93,46 @@ class Stories:
         drain()
         with pytest.raises(AssertionError, match="none"):
             assert_enqueued(tasks.add, 1, b=2)
+
+    def test_assert_enqueued_compares_what_using_said(self) -> None:
+        for name, said, other in USINGS:
+            Job.objects.all().delete()
+            tasks.add.using(**other).enqueue(1, 2)
+            with pytest.raises(AssertionError, match=rf"No waiting job .*{name}="):
+                assert_enqueued(tasks.add.using(**said), 1, 2)
+            assert assert_enqueued(tasks.add, 1, 2), "what the task itself says is not compared"
+            wanted = Job.objects.get(pk=tasks.add.using(**said).enqueue(1, 2).id)
+            assert assert_enqueued(tasks.add.using(**said), 1, 2) == wanted
+            assert assert_enqueued(tasks.add.using(**{"priority": 0} | said), 1, 2) == wanted
+
+    def test_assert_enqueued_tells_what_waits_instead(self) -> None:
+        tasks.add.using(queue_name="a", priority=3).enqueue(1, 2)
+        says = r"(?s)No waiting job .*args=\[1, 2\] kwargs=\{\} queue='b'\. .*args=\[1, 2\] kwargs=\{\} queue='a'$"
+        with pytest.raises(AssertionError, match=says):
+            assert_enqueued(tasks.add.using(queue_name="b"), 1, 2)
+
+    def test_assert_enqueued_refuses_a_backend_whose_jobs_are_elsewhere(self) -> None:
+        backends = {**settings.TASKS, "other": settings.TASKS["default"], "dummy": {"BACKEND": DUMMY}}
+        with override_settings(TASKS=backends):
+            tasks.add.using(backend="other").enqueue(1, 2)
+            assert assert_enqueued(tasks.add.using(backend="other"), 1, 2)
+            with pytest.raises(AssertionError, match="'dummy' is no PulseBackend"):
+                assert_enqueued(replace(tasks.echo, backend="dummy"), 1)
+
+    def test_assert_enqueued_does_not_print_what_is_masked(self) -> None:
+        tasks.send_invoice.enqueue(1, card="4111 1111")
+        with pytest.raises(AssertionError, match=r"differ in what is masked") as failure:
+            assert_enqueued(tasks.send_invoice, 1, card="4222 2222")
+        assert "1111" not in str(failure.value)
+        assert "2222" not in str(failure.value)
+
+    def test_assert_idempotent_does_not_print_what_is_masked(self) -> None:
+        with pytest.raises(AssertionError, match=r"(?s)\+ 1 x a job it enqueued.*••••") as failure:
+            assert_idempotent(more.sends_an_invoice, "4111 1111")
+        assert "1111" not in str(failure.value)
+        with pytest.raises(AssertionError, match="It returns ••••, repeated after a crash ••••") as failure:
+            assert_idempotent(more.returns_a_secret, "4111 1111")
+        assert "1111" not in str(failure.value)
 
     def test_a_lease_can_be_let_run_out(self) -> None:
         zombie = Zombie(tasks.add.enqueue(1, 2))

@@ -47,7 +47,7 @@ class Colour(StrEnum):
 
 REFUSED = [
     ([{"name": ["ok", "nul\x00"]}], r"args\[0\]\['name'\]\[1\]: contains a NUL"),
-    ([{"bad\x00key": 1}], r"args\[0\], a key: contains a NUL"),
+    ([{"bad\x00key": 1}], r"args\[0\]: has a key that contains a NUL"),
     (["\ud800"], r"args\[0\]: contains a lone surrogate"),
     (["\ud83d\ude00"], r"args\[0\]: contains a lone surrogate"),  # JSON would join the two
     ([math.nan], "JSON cannot hold"),

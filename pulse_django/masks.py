@@ -1,0 +1,47 @@
+"""What of a call is hidden, said without its function: that may be another one, or gone, when somebody looks."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+MAX_MASKS = 2_000  # characters of the text; a function needs a hundred parameters to come near
+
+
+class Masks(NamedTuple):
+    """The hidden places of a call. The text of it stands on the job."""
+
+    positions: tuple[int, ...] = ()
+    rest: int | None = None  # this position and all that follow; None: none of them
+    names: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None  # the names that are shown; None: all that ``names`` does not hold
+    returned: bool = False  # what the handler returns
+
+    @classmethod
+    def read(cls, text: str | None) -> Masks:
+        """Return what a job says. What cannot be read, as by a later release or by hand, hides everything."""
+        if text is None:
+            return NOTHING
+        try:
+            said = cls(**json.loads(text))
+            only = None if said.only is None else tuple(said.only)
+            return cls(tuple(said.positions), said.rest, tuple(said.names), only, said.returned)
+        except (TypeError, ValueError, RecursionError):
+            return EVERYTHING
+
+    @property
+    def text(self) -> str:
+        """Spell it as JSON, without what is hidden nowhere."""
+        said = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
+        text = json.dumps(said, separators=(",", ":"))
+        return text if len(text) <= MAX_MASKS else EVERYTHING.text
+
+    def hides_position(self, position: int) -> bool:
+        return position in self.positions or (self.rest is not None and position >= self.rest)
+
+    def hides_name(self, name: str) -> bool:
+        return name in self.names or (self.only is not None and name not in self.only)
+
+
+NOTHING = Masks()
+EVERYTHING = Masks(rest=0, only=(), returned=True)

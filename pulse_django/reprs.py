@@ -1,0 +1,14 @@
+"""Reprs without what is nobody's business: they stand in logs, and errors show them.
+
+Dataclasses say ``field(repr=False)``; named tuples use this.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def without(carrier: Any, *hidden: str) -> str:
+    """Spell a named tuple as Python would, but for these fields."""
+    told = ", ".join(f"{name}={getattr(carrier, name)!r}" for name in carrier._fields if name not in hidden)
+    return f"{type(carrier).__name__}({told})"

@@ -1,0 +1,69 @@
+"""All databases that a test may use: what is done there is undone, and callbacks that wait for a commit are called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from django.db import OperationalError, connections, transaction
+from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # unknown to the stubs
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def rolled_back() -> Iterator[list[str]]:
+    """Undo what the block does, on every database. Yield their aliases."""
+    with ExitStack() as stack:
+        closed = [alias for alias in connections if connections[alias].connection is None]
+        aliases = [alias for alias in connections if _may_be_used(alias)]
+        for alias in aliases:
+            if alias in closed:  # left open, it would keep a test database from being dropped
+                stack.callback(connections[alias].close)
+            stack.enter_context(_as_of_a_test_case(alias))
+        yield aliases
+        for alias in aliases:
+            transaction.set_rollback(True, using=alias)
+
+
+def _as_of_a_test_case(alias: str) -> transaction.Atomic:
+    block = transaction.atomic(using=alias)
+    block._from_testcase = True  # type: ignore[attr-defined]  # the mark by which Django and verbs know it
+    return block
+
+
+def _may_be_used(alias: str) -> bool:
+    """Say whether Django lets this test use a database, and it is there. No handler writes to any other."""
+    try:
+        with connections[alias].cursor():
+            return True
+    except (DatabaseOperationForbidden, OperationalError):
+        return False
+
+
+@contextmanager
+def committing(aliases: Sequence[str]) -> Iterator[None]:
+    """Call, at the end of the block, what it registered with ``on_commit``, and what that registers."""
+    called = {alias: len(connections[alias].run_on_commit) for alias in aliases}
+    yield
+    while new := [entry for alias in aliases for entry in _uncalled(alias, called)]:
+        for _, callback, robust in new:
+            _call(callback, robust)
+
+
+def _uncalled(alias: str, called: dict[str, int]) -> list[tuple[Any, Callable[[], object], bool]]:
+    callbacks: list[Any] = connections[alias].run_on_commit
+    new = callbacks[called[alias] :]
+    called[alias] += len(new)
+    return new
+
+
+def _call(callback: Callable[[], object], robust: bool) -> None:
+    try:
+        callback()
+    except Exception as error:
+        if not robust:
+            raise
+        logger.exception("A robust callback of on_commit() raised %s", type(error).__name__)
