@@ -13,7 +13,7 @@ import psycopg
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 from django.test import Client
 from psycopg.adapt import Dumper
