@@ -153,8 +153,8 @@ def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
     return plant
 
 
-SETTLE_FENCE = "job.id = report.id AND job.locked_by = report.holder AND job.attempts = report.attempt"
-SETTLE_AGAIN = "job.id = locked.id AND job.locked_by = locked.holder AND job.attempts = locked.attempt"
+SETTLE_FENCE = "job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt"
+SETTLE_AGAIN = "job.id = locked.id AND job.locked_by::text = locked.holder AND job.attempts = locked.attempt"
 DELETE = "DELETE FROM pulse_django_job WHERE status = 'RUNNING' AND lease_until < statement_timestamp()"
 REAP_AGAIN = """
         AND (
@@ -162,7 +162,7 @@ REAP_AGAIN = """
             OR job.deadline < statement_timestamp()
             OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )"""
-BEAT_FENCE = "ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt"
+BEAT_FENCE = "ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt"
 LONG_FREEZE = ("freeze, longer than a lease", "freeze of a child", "black hole")
 KILLS = ("kill -9 of a worker", "kill -9 of a keeper")
 
@@ -186,8 +186,8 @@ MUTANTS: dict[str, Mutant] = {
             one_holder_for_all,
             replaced(
                 "_SETTLE",
-                (SETTLE_FENCE, "job.id = report.id AND job.locked_by = report.holder"),
-                (SETTLE_AGAIN, "job.id = locked.id AND job.locked_by = locked.holder"),
+                (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder"),
+                (SETTLE_AGAIN, "job.id = locked.id AND job.locked_by::text = locked.holder"),
             ),
         ),
         nemeses=("black hole, just longer than a lease",),

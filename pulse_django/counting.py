@@ -41,23 +41,26 @@ GROUP BY queue
 # One after another, so that each is a range of the retention index.
 _ENDED = """
 SELECT queue, 'COMPLETED', count(*) FROM pulse_django_job
-WHERE status = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
 SELECT queue, 'DEAD_LETTERED', count(*) FROM pulse_django_job
-WHERE status = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
 SELECT queue, 'CANCELLED', count(*) FROM pulse_django_job
-WHERE status = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 """
 
-_BUCKET = f"ceil(ln(GREATEST({{took}}, {SMALLEST}) / {SMALLEST}) / ln(2.0::float8) * {PER_DOUBLING} - 1e-9)::int"
+_BUCKET = f"""pg_catalog.ceil(
+    pg_catalog.ln(GREATEST({{took}}, {SMALLEST}) / {SMALLEST}::float8) / pg_catalog.ln(2.0::float8)
+    * {PER_DOUBLING}::float8 - 1e-9::float8
+)::int"""
 
 
 def _durations(sign: VitalSign, took: str, label: str, condition: str) -> str:
     """A query of how long something took, by one label."""
     bucket = _BUCKET.format(took=took)
     return f"""
-SELECT '{sign.name}', {label}, '', {bucket}, count(*), sum({took}), 0, 0
+SELECT '{sign.name}', {label}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
 FROM ended
 WHERE {condition}
 GROUP BY 2, 4"""  # noqa: S608 - made of constants
@@ -72,7 +75,7 @@ WITH ended AS MATERIALIZED (
         EXTRACT(epoch FROM attempt.started_at - attempt.due_at)::float8 AS waited,
         EXTRACT(epoch FROM attempt.started_at - job.created_at)::float8 AS begun_after,
         EXTRACT(epoch FROM attempt.finished_at - attempt.last_seen_at)::float8 AS recovered,
-        job.status = 'DEAD_LETTERED' AND job.attempts = attempt.number AS is_dead
+        job.status::text = 'DEAD_LETTERED' AND job.attempts = attempt.number AS is_dead
     FROM pulse_django_attempt AS attempt
     LEFT JOIN pulse_django_job AS job ON job.id = attempt.job_id
     WHERE attempt.id >= %(first_attempt)s AND attempt.id < %(last_attempt)s
@@ -82,8 +85,8 @@ WITH ended AS MATERIALIZED (
 _HOW_THEY_ENDED = f"""{_RUNS}
 SELECT
     '', task, outcome, NULL::int, count(*), NULL::float8,
-    count(*) FILTER (WHERE outcome = 'WORKER_LOST' AND NOT COALESCE(is_dead, false)),
-    count(*) FILTER (WHERE outcome = 'WORKER_LOST' AND recovered IS NOT NULL)
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND NOT COALESCE(is_dead, false)),
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND recovered IS NOT NULL)
 FROM ended
 GROUP BY task, outcome
 UNION ALL {_durations(RUN_DURATION, "ran", "task", "true")}
@@ -95,7 +98,7 @@ _MEASURED = {sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUE
 
 _LATE = """
 SELECT late_outcome, count(*) FROM pulse_django_attempt
-WHERE late_at >= %(begin)s AND late_at < %(end)s AND NOT (outcome = 'SUCCEEDED' AND late_outcome = 'FAILED')
+WHERE late_at >= %(begin)s AND late_at < %(end)s AND NOT (outcome::text = 'SUCCEEDED' AND late_outcome::text = 'FAILED')
 GROUP BY late_outcome
 """
 

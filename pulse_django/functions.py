@@ -28,7 +28,7 @@ class StatementTimestamp(Func):
 class StoredSize(Func):
     """The bytes of a value as it is stored, compressed. Unlike ``TextSize`` it does not unpack the value."""
 
-    function = "pg_column_size"
+    function = "pg_catalog.pg_column_size"
     arity = 1
     output_field = IntegerField()
 
@@ -36,7 +36,7 @@ class StoredSize(Func):
 class TextSize(Func):
     """The bytes of a JSON value as the text that a worker reads. It unpacks the value."""
 
-    template = "octet_length((%(expressions)s)::text)"
+    template = "pg_catalog.octet_length((%(expressions)s)::text)"
     arity = 1
     output_field = IntegerField()
 
@@ -44,7 +44,7 @@ class TextSize(Func):
 class JsonType(Func):
     """``array``, ``object``, ``string`` ... of a jsonb value."""
 
-    function = "jsonb_typeof"
+    function = "pg_catalog.jsonb_typeof"
     arity = 1
     output_field = CharField()
 
@@ -56,7 +56,7 @@ class Fingerprint(Func):
     """
 
     template = (
-        "(left(regexp_replace(left(%(expressions)s, 400),"
+        "(pg_catalog.left(pg_catalog.regexp_replace(pg_catalog.left(%(expressions)s, 400),"
         " '\\m(0x)?[0-9a-f]*[0-9][0-9a-f]*(-[0-9a-f]+)*\\M|[0-9]+', '#', 'gi'), 200) COLLATE \"C\")"
     )
     arity = 1

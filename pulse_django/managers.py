@@ -26,7 +26,7 @@ every later write of that run looks its row up by ``id``, ``locked_by`` and ``at
 job has moved on, the statement finds no row, and "no row" is the answer that the caller gets. ``settle`` is the one
 door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
-Six habits hold in every statement below:
+Seven habits hold in every statement below:
 
 - What touches several rows locks them first, jobs in the order of their ids and attempts of their (job, number), or
   skips locked ones. Sorted parameters alone deadlock.
@@ -39,6 +39,8 @@ Six habits hold in every statement below:
   alone, even if its status is the same again. The row is locked by then, and its number cannot change any more.
 - A fence does not mention ``status``: a CHECK ties ``locked_by`` to RUNNING, and with stale statistics a condition on
   the status lets the planner start from the wrong index.
+- Functions that take arguments are called as pg_catalog's, and operators stand between types for which it has one:
+  short text is compared as ``text``. A planted function or operator that fits better would be called (docs/adr/0039).
 
 Lists travel as one JSON document instead of one array per column: psycopg quotes it in one go, and a batch of a
 hundred settles took 2.4 ms instead of 2.9.
@@ -127,14 +129,16 @@ _UNLESS_THE_KEY_IS_TAKEN = "ON CONFLICT (task, idempotency_key) WHERE idempotenc
 _ENQUEUE_MANY = f"""{_ENQUEUE_INTO}
 SELECT
     head.task, head.queue, head.priority, payload.args::jsonb, payload.kwargs::jsonb,
-    octet_length(payload.args) + octet_length(payload.kwargs),
+    pg_catalog.octet_length(payload.args) + pg_catalog.octet_length(payload.kwargs),
     COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
     COALESCE(head.max_attempts, %s),
     head.lease_ttl * interval '1 second', head.timeout * interval '1 second', head.stall_after * interval '1 second',
     head.max_losses, head.free_losses, head.parent_id, head.idempotency_key, head.trace,
     head.masked
-FROM unnest(%s::int[], %s::text[], %s::text[]) WITH ORDINALITY AS payload (head, args, kwargs, place)
-JOIN json_to_recordset(%s::json) AS head (
+FROM ROWS FROM (
+    pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
+) WITH ORDINALITY AS payload (head, args, kwargs, place)
+JOIN pg_catalog.json_to_recordset(%s::json) AS head (
     number int, task text, queue text, priority smallint, run_at timestamptz, delay float8, max_attempts int,
     lease_ttl float8, timeout float8, stall_after float8, max_losses smallint, free_losses boolean,
     parent_id bigint, idempotency_key text, trace text, masked text
@@ -159,7 +163,7 @@ RETURNING id
 _CLAIM = """
 WITH picked (id, bytes) AS MATERIALIZED ({picked}),
 in_line AS (
-    SELECT id, bytes, sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
+    SELECT id, bytes, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
 ),
 claimed AS (
     UPDATE pulse_django_job AS job
@@ -167,14 +171,14 @@ claimed AS (
         attempts = attempts + 1,
         locked_by = %s,
         lease_until = clock_timestamp() + COALESCE(lease_ttl, %s),
-        token = nextval('pulse_django_token'),
+        token = pg_catalog.nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
         started_at = clock_timestamp()
     WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes)) AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
-        date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
-        date_part('epoch', created_at) AS created, date_part('epoch', started_at) AS started,
+        pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
+        pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
         timeout, stall_after, max_losses, free_losses, trace, masked
 )
 SELECT
@@ -186,10 +190,10 @@ ORDER BY priority DESC, next_run_at, id
 
 _PICK_FROM_LANES = f"""
     SELECT pick.id, pick.bytes
-    FROM unnest(%s::text[], %s::smallint[]) AS lane (queue, priority)
+    FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[])) AS lane (queue, priority)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
-        SELECT name FROM pulse_django_queue WHERE {IS_PAUSED}
+        SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
     ))
     LIMIT %s
 """  # noqa: S608 - made of constants
@@ -201,13 +205,13 @@ _PICK_FROM_LANES = f"""
 _HEARTBEAT = """
 WITH held AS MATERIALIZED (
     SELECT id, holder, attempt, progress::jsonb
-    FROM json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int, progress text)
+    FROM pg_catalog.json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int, progress text)
 ),
 locked AS MATERIALIZED (
     SELECT job.id, held.progress
     FROM held
     JOIN pulse_django_job AS job
-        ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt
+        ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt
     ORDER BY job.id
     FOR NO KEY UPDATE OF job SKIP LOCKED
 )
@@ -223,9 +227,9 @@ RETURNING job.id, job.locked_by, job.attempts, job.cancel_requested_at IS NOT NU
 # Asked only of leases that the beat left out: whose fence still holds was skipped, and is not lost.
 _STILL_HELD = """
 SELECT job.id, job.locked_by, job.attempts
-FROM json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int)
+FROM pg_catalog.json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int)
 JOIN pulse_django_job AS job
-    ON job.id = held.id AND job.locked_by = held.holder AND job.attempts = held.attempt
+    ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt
 """
 
 # ------------------------------------------------------------------------------------------------------------ settle
@@ -249,7 +253,7 @@ locked AS MATERIALIZED (
         END AS verdict
     FROM report
     JOIN pulse_django_job AS job
-        ON job.id = report.id AND job.locked_by = report.holder AND job.attempts = report.attempt
+        ON job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
     ORDER BY job.id
     FOR NO KEY UPDATE OF job {skip_locked}
 ),
@@ -272,7 +276,7 @@ settled AS (
         result = locked.result::jsonb,
         progress = COALESCE(locked.progress::jsonb, job.progress)
     FROM locked
-    WHERE job.id = locked.id AND job.locked_by = locked.holder AND job.attempts = locked.attempt
+    WHERE job.id = locked.id AND job.locked_by::text = locked.holder AND job.attempts = locked.attempt
     RETURNING locked.*
 ),
 ledger AS (
@@ -288,7 +292,7 @@ SELECT id, holder, attempt, verdict FROM settled
 """
 
 _REPORTS = """
-    SELECT * FROM json_to_recordset(%s::json) AS report (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
         id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
         error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
     )
@@ -301,8 +305,9 @@ _COMPLETIONS = """
         id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
         NULL::int AS refund, NULL::int AS loss, NULL AS error, NULL AS cancel_reason, NULL AS progress,
         NULL AS error_class, NULL AS message, NULL AS traceback
-    FROM unnest(
-        (SELECT %s::bigint[]), (SELECT %s::text[]), (SELECT %s::int[]), (SELECT %s::text[])
+    FROM ROWS FROM (
+        pg_catalog.unnest((SELECT %s::bigint[])), pg_catalog.unnest((SELECT %s::text[])),
+        pg_catalog.unnest((SELECT %s::int[])), pg_catalog.unnest((SELECT %s::text[]))
     ) AS report (id, holder, attempt, result)
 """
 
@@ -310,15 +315,15 @@ _COMPLETIONS = """
 # than that settle's snapshot.
 _KEEP_LATE_VERDICTS = """
 WITH report AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
 ),
 entry AS MATERIALIZED (
     SELECT
         attempt.id, attempt.job_id, attempt.worker, attempt.number, report.outcome,
-        attempt.outcome = report.outcome AS repeated
+        attempt.outcome::text = report.outcome AS repeated
     FROM report
     JOIN pulse_django_attempt AS attempt
-        ON attempt.job_id = report.id AND attempt.number = report.attempt AND attempt.worker = report.holder
+        ON attempt.job_id = report.id AND attempt.number = report.attempt AND attempt.worker::text = report.holder
     ORDER BY attempt.job_id, attempt.number
     FOR NO KEY UPDATE OF attempt
 ),
@@ -326,7 +331,7 @@ kept AS (
     UPDATE pulse_django_attempt AS attempt
     SET late_outcome = entry.outcome, late_at = clock_timestamp()
     FROM entry
-    WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome = ''
+    WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome::text = ''
 )
 SELECT job_id, worker, number, repeated FROM entry
 """
@@ -334,7 +339,7 @@ SELECT job_id, worker, number, repeated FROM entry
 # What a handler raised after it had completed its job itself. The ledger has its run already.
 _KEEP_ERRORS_AFTER_COMPLETION = """
 WITH raised AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%s::json) AS raised (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS raised (
         id bigint, holder text, attempt int, error_class text, message text, traceback text
     )
 ),
@@ -342,8 +347,8 @@ entry AS MATERIALIZED (
     SELECT attempt.id, raised.error_class, raised.message, raised.traceback
     FROM raised
     JOIN pulse_django_attempt AS attempt
-        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker = raised.holder
-    WHERE attempt.outcome = 'SUCCEEDED' AND attempt.late_outcome = ''
+        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker::text = raised.holder
+    WHERE attempt.outcome::text = 'SUCCEEDED' AND attempt.late_outcome::text = ''
     ORDER BY attempt.job_id, attempt.number
     FOR NO KEY UPDATE OF attempt
 )
@@ -363,7 +368,7 @@ WITH over (
     id, holder, attempt, token, due_at, started_at, counted, spent, killer, free, last_seen_at, outcome
 ) AS MATERIALIZED (
     SELECT
-        pick.id, pick.locked_by, pick.attempts, pick.token, pick.next_run_at, pick.started_at,
+        pick.id, pick.locked_by::text, pick.attempts, pick.token, pick.next_run_at, pick.started_at,
         CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free,
         lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s),
@@ -395,7 +400,8 @@ reaped AS (
         next_run_at = CASE
             WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer)
             THEN clock_timestamp() + interval '1 second'
-                * LEAST(%s, power(over.counted, 2) * %s) * (%s + %s * random())
+                * LEAST(%s::float8, pg_catalog.power(over.counted, 2) * %s::float8)
+                * (%s::float8 + %s::float8 * random())
             ELSE job.next_run_at
         END,
         finished_at = CASE
@@ -405,7 +411,7 @@ reaped AS (
         last_error = CASE over.outcome
             WHEN 'WORKER_LOST' THEN CASE
                 WHEN over.killer AND NOT over.spent AND job.cancel_requested_at IS NULL
-                THEN format(
+                THEN pg_catalog.format(
                     'lost %%s worker%%s: worker lease expired', job.losses + 1, CASE WHEN job.losses > 0 THEN 's' END
                 )
                 ELSE 'worker lease expired'
@@ -414,7 +420,7 @@ reaped AS (
             ELSE 'run made no progress'
         END
     FROM over
-    WHERE job.id = over.id AND job.locked_by = over.holder AND job.attempts = over.attempt
+    WHERE job.id = over.id AND job.locked_by::text = over.holder AND job.attempts = over.attempt
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
@@ -442,7 +448,7 @@ _MEND = """
 WITH wrong AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND status = 'RUNNING' AND (
+    WHERE id = ANY (%s::bigint[]) AND status::text = 'RUNNING' AND (
         locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
         OR lease_until > statement_timestamp() + COALESCE(lease_ttl, %s) + interval '1 second'
         OR attempts <= refunds OR attempts - refunds > max_attempts
@@ -452,13 +458,13 @@ WITH wrong AS MATERIALIZED (
 )
 UPDATE pulse_django_job AS job
 SET locked_by = COALESCE(job.locked_by, 'nobody'),
-    token = COALESCE(job.token, nextval('pulse_django_token')),
+    token = COALESCE(job.token, pg_catalog.nextval('pulse_django_token')),
     started_at = COALESCE(job.started_at, clock_timestamp()),
     attempts = GREATEST(job.attempts, job.refunds + 1),
     max_attempts = GREATEST(job.max_attempts, job.attempts - job.refunds, 1),
     lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
 FROM wrong
-WHERE job.id = wrong.id AND job.status = 'RUNNING'
+WHERE job.id = wrong.id AND job.status::text = 'RUNNING'
 RETURNING job.id
 """
 
@@ -467,7 +473,7 @@ _SHORTEN = """
 WITH long AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job
-    WHERE status = 'RUNNING'
+    WHERE status::text = 'RUNNING'
         AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
     ORDER BY id
     LIMIT %(limit)s
@@ -476,7 +482,7 @@ WITH long AS MATERIALIZED (
 UPDATE pulse_django_job AS job
 SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))
 FROM long
-WHERE job.id = long.id AND job.status = 'RUNNING'
+WHERE job.id = long.id AND job.status::text = 'RUNNING'
 RETURNING job.id
 """
 
@@ -518,14 +524,14 @@ _WAITING = """
 WITH waiting AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND status IN ('PENDING', 'RETRYING') AND attempts = COALESCE(%s::int, attempts)
+    WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING') AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
 )
 UPDATE pulse_django_job AS job
 SET {change}
 FROM waiting
-WHERE job.id = waiting.id AND job.status IN ('PENDING', 'RETRYING')
+WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
 RETURNING job.id
 """
 _RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s")
@@ -539,7 +545,7 @@ _RETRY = """
 WITH dead AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND status = 'DEAD_LETTERED' AND attempts = COALESCE(%s::int, attempts)
+    WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED' AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -549,12 +555,12 @@ in_line AS (
 UPDATE pulse_django_job AS job
 SET status = 'PENDING',
     refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
-    next_run_at = clock_timestamp() + %s + in_line.place * %s,
+    next_run_at = clock_timestamp() + %s + in_line.place::float8 * %s,
     finished_at = NULL,
     cancel_requested_at = NULL,
     cancel_reason = ''
 FROM in_line
-WHERE job.id = in_line.id AND job.status = 'DEAD_LETTERED'
+WHERE job.id = in_line.id AND job.status::text = 'DEAD_LETTERED'
 RETURNING job.id
 """
 
@@ -580,11 +586,11 @@ RETURNING id
 
 # A project's own foreign keys that keep a job, or an attempt of it, from being deleted.
 _REFERRING = """
-SELECT con.conrelid::regclass::text, quote_ident(att.attname), con.confrelid::regclass::text
+SELECT con.conrelid::regclass::text, pg_catalog.quote_ident(att.attname), con.confrelid::regclass::text
 FROM pg_constraint AS con
 JOIN pg_attribute AS att ON att.attrelid = con.conrelid AND att.attnum = con.conkey[1]
-WHERE con.contype = 'f' AND con.confdeltype IN ('a', 'r') AND cardinality(con.conkey) = 1
-    AND con.confrelid IN ('pulse_django_job'::regclass, 'pulse_django_attempt'::regclass)
+WHERE con.contype = 'f' AND con.confdeltype IN ('a', 'r') AND pg_catalog.cardinality(con.conkey) = 1
+    AND con.confrelid IN ('pulse_django_job'::regclass::oid, 'pulse_django_attempt'::regclass::oid)
 ORDER BY 1, 2
 """
 _NOT_REFERRED_TO = {

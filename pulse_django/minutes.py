@@ -32,13 +32,13 @@ MOST_WAITING = 1_000_000  # jobs that are counted: a fifth of a second's worth o
 # the clock was set back, and says nothing about what is missing.
 _UNWRITTEN = """
 SELECT begin
-FROM generate_series(
-    date_trunc('minute', statement_timestamp() - interval '65 s') - %s * interval '1 min',
-    date_trunc('minute', statement_timestamp() - interval '65 s'),
+FROM pg_catalog.generate_series(
+    pg_catalog.date_trunc('minute', statement_timestamp() - interval '65 s') - %s::float8 * interval '1 min',
+    pg_catalog.date_trunc('minute', statement_timestamp() - interval '65 s'),
     interval '1 min'
 ) AS over (begin)
 WHERE begin > (
-    SELECT COALESCE(max(minute), '-infinity') FROM pulse_django_minute WHERE minute <= statement_timestamp()
+    SELECT COALESCE(pg_catalog.max(minute), '-infinity') FROM pulse_django_minute WHERE minute <= statement_timestamp()
 )
 ORDER BY begin
 """
@@ -51,7 +51,7 @@ ORDER BY minute DESC
 LIMIT 1
 """
 
-_WORKERS = "SELECT concat(name, ':', boot_id), vitals::text FROM pulse_django_worker ORDER BY id"
+_WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), vitals::text FROM pulse_django_worker ORDER BY id"
 
 _WRITE = """
 WITH written AS (
@@ -61,7 +61,7 @@ WITH written AS (
 ),
 relieved AS (
     UPDATE pulse_django_minute AS earlier
-    SET totals = NULL, workers = NULL, signs = earlier.signs - 'queues'
+    SET totals = NULL, workers = NULL, signs = earlier.signs - 'queues'::text
     FROM written
     WHERE earlier.minute <> written.minute AND earlier.totals IS NOT NULL
 )

@@ -22,6 +22,7 @@ from .newjob import (
 )
 from .outcomes import OutcomeName
 from .queues import QueueManager
+from .short_texts import ShortText
 from .states import CLAIMABLE, TERMINAL, Status
 from .traces import MAX_TRACE
 from .workers import WorkerManager
@@ -40,8 +41,8 @@ class Job(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    task = models.CharField(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
-    queue = models.CharField(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
+    task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
+    queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
     args = Document(default=list, db_default=models.Value([], models.JSONField()))
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
@@ -59,13 +60,13 @@ class Job(models.Model):
         related_name="children",
     )
     # A second job of the same task with the same key is not enqueued while the first is kept.
-    idempotency_key = models.CharField(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
+    idempotency_key = ShortText(max_length=MAX_IDEMPOTENCY_KEY, null=True, blank=True)  # NULL is "none"
 
-    trace = models.CharField(max_length=MAX_TRACE, null=True, blank=True)  # noqa: DJ001 - NULL is "none"
+    trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
     # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
-    masked = models.CharField(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # noqa: DJ001 - NULL is "none"
+    masked = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
 
-    status = models.CharField(
+    status = ShortText(
         max_length=MAX_STATUS,
         choices=_STATUSES,
         default=Status.PENDING.value,
@@ -79,7 +80,7 @@ class Job(models.Model):
     max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
     free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
 
-    locked_by = models.CharField(max_length=MAX_HOLDER, null=True, blank=True)  # noqa: DJ001 - NULL is "nobody"
+    locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL is "nobody"
     lease_until = models.DateTimeField(null=True, blank=True)
     token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
     lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
@@ -173,18 +174,18 @@ class Attempt(models.Model):
     )
     number = models.IntegerField()  # the job's ``attempts`` during the run
     token = models.BigIntegerField()
-    worker = models.CharField(max_length=MAX_HOLDER)  # the holder of the run's lease
+    worker = ShortText(max_length=MAX_HOLDER)  # the holder of the run's lease
     due_at = models.DateTimeField(null=True, blank=True)  # the run was not to begin before
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
-    outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES)
-    error_class = models.CharField(max_length=MAX_CLASS, blank=True, default="", db_default="")
+    outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES)
+    error_class = ShortText(max_length=MAX_CLASS, blank=True, default="", db_default="")
     message = models.TextField(blank=True, default="", db_default="")
     traceback = models.TextField(blank=True, default="", db_default="")
     # When the worker of a run that a watchdog ended was heard of last. It died between then and its next beat.
     last_seen_at = models.DateTimeField(null=True, blank=True)
     # What the fenced-out worker of this run reported after the job had moved on.
-    late_outcome = models.CharField(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
+    late_outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
     late_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -223,9 +224,9 @@ class Worker(models.Model):
     """The registry that operators see. Recovery never reads it: a lease is the only sign of life that counts."""
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(max_length=80)
-    boot_id = models.CharField(max_length=40)
-    host = models.CharField(max_length=255)
+    name = ShortText(max_length=80)
+    boot_id = ShortText(max_length=40)
+    host = ShortText(max_length=255)
     pid = models.IntegerField()
     versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
@@ -256,7 +257,7 @@ class Queue(models.Model):
     """What operators decided about a queue. A queue without a row is simply not paused."""
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(max_length=MAX_QUEUE_NAME, unique=True)
+    name = ShortText(max_length=MAX_QUEUE_NAME, unique=True)
     paused_at = models.DateTimeField(null=True, blank=True)
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until somebody resumes it
     pause_reason = models.TextField(blank=True, default="", db_default="")
@@ -282,7 +283,7 @@ class Fence(models.Model):
     """The largest token that was seen for a resource which has no column of its own to keep it in."""
 
     id = models.BigAutoField(primary_key=True)
-    resource = models.CharField(max_length=200, unique=True)
+    resource = ShortText(max_length=200, unique=True)
     token = models.BigIntegerField()
 
     class Meta:

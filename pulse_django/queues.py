@@ -34,7 +34,7 @@ RETURNING queue.id
 _RESUME = """
 UPDATE pulse_django_queue
 SET paused_at = NULL, paused_until = NULL, pause_reason = ''
-WHERE name = %s AND paused_at IS NOT NULL AND (%s::boolean OR paused_at = %s::timestamptz)
+WHERE name::text = %s AND paused_at IS NOT NULL AND (%s::boolean OR paused_at = %s::timestamptz)
 RETURNING id
 """
 

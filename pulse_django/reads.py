@@ -52,7 +52,7 @@ WITH RECURSIVE lane AS (
     (
         SELECT queue, priority
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING')
+        WHERE status::text IN ('PENDING', 'RETRYING')
         ORDER BY queue, priority DESC
         LIMIT 1
     )
@@ -63,7 +63,8 @@ WITH RECURSIVE lane AS (
         (
             SELECT queue, priority
             FROM pulse_django_job
-            WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority < lane.priority
+            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
+                AND priority < lane.priority
             ORDER BY priority DESC
             LIMIT 1
         )
@@ -71,7 +72,7 @@ WITH RECURSIVE lane AS (
         (
             SELECT queue, priority
             FROM pulse_django_job
-            WHERE status IN ('PENDING', 'RETRYING') AND queue > lane.queue
+            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > lane.queue::text
             ORDER BY queue, priority DESC
             LIMIT 1
         )
@@ -88,12 +89,12 @@ FROM lane
 CROSS JOIN LATERAL (
     SELECT next_run_at
     FROM pulse_django_job
-    WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+    WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
     ORDER BY next_run_at, id
     LIMIT 1
 ) AS earliest
-WHERE lane.queue <> ALL (ARRAY(
-    SELECT name FROM pulse_django_queue
+WHERE lane.queue::text <> ALL (ARRAY(
+    SELECT name::text FROM pulse_django_queue
     WHERE {IS_PAUSED}
 ))
 """  # noqa: S608 - made of constants
@@ -102,17 +103,17 @@ WHERE lane.queue <> ALL (ARRAY(
 _DEPTHS = f"""{LANES_CTE},
 share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane)
 SELECT
-    lane.queue, sum(due.jobs)::bigint, sum(later.jobs)::bigint,
-    EXTRACT(epoch FROM statement_timestamp() - min(due.since))::float8,
-    bool_or(GREATEST(due.jobs, later.jobs) > share.most)
+    lane.queue, pg_catalog.sum(due.jobs)::bigint, pg_catalog.sum(later.jobs)::bigint,
+    EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8,
+    pg_catalog.bool_or(GREATEST(due.jobs, later.jobs) > share.most)
 FROM lane
 CROSS JOIN share
 CROSS JOIN LATERAL (
-    SELECT count(*) AS jobs, min(next_run_at) AS since
+    SELECT count(*) AS jobs, pg_catalog.min(next_run_at) AS since
     FROM (
         SELECT next_run_at
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
             AND next_run_at <= statement_timestamp()
         ORDER BY next_run_at
         LIMIT (SELECT most + 1 FROM share)
@@ -123,7 +124,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
             AND next_run_at > statement_timestamp()
         ORDER BY next_run_at
         LIMIT (SELECT most + 1 FROM share)
@@ -140,7 +141,7 @@ FROM pg_postmaster_start_time() AS start
 
 FAMILY = """
 WITH RECURSIVE family (id) AS (
-    SELECT unnest(%s::bigint[])
+    SELECT pg_catalog.unnest(%s::bigint[])
     UNION
     SELECT job.id FROM family JOIN pulse_django_job AS job ON job.parent_id = family.id
 )
@@ -151,7 +152,7 @@ SELECT id FROM family
 # twenty probes of the primary key, whatever the number of rows, and no index on the instant.
 _ID_AT = """
 WITH RECURSIVE search (low, high) AS (
-    SELECT min(id), max(id) + 1 FROM {table}
+    SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}
     UNION ALL
     SELECT
         CASE WHEN probe.is_before THEN probe.id + 1 ELSE search.low END,
@@ -163,19 +164,19 @@ WITH RECURSIVE search (low, high) AS (
     ) AS probe
     WHERE search.low < search.high
 )
-SELECT min(high) FROM search
+SELECT pg_catalog.min(high) FROM search
 """
 # Rows that were written at once may have their ids and their instants in different orders.
 OUT_OF_ORDER = 1_000
 
 # Only since its last run by a worker that knew its task, or since it was given up and retried.
 _PUT_BACK_FOR = """
-SELECT clock_timestamp() - MIN(started_at)
+SELECT clock_timestamp() - pg_catalog.min(started_at)
 FROM pulse_django_attempt
 WHERE job_id = %(job)s AND number > COALESCE((
-    SELECT MAX(number)
+    SELECT pg_catalog.max(number)
     FROM pulse_django_attempt
-    WHERE job_id = %(job)s AND NOT (outcome = 'RELEASED' AND starts_with(message, %(unknown)s))
+    WHERE job_id = %(job)s AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
 ), 0)
 """
 

@@ -17,7 +17,7 @@ COLUMNS = """
 SELECT c.relname, a.attname
 FROM pg_class AS c
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_table_is_visible(c.oid)
+WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_catalog.pg_table_is_visible(c.oid)
 """
 
 

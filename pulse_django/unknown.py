@@ -35,22 +35,22 @@ FROM (
     FROM (
         SELECT job_id, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(latest)s
     ) AS latest
-    WHERE outcome = 'RELEASED' AND starts_with(message, %(unknown)s)
+    WHERE outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s)
 ) AS recent
 JOIN pulse_django_job AS job ON job.id = recent.job_id
 CROSS JOIN LATERAL (
-    SELECT min(started_at) AS first
+    SELECT pg_catalog.min(started_at) AS first
     FROM pulse_django_attempt
     WHERE job_id = job.id AND number > COALESCE((
-        SELECT max(number)
+        SELECT pg_catalog.max(number)
         FROM pulse_django_attempt
-        WHERE job_id = job.id AND NOT (outcome = 'RELEASED' AND starts_with(message, %(unknown)s))
+        WHERE job_id = job.id AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
     ), 0)
 ) AS met
-WHERE job.status IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
+WHERE job.status::text IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
     AND met.first < statement_timestamp() - %(age)s
     AND EXISTS (SELECT FROM lately WHERE is_live)
-    AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR jsonb_exists(tasks, job.task))
+    AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task))
 ORDER BY job.id
 LIMIT %(most)s
 """

@@ -25,7 +25,7 @@ ANY_QUEUE = ""
 # Seconds. Shorter notifies more often than workers can make use of; longer delays the second look.
 SILENCE = 0.01
 
-_NOTIFY = "SELECT pg_notify(%s, %s)"
+_NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
 _ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {_NOTIFY}; COMMIT"
 
 _notified_at: dict[tuple[str, str], float] = {}

@@ -37,7 +37,7 @@ _NOTE = """
 INSERT INTO pulse_django_worker AS worker
     (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
 SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals
-FROM json_to_record(%s::json) AS said (
+FROM pg_catalog.json_to_record(%s::json) AS said (
     name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int,
     stuck_slots int, tasks jsonb, vitals jsonb
 )
@@ -56,7 +56,7 @@ RETURNING worker.id
 _FAREWELL = """
 UPDATE pulse_django_worker
 SET in_flight = 0, stopped_at = clock_timestamp(), last_beat_at = clock_timestamp()
-WHERE name = %s AND boot_id = %s
+WHERE name::text = %s AND boot_id::text = %s
 RETURNING id
 """
 

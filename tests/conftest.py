@@ -106,8 +106,12 @@ def django_db_setup(
 
 @pytest.fixture(autouse=True)
 def _no_line_left_behind() -> Iterator[None]:
-    """Give back the connection of a thread in which a test had a line: it sends each statement with timeouts."""
     yield
+    leave_no_line_behind()
+
+
+def leave_no_line_behind() -> None:
+    """Give back the connection of a thread in which a test had a line: it sends each statement with timeouts."""
     for wrapper in connections.all(initialized_only=True):
         if limited in wrapper.execute_wrappers:
             wrapper.close()

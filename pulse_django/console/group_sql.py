@@ -21,7 +21,7 @@ WITH RECURSIVE walked AS (
     (
         SELECT {_PRINT} AS fingerprint, finished_at, id, 1 AS place
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED'
+        WHERE status::text = 'DEAD_LETTERED'
         ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
         LIMIT 1
     )
@@ -31,7 +31,7 @@ WITH RECURSIVE walked AS (
     CROSS JOIN LATERAL (
         SELECT {_PRINT} AS fingerprint, finished_at, id
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED' AND {_PRINT} < walked.fingerprint
+        WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} < walked.fingerprint
         ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
         LIMIT 1
     ) AS following
@@ -45,14 +45,14 @@ latest AS (
     FROM (
         SELECT last_error, finished_at, id
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED'
+        WHERE status::text = 'DEAD_LETTERED'
         ORDER BY finished_at DESC, id DESC
         LIMIT %(most_groups)s
     ) AS one
     WHERE (SELECT count(*) FROM walked) > %(most_groups)s
 ),
 known AS (
-    SELECT fingerprint, max(finished_at) AS finished_at, count(*) OVER () AS groups
+    SELECT fingerprint, pg_catalog.max(finished_at) AS finished_at, count(*) OVER () AS groups
     FROM (SELECT fingerprint, finished_at FROM walked UNION ALL SELECT fingerprint, finished_at FROM latest) AS one
     GROUP BY fingerprint
 ),
@@ -68,10 +68,10 @@ WITH shown AS (SELECT %(fingerprint)s::text AS fingerprint, 1 AS groups, false A
 
 _IN_GROUP = f"""
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED' AND {_PRINT} BETWEEN shown.fingerprint AND shown.fingerprint"""
+        WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN shown.fingerprint AND shown.fingerprint"""
 
 # Microseconds, which say which instant they are: without time zones Django would be given one that does not.
-_PLACED = "(EXTRACT(epoch FROM {}finished_at) * 1000000)::bigint"
+_PLACED = "(EXTRACT(epoch FROM {}finished_at) * 1000000.0)::bigint"
 
 _FACTS = f"""
 SELECT
@@ -84,12 +84,12 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS earliest
 CROSS JOIN LATERAL (
-    SELECT finished_at, id, left(last_error, %(sample)s) AS sample {_IN_GROUP}
+    SELECT finished_at, id, pg_catalog.left(last_error, %(sample)s) AS sample {_IN_GROUP}
     ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
     LIMIT 1
 ) AS latest
 CROSS JOIN LATERAL (
-    SELECT count(*) AS letters, array_agg(DISTINCT one.task) AS tasks
+    SELECT count(*) AS letters, pg_catalog.array_agg(DISTINCT one.task) AS tasks
     FROM (
         SELECT task {_IN_GROUP}
         ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
@@ -105,9 +105,9 @@ GROUP = _ONE + _FACTS
 LETTERS = f"""
 SELECT
     id, task, queue, attempts - refunds, max_attempts, finished_at, statement_timestamp(),
-    {_PLACED.format("")}, left(last_error, %(sample)s)
+    {_PLACED.format("")}, pg_catalog.left(last_error, %(sample)s)
 FROM pulse_django_job
-WHERE status = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
+WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
     AND ({_PRINT}, finished_at, id) < (%(fingerprint)s, %(finished_at)s::timestamptz, %(id)s::bigint)
 ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
 LIMIT (SELECT %(page_size)s + 1)
@@ -116,7 +116,7 @@ LIMIT (SELECT %(page_size)s + 1)
 OLDEST = f"""
 SELECT id
 FROM pulse_django_job
-WHERE status = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
+WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
     AND ({_PRINT}, finished_at, id) <= (%(fingerprint)s, %(finished_at)s::timestamptz, %(id)s::bigint)
 ORDER BY {_PRINT}, finished_at, id
 LIMIT (SELECT %(most)s + 1)

@@ -47,13 +47,13 @@ def ids_between(alias: str, extent: Extent, since: datetime | None, until: datet
 
 def latest(alias: str, ids: Ids) -> Ids:
     """Return the range of the last jobs among these: one window of them. By rows, for there are gaps between ids."""
-    rows = _window(alias, ids).order_by("-pk")[:WINDOW].aggregate(low=Min("pk"), jobs=Count("pk"))
+    rows = _window(alias, ids).order_by("-pk")[:WINDOW].aggregate(low=Min("pk"), jobs=Count("*"))
     return Ids(rows["low"], ids.high) if rows["jobs"] == WINDOW else ids
 
 
 def earliest(alias: str, ids: Ids) -> Ids:
     """Return the range of the first jobs among these."""
-    rows = _window(alias, ids).order_by("pk")[:WINDOW].aggregate(last=Max("pk"), jobs=Count("pk"))
+    rows = _window(alias, ids).order_by("pk")[:WINDOW].aggregate(last=Max("pk"), jobs=Count("*"))
     return Ids(ids.low, rows["last"] + 1) if rows["jobs"] == WINDOW else ids
 
 

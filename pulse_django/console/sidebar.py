@@ -23,7 +23,7 @@ WITH RECURSIVE waiting (queue, place) AS (
     (
         SELECT queue, 1
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING')
+        WHERE status::text IN ('PENDING', 'RETRYING')
         ORDER BY queue, priority DESC
         LIMIT 1
     )
@@ -33,7 +33,7 @@ WITH RECURSIVE waiting (queue, place) AS (
     CROSS JOIN LATERAL (
         SELECT queue
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING') AND queue > waiting.queue
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > waiting.queue::text
         ORDER BY queue, priority DESC
         LIMIT 1
     ) AS following
@@ -45,20 +45,20 @@ SELECT
         UNION
         (SELECT name FROM pulse_django_queue ORDER BY name LIMIT %(most)s)
         UNION
-        SELECT queue FROM pulse_django_job WHERE status = 'RUNNING'
+        SELECT queue FROM pulse_django_job WHERE status::text = 'RUNNING'
         ORDER BY 1
         LIMIT %(most)s
     ),
     ARRAY(
         SELECT DISTINCT key
         FROM pulse_django_worker
-        CROSS JOIN LATERAL jsonb_array_elements_text(tasks) AS said (key)
-        WHERE stopped_at IS NULL AND jsonb_typeof(tasks) = 'array'
+        CROSS JOIN LATERAL pg_catalog.jsonb_array_elements_text(tasks) AS said (key)
+        WHERE stopped_at IS NULL AND pg_catalog.jsonb_typeof(tasks) = 'array'
         ORDER BY key
         LIMIT %(most_tasks)s
     ),
     ARRAY(
-        SELECT name || ':' || boot_id
+        SELECT name::text || ':' || boot_id::text
         FROM pulse_django_worker
         WHERE stopped_at IS NULL
         ORDER BY name, boot_id
@@ -72,7 +72,7 @@ WITH RECURSIVE found (fingerprint, finished_at, place) AS (
     (
         SELECT {fingerprint}, finished_at, 1
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED'
+        WHERE status::text = 'DEAD_LETTERED'
         ORDER BY {fingerprint} DESC, finished_at DESC
         LIMIT 1
     )
@@ -82,7 +82,7 @@ WITH RECURSIVE found (fingerprint, finished_at, place) AS (
     CROSS JOIN LATERAL (
         SELECT {fingerprint} AS fingerprint, finished_at
         FROM pulse_django_job
-        WHERE status = 'DEAD_LETTERED' AND {fingerprint} < found.fingerprint
+        WHERE status::text = 'DEAD_LETTERED' AND {fingerprint} < found.fingerprint
         ORDER BY {fingerprint} DESC, finished_at DESC
         LIMIT 1
     ) AS following

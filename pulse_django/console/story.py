@@ -79,7 +79,7 @@ def _attempts_of(job: Job) -> list[Any]:
         .defer("message", "traceback")
         .annotate(
             now=ClockTimestamp(),
-            beginning=Left("message", MOST_SAID + 1),
+            beginning=Left("message", MOST_SAID + 1, function="pg_catalog.left"),
             has_traceback=ExpressionWrapper(~Q(traceback=""), output_field=BooleanField()),
         )
     )

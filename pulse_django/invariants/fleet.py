@@ -14,12 +14,12 @@ from .words import Invariant, Repair, Severity, register
 _DUE = f"""
 {LANES_CTE},
 due AS (
-    SELECT lane.queue, min(earliest.next_run_at) AS since
+    SELECT lane.queue, pg_catalog.min(earliest.next_run_at) AS since
     FROM lane
     CROSS JOIN LATERAL (
         SELECT next_run_at
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
         ORDER BY next_run_at, id
         LIMIT 1
     ) AS earliest
@@ -63,13 +63,13 @@ register(
         to_do="Start a worker for the queue, or see what --queues and QUEUES leave out.",
         sql=f"""
 {_DUE}
-SELECT due.queue, concat(
-    'due for ', date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
+SELECT due.queue, pg_catalog.concat(
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
 )
 FROM due
 WHERE due.since < statement_timestamp() - %(silence)s
-    AND due.queue NOT IN (SELECT name FROM paused)
-    AND NOT EXISTS (SELECT FROM live WHERE live.queues = '[]' OR jsonb_exists(live.queues, due.queue))
+    AND due.queue::text NOT IN (SELECT name::text FROM paused)
+    AND NOT EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
 ORDER BY due.since
 LIMIT %(limit)s
 """,
@@ -87,24 +87,28 @@ register(
         sql=f"""
 {_DUE},
 begun AS (
-    SELECT queue, started_at FROM pulse_django_job WHERE status = 'RUNNING'
+    SELECT queue, started_at FROM pulse_django_job WHERE status::text = 'RUNNING'
     UNION ALL
     SELECT job.queue, latest.started_at
     FROM (SELECT job_id, started_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
     JOIN pulse_django_job AS job ON job.id = latest.job_id
 )
-SELECT due.queue, concat(
-    'due for ', date_trunc('second', statement_timestamp() - due.since), ' while ', idle.free, ' slots are free'
+SELECT due.queue, pg_catalog.concat(
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since),
+    ' while ', idle.free, ' slots are free'
 )
 FROM due
 CROSS JOIN LATERAL (
-    SELECT sum(live.free) AS free FROM live WHERE live.queues = '[]' OR jsonb_exists(live.queues, due.queue)
+    SELECT pg_catalog.sum(live.free) AS free
+    FROM live
+    WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
 ) AS idle
 WHERE due.since < statement_timestamp() - %(overdue)s
-    AND due.queue NOT IN (SELECT name FROM paused)
+    AND due.queue::text NOT IN (SELECT name::text FROM paused)
     AND idle.free > 0
     AND NOT EXISTS (
-        SELECT FROM begun WHERE begun.queue = due.queue AND begun.started_at > statement_timestamp() - %(overdue)s
+        SELECT FROM begun
+        WHERE begun.queue::text = due.queue::text AND begun.started_at > statement_timestamp() - %(overdue)s
     )
 ORDER BY due.since
 LIMIT %(limit)s
@@ -121,14 +125,14 @@ register(
         to_do="Ask who paused it whether the reason still holds.",
         sql=f"""
 {_DUE}
-SELECT paused.name, concat(
-    'paused for ', date_trunc('second', statement_timestamp() - paused.paused_at),
-    COALESCE(' until ' || date_trunc('second', paused.paused_until)::text, ' without an end'),
+SELECT paused.name, pg_catalog.concat(
+    'paused for ', pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at),
+    COALESCE(' until ' || pg_catalog.date_trunc('second', paused.paused_until)::text, ' without an end'),
     ' (', COALESCE(NULLIF(paused.pause_reason, ''), 'no reason given'), '), jobs due for ',
-    date_trunc('second', statement_timestamp() - due.since)
+    pg_catalog.date_trunc('second', statement_timestamp() - due.since)
 )
 FROM paused
-JOIN due ON due.queue = paused.name
+JOIN due ON due.queue::text = paused.name::text
 ORDER BY paused.name
 LIMIT %(limit)s
 """,
@@ -153,7 +157,7 @@ oldest AS (
     CROSS JOIN LATERAL (
         SELECT id, task, queue, created_at
         FROM pulse_django_job
-        WHERE status IN ('PENDING', 'RETRYING') AND queue = lane.queue AND priority = lane.priority
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
             AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
         ORDER BY next_run_at, id
         LIMIT 20
@@ -166,19 +170,19 @@ put_back AS (
     CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
         SELECT id, task, queue
         FROM pulse_django_job
-        WHERE id = latest.job_id AND attempts = latest.number AND status IN ('PENDING', 'RETRYING')
+        WHERE id = latest.job_id AND attempts = latest.number AND status::text IN ('PENDING', 'RETRYING')
         LIMIT 1
     ) AS job
-    WHERE latest.outcome = 'RELEASED' AND starts_with(latest.message, '{UNKNOWN_TASK}')
+    WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{UNKNOWN_TASK}')
 )
-SELECT task, concat(count(*), ' jobs or more, in ', string_agg(DISTINCT queue, ', '))
+SELECT task, pg_catalog.concat(count(*), ' jobs or more, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
 FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS waiting
 CROSS JOIN LATERAL (
     SELECT
-        bool_or(tasks IS NOT NULL) AS one_tells,
-        bool_or(tasks IS NULL OR jsonb_exists(tasks, waiting.task)) AS one_may_know
+        pg_catalog.bool_or(tasks IS NOT NULL) AS one_tells,
+        pg_catalog.bool_or(tasks IS NULL OR pg_catalog.jsonb_exists(tasks, waiting.task)) AS one_may_know
     FROM live
-    WHERE queues = '[]' OR jsonb_exists(queues, waiting.queue)
+    WHERE queues = '[]' OR pg_catalog.jsonb_exists(queues, waiting.queue)
 ) AS serving
 WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
     AND serving.one_tells AND NOT serving.one_may_know
@@ -201,9 +205,11 @@ register(
         means="Something ended it, from outside of its work: a bug of Pulse's, or code that ends threads.",
         to_do="Read the worker's log around 'ended': it says what ended the thread. Restart the worker to begin anew.",
         sql="""
-SELECT concat('worker ', worker.name, ':', worker.boot_id), string_agg(concat(ended.name, ' ', ended.times), ', ')
+SELECT
+    pg_catalog.concat('worker ', worker.name, ':', worker.boot_id),
+    pg_catalog.string_agg(pg_catalog.concat(ended.name, ' ', ended.times), ', ')
 FROM pulse_django_worker AS worker
-CROSS JOIN LATERAL jsonb_each_text(COALESCE(worker.vitals -> 'restarts', '{}')) AS ended (name, times)
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restarts'::text, '{}')) AS ended (name, times)
 WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
 GROUP BY worker.id, worker.name, worker.boot_id
 ORDER BY worker.id

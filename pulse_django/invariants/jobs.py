@@ -30,7 +30,9 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
     with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token")
+        cursor.execute(
+            f"SELECT pg_catalog.setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token"
+        )
     return 1
 
 
@@ -42,12 +44,12 @@ register(
         means="Somebody wrote to the table after dropping the CHECK that refuses this. No watchdog sees such a job.",
         to_do="Find out who writes to pulse_django_job. --repair schema-incomplete brings the CHECK back.",
         sql="""
-SELECT id, concat(
+SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ': locked_by ', COALESCE(locked_by, 'nobody'),
     ', lease_until ', COALESCE(lease_until::text, 'never')
 )
 FROM pulse_django_job
-WHERE status = 'RUNNING'
+WHERE status::text = 'RUNNING'
     AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL OR started_at IS NULL OR attempts <= refunds)
 ORDER BY id
 LIMIT %(limit)s
@@ -67,11 +69,12 @@ register(
         means="The server's clock was set back, or somebody wrote the lease. Should its worker die, nobody sees it.",
         to_do="Check the server's clock (NTP, a failover to another host), then repair.",
         sql="""
-SELECT id, concat(
-    task, ' attempt ', attempts, ': leased for ', date_trunc('second', lease_until - statement_timestamp())
+SELECT id, pg_catalog.concat(
+    task, ' attempt ', attempts, ': leased for ', pg_catalog.date_trunc('second', lease_until - statement_timestamp())
 )
 FROM pulse_django_job
-WHERE status = 'RUNNING' AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
+WHERE status::text = 'RUNNING'
+    AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
 ORDER BY id
 LIMIT %(limit)s
 """,
@@ -89,12 +92,12 @@ register(
         means="No watchdog runs, or none can: jobs of dead workers stay RUNNING.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
         sql="""
-SELECT id, concat(
+SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ' by ', locked_by,
-    ': over for ', date_trunc('second', statement_timestamp() - lease_until)
+    ': over for ', pg_catalog.date_trunc('second', statement_timestamp() - lease_until)
 )
 FROM pulse_django_job
-WHERE status = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
+WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
 ORDER BY id
 LIMIT %(limit)s
 """,
@@ -110,25 +113,25 @@ register(
         means="One statement writes both, so somebody deleted from pulse_django_attempt, or restored half a backup.",
         to_do="Find out who deletes there. What a run did cannot be invented afterwards; the jobs go on all the same.",
         sql="""
-SELECT job.id, concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
+SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
 FROM (
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status = 'COMPLETED'
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'COMPLETED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status = 'DEAD_LETTERED'
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status = 'CANCELLED'
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'CANCELLED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status IN ('PENDING', 'RETRYING')
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text IN ('PENDING', 'RETRYING')
         ORDER BY queue, priority DESC, next_run_at, id LIMIT %(sample)s
     )
 ) AS job
@@ -143,9 +146,11 @@ LIMIT %(limit)s
 
 _SEEN = """
     SELECT GREATEST(
-        (SELECT max(token) FROM pulse_django_job WHERE status = 'RUNNING'),
-        (SELECT max(token) FROM (SELECT token FROM pulse_django_attempt ORDER BY id DESC LIMIT 1000) AS latest),
-        (SELECT max(token) FROM pulse_django_fence)
+        (SELECT pg_catalog.max(token) FROM pulse_django_job WHERE status::text = 'RUNNING'),
+        (SELECT pg_catalog.max(token) FROM (
+            SELECT token FROM pulse_django_attempt ORDER BY id DESC LIMIT 1000
+        ) AS latest),
+        (SELECT pg_catalog.max(token) FROM pulse_django_fence)
     )
 """
 
@@ -157,7 +162,7 @@ register(
         means="A restore or a failover put it back: systems that fence by token will refuse new runs as stale.",
         to_do="Repair before workers go on. Look for what else was lost in the restore.",
         sql=f"""
-SELECT 'pulse_django_token', concat('stands at ', last_value, ', and ', seen, ' was granted')
+SELECT 'pulse_django_token', pg_catalog.concat('stands at ', last_value, ', and ', seen, ' was granted')
 FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
 LIMIT %(limit)s
@@ -174,9 +179,11 @@ register(
         means="Its result may be wanted by nobody: the job was cancelled without its children.",
         to_do="Decide whether they are wanted. pulse_cancel --children takes them along next time.",
         sql="""
-SELECT child.id, concat(child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled')
+SELECT child.id, pg_catalog.concat(
+    child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled'
+)
 FROM (
-    SELECT id FROM pulse_django_job WHERE status = 'CANCELLED' ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    SELECT id FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
 ) AS parent
 CROSS JOIN LATERAL (
     SELECT id, task, status

@@ -20,14 +20,14 @@ SELECT i.relname, x.indisvalid
 FROM pg_index AS x
 JOIN pg_class AS i ON i.oid = x.indexrelid
 JOIN pg_class AS c ON c.oid = x.indrelid
-WHERE c.relname = ANY (%s) AND pg_table_is_visible(c.oid)
+WHERE c.relname = ANY (%s) AND pg_catalog.pg_table_is_visible(c.oid)
 UNION ALL
 SELECT con.conname, con.convalidated
 FROM pg_constraint AS con
 JOIN pg_class AS c ON c.oid = con.conrelid
-WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_table_is_visible(c.oid)
+WHERE c.relname = ANY (%s) AND con.contype = 'c' AND pg_catalog.pg_table_is_visible(c.oid)
 UNION ALL
-SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_table_is_visible(oid)
+SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
 """
 
 # Of one column: primary keys, and what a field's unique=True made, under a name that Django invented.
@@ -37,7 +37,7 @@ FROM pg_index AS x
 JOIN pg_class AS c ON c.oid = x.indrelid
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = x.indkey[0]
 WHERE c.relname = ANY (%s) AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL
-    AND pg_table_is_visible(c.oid)
+    AND pg_catalog.pg_table_is_visible(c.oid)
 """
 
 Named = Index | CheckConstraint | UniqueConstraint
@@ -129,7 +129,7 @@ def _alter(alias: str, statement: str) -> None:
 def _is_there(alias: str, model: type[Model], name: str) -> bool:
     with connections[alias].cursor() as cursor:
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass)",
+            "SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass::oid)",
             [name, model._meta.db_table],
         )
         return bool(cursor.fetchone()[0])

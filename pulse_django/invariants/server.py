@@ -17,23 +17,25 @@ register(
         means="The server's clock was set back. Backoffs, pauses and leases last longer by as much.",
         to_do="Check NTP on the database's host. --repair lease-too-long shortens leases; the rest passes.",
         sql="""
-SELECT which, concat('is ', date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
+SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
 FROM (
-    SELECT concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
+    SELECT pg_catalog.concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
     FROM pulse_django_worker
     UNION ALL
-    SELECT concat('the creation of job ', id), created_at - statement_timestamp()
+    SELECT pg_catalog.concat('the creation of job ', id), created_at - statement_timestamp()
     FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT %(sample)s) AS latest
     UNION ALL
-    SELECT concat('the start of job ', id), started_at - statement_timestamp()
-    FROM (SELECT id, started_at FROM pulse_django_job WHERE status = 'RUNNING' ORDER BY id LIMIT %(sample)s) AS running
+    SELECT pg_catalog.concat('the start of job ', id), started_at - statement_timestamp()
+    FROM (
+        SELECT id, started_at FROM pulse_django_job WHERE status::text = 'RUNNING' ORDER BY id LIMIT %(sample)s
+    ) AS running
     UNION ALL
-    SELECT concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
+    SELECT pg_catalog.concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
     FROM (
         SELECT job_id, number, finished_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s
     ) AS ended
     UNION ALL
-    SELECT concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
+    SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
 ) AS written
 WHERE ahead > %(slack)s
 ORDER BY ahead DESC
@@ -50,11 +52,11 @@ register(
         means="Rows that died since it began cannot be removed: claims and heartbeats read more and more of them.",
         to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
         sql="""
-SELECT which, concat(what, ', for ' || date_trunc('second', age)::text)
+SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)
 FROM (
     SELECT
-        concat('pid ', pid) AS which,
-        concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
+        pg_catalog.concat('pid ', pid) AS which,
+        pg_catalog.concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
         statement_timestamp() - xact_start AS age
     FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
@@ -62,11 +64,15 @@ FROM (
         AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%%')
         AND xact_start < statement_timestamp() - %(long_transaction)s
     UNION ALL
-    SELECT concat('prepared ', gid), concat('a prepared transaction of ', owner), statement_timestamp() - prepared
+    SELECT
+        pg_catalog.concat('prepared ', gid), pg_catalog.concat('a prepared transaction of ', owner),
+        statement_timestamp() - prepared
     FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < statement_timestamp() - %(long_transaction)s
     UNION ALL
-    SELECT concat('replication slot ', slot_name), concat(age(xmin), ' transactions behind, and nobody reads it'), NULL
+    SELECT
+        pg_catalog.concat('replication slot ', slot_name),
+        pg_catalog.concat(pg_catalog.age(xmin), ' transactions behind, and nobody reads it'), NULL
     FROM pg_replication_slots
     WHERE NOT active AND xmin IS NOT NULL
 ) AS open
@@ -95,13 +101,13 @@ register(
         means="Claims and heartbeats read through rows that are long gone, and the table grows for nothing.",
         to_do="Look for a long transaction first: what one may still see cannot be removed. Then at autovacuum.",
         sql="""
-SELECT relname, concat(
+SELECT relname, pg_catalog.concat(
     n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',
     COALESCE(GREATEST(last_autovacuum, last_vacuum)::text, 'never')
 )
 FROM pg_stat_user_tables
-WHERE relname LIKE 'pulse\\_django\\_%%' AND pg_table_is_visible(relid)
-    AND n_dead_tup > %(dead_rows)s AND n_dead_tup > %(dead_share)s * n_live_tup
+WHERE relname::text LIKE 'pulse\\_django\\_%%' AND pg_catalog.pg_table_is_visible(relid)
+    AND n_dead_tup > %(dead_rows)s AND n_dead_tup::float8 > %(dead_share)s::float8 * n_live_tup::float8
 ORDER BY n_dead_tup DESC
 LIMIT %(limit)s
 """,

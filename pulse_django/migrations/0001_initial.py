@@ -9,6 +9,7 @@ import django.db.models.lookups
 from django.db import migrations, models
 
 import pulse_django.functions
+import pulse_django.short_texts
 
 
 class Migration(migrations.Migration):
@@ -21,7 +22,7 @@ class Migration(migrations.Migration):
             name="Fence",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("resource", models.CharField(max_length=200, unique=True)),
+                ("resource", pulse_django.short_texts.ShortText(max_length=200, unique=True)),
                 ("token", models.BigIntegerField()),
             ],
             options={
@@ -33,15 +34,15 @@ class Migration(migrations.Migration):
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("task", models.CharField(max_length=200)),
-                ("queue", models.CharField(db_default="default", default="default", max_length=100)),
+                ("task", pulse_django.short_texts.ShortText(max_length=200)),
+                ("queue", pulse_django.short_texts.ShortText(db_default="default", default="default", max_length=100)),
                 ("priority", models.SmallIntegerField(db_default=0, default=0)),
                 ("args", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
                 ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
-                ("idempotency_key", models.CharField(blank=True, max_length=200, null=True)),
+                ("idempotency_key", pulse_django.short_texts.ShortText(blank=True, max_length=200, null=True)),
                 (
                     "status",
-                    models.CharField(
+                    pulse_django.short_texts.ShortText(
                         choices=[
                             ("PENDING", "Pending"),
                             ("RUNNING", "Running"),
@@ -60,7 +61,7 @@ class Migration(migrations.Migration):
                 ("refunds", models.IntegerField(db_default=0, default=0)),
                 ("max_attempts", models.IntegerField(db_default=10, default=10)),
                 ("losses", models.IntegerField(db_default=0, default=0)),
-                ("locked_by", models.CharField(blank=True, max_length=160, null=True)),
+                ("locked_by", pulse_django.short_texts.ShortText(blank=True, max_length=160, null=True)),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("token", models.BigIntegerField(blank=True, null=True)),
                 ("lease_ttl", models.DurationField(blank=True, null=True)),
@@ -100,12 +101,12 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", models.CharField(max_length=160)),
+                ("worker", pulse_django.short_texts.ShortText(max_length=160)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    models.CharField(
+                    pulse_django.short_texts.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -120,12 +121,15 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("error_class", models.CharField(blank=True, db_default="", default="", max_length=200)),
+                (
+                    "error_class",
+                    pulse_django.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
+                ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 (
                     "late_outcome",
-                    models.CharField(
+                    pulse_django.short_texts.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -164,7 +168,7 @@ class Migration(migrations.Migration):
             name="Queue",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", models.CharField(max_length=100, unique=True)),
+                ("name", pulse_django.short_texts.ShortText(max_length=100, unique=True)),
                 ("paused_at", models.DateTimeField(blank=True, null=True)),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
                 ("pause_reason", models.TextField(blank=True, db_default="", default="")),
@@ -188,9 +192,9 @@ class Migration(migrations.Migration):
             name="Worker",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", models.CharField(max_length=80)),
-                ("boot_id", models.CharField(max_length=40)),
-                ("host", models.CharField(max_length=255)),
+                ("name", pulse_django.short_texts.ShortText(max_length=80)),
+                ("boot_id", pulse_django.short_texts.ShortText(max_length=40)),
+                ("host", pulse_django.short_texts.ShortText(max_length=255)),
                 ("pid", models.IntegerField()),
                 ("versions", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("queues", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),

@@ -19,7 +19,9 @@ class AddIndexBesideALiveQueue(AddIndexConcurrently):
     def _is_valid(self, connection: Any) -> bool | None:
         """Say whether the index can be used. None: there is no such index."""
         with connection.cursor() as cursor:
-            cursor.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", [self.index.name])
+            cursor.execute(
+                "SELECT indisvalid FROM pg_index WHERE indexrelid = pg_catalog.to_regclass(%s)::oid", [self.index.name]
+            )
             row = cursor.fetchone()
         return None if row is None else bool(row[0])
 

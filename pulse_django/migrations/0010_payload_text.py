@@ -19,7 +19,8 @@ class AddFieldOnce(migrations.AddField):
     def _is_there(self, app_label: str, connection: Any) -> bool:
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = %s)",
+                "SELECT EXISTS ("
+                " SELECT FROM pg_attribute WHERE attrelid = pg_catalog.to_regclass(%s)::oid AND attname = %s)",
                 [f"{app_label}_{self.model_name}", self.name],
             )
             return bool(cursor.fetchone()[0])
@@ -35,16 +36,20 @@ class AddConstraintBesideALiveQueue(AddConstraintNotValid):
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         name = schema_editor.quote_name(self.constraint.name)
         table = schema_editor.quote_name(to_state.apps.get_model(app_label, self.model_name)._meta.db_table)
-        if schema_editor.collect_sql or not self._is_there(schema_editor.connection):
+        if schema_editor.collect_sql or not self._is_there(schema_editor.connection, table):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
         try:
             schema_editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}")
         except IntegrityError as error:
             print(f"\n    {self.constraint.name} does not hold for rows that exist: {error}")  # noqa: T201 - as migrate does
 
-    def _is_there(self, connection: Any) -> bool:
+    def _is_there(self, connection: Any, table: str) -> bool:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s)", [self.constraint.name])
+            cursor.execute(
+                "SELECT EXISTS ("
+                " SELECT FROM pg_constraint WHERE conrelid = pg_catalog.to_regclass(%s)::oid AND conname = %s)",
+                [table, self.constraint.name],
+            )
             return bool(cursor.fetchone()[0])
 
 

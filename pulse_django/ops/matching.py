@@ -55,7 +55,7 @@ class Matching:
 def match(selection: Selection, alias: str) -> Matching:
     """Count and show what matches."""
     parts, is_partial = _parts(selection, alias)
-    counts = [part.order_by().values("status", "task").annotate(jobs=Count("id")) for part in parts]
+    counts = [part.order_by().values("status", "task").annotate(jobs=Count("*")) for part in parts]
     # The sum keeps each part on its own index: ordered by id alone, the planner may read the primary key backwards
     # through all that has finished.
     newest = [_shown(part.order_by((F("id") + 0).desc()))[:NEWEST] for part in parts]

@@ -47,7 +47,7 @@ class Preview:
 class FirstLine(Func):
     """The first line of a text."""
 
-    function = "split_part"
+    function = "pg_catalog.split_part"
     output_field = TextField()
 
     def __init__(self, text: str) -> None:
@@ -55,7 +55,7 @@ class FirstLine(Func):
 
 
 def error_line() -> Left:
-    return Left(FirstLine("last_error"), ERROR_LENGTH)
+    return Left(FirstLine("last_error"), ERROR_LENGTH, function="pg_catalog.left")
 
 
 def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
@@ -65,8 +65,8 @@ def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
         jobs = Job.objects.using(jobs.db).filter(pk__in=first)
     since = Coalesce("finished_at", "created_at")
     facts: dict[str, Any] = jobs.aggregate(
-        matches=Count("id"),
-        running=Count("id", filter=Q(status=Status.RUNNING)),
+        matches=Count("*"),
+        running=Count("id", filter=Q(status=Status.RUNNING), function="pg_catalog.count"),
         lowest_id=Min("id"),
         oldest=Min(since),
         newest=Max(since),
@@ -79,7 +79,7 @@ def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
 
 
 def _groups(jobs: JobQuerySet) -> tuple[Group, ...]:
-    kinds = jobs.values("status", "queue", "task", error=error_line()).annotate(jobs=Count("id"))
+    kinds = jobs.values("status", "queue", "task", error=error_line()).annotate(jobs=Count("*"))
     return tuple(Group(**kind) for kind in kinds.order_by("-jobs", "status", "queue", "task", "error")[:TOP])
 
 

@@ -62,5 +62,5 @@ def _dead_letters(alias: str) -> int:
         status=Status.DEAD_LETTERED.value, finished_at__gt=StatementTimestamp() - HOUR
     )
     latest = died.order_by("-finished_at").values("pk")[:MOST_COUNTED]
-    found: int = Job.objects.using(alias).filter(pk__in=latest).aggregate(found=Count("pk"))["found"]
+    found: int = Job.objects.using(alias).filter(pk__in=latest).aggregate(found=Count("*"))["found"]
     return found

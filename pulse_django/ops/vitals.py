@@ -33,18 +33,18 @@ SELECT
     queue, status,
     count(*) FILTER (WHERE next_run_at <= statement_timestamp()),
     count(*) FILTER (WHERE next_run_at > statement_timestamp()),
-    statement_timestamp() - min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
+    statement_timestamp() - pg_catalog.min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
 FROM pulse_django_job
-WHERE status IN ('PENDING', 'RETRYING')
+WHERE status::text IN ('PENDING', 'RETRYING')
 GROUP BY queue, status
 """
 
 _RUNNING = """
 SELECT
     queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
-    statement_timestamp() - min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
+    statement_timestamp() - pg_catalog.min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
 FROM pulse_django_job
-WHERE status = 'RUNNING'
+WHERE status::text = 'RUNNING'
 GROUP BY queue
 """
 
@@ -60,28 +60,32 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 # the table until it has found enough, and that may be all of it.
 _ENDED = """
 SELECT
-    (SELECT count(*) FROM pulse_django_job WHERE status = 'DEAD_LETTERED'),
+    (SELECT count(*) FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
-    (SELECT json_object_agg(common.value, common.share * greatest(class.reltuples, 0)) FROM unnest(
-        column_stats.most_common_vals::text::text[], column_stats.most_common_freqs
+    (SELECT pg_catalog.json_object_agg(common.value, common.share * GREATEST(class.reltuples, 0)) FROM ROWS FROM (
+        pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+        pg_catalog.unnest(column_stats.most_common_freqs)
     ) AS common (value, share))
 FROM pg_class AS class
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 LEFT JOIN pg_stats AS column_stats
     ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
     AND column_stats.attname = 'status' AND NOT column_stats.inherited
-WHERE class.oid = 'pulse_django_job'::regclass
+WHERE class.oid = 'pulse_django_job'::regclass::oid
 """
 
 _WORKERS = """
 SELECT
     id, name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
-    CASE WHEN jsonb_typeof(vitals -> 'prefetched') = 'number' THEN (vitals ->> 'prefetched')::int ELSE 0 END,
+    CASE
+        WHEN pg_catalog.jsonb_typeof(vitals -> 'prefetched'::text) = 'number'
+        THEN (vitals ->> 'prefetched'::text)::int ELSE 0
+    END,
     statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, versions::text
 FROM pulse_django_worker
 WHERE %s OR stopped_at IS NULL
@@ -90,9 +94,11 @@ LIMIT %s
 """
 
 _DEAD_LETTERS = """
-SELECT id, task, queue, left(split_part(last_error, E'\\n', 1), 100), statement_timestamp() - finished_at
+SELECT
+    id, task, queue, pg_catalog.left(pg_catalog.split_part(last_error, E'\\n', 1), 100),
+    statement_timestamp() - finished_at
 FROM pulse_django_job
-WHERE status = 'DEAD_LETTERED'
+WHERE status::text = 'DEAD_LETTERED'
 ORDER BY finished_at DESC, id DESC
 LIMIT 5
 """

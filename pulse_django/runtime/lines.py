@@ -157,6 +157,8 @@ class Line:
     def _prepared(self) -> BaseDatabaseWrapper:
         wrapper = connections[self.alias]
         if wrapper is not self._wrapper:
+            if not wrapper.in_atomic_block:
+                wrapper.close()  # a command may have opened it already, with the project's settings
             wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose)
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper

@@ -107,7 +107,7 @@ class Listener:
 
     def _say(self, text: str) -> None:
         with connections[self._alias].cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, text])
+            cursor.execute("SELECT pg_catalog.pg_notify(%s, %s)", [CHANNEL, text])
 
     def _receive(self, connection: psycopg.Connection, patience: float) -> list[str]:
         """Return what is said within so many seconds, as soon as something is."""

@@ -54,7 +54,11 @@ class Address:
 
 @pytest.fixture
 def addresses() -> list[Address]:
-    """Each with rows behind it that it could change."""
+    return with_rows()
+
+
+def with_rows() -> list[Address]:
+    """Return each address with rows behind it that it could change."""
     job, dead = make_job(queue="mail"), make_job(Status.DEAD_LETTERED, last_error=ERROR)
     AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
     Queue.objects.pause("mail", reason="first")

@@ -311,7 +311,7 @@ class TestAMillionFinishedJobs:
 
     def test_pruning_does_not_wade_through_what_is_kept(self) -> None:
         # Every dead letter is older than every completed job.
-        pick, params = managers._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100)
+        pick, params = managers._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100, ())
         plan = explain(f"SELECT * FROM ({pick}) AS pick", *params)
         assert claimed(plan) == 100
         assert buffers(plan) < 500

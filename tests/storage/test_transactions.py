@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
@@ -87,6 +89,14 @@ def test_everything_works_with_server_side_binding() -> None:
     assert Job.objects.reap() == []
     assert Job.objects.retry([job.pk]).moved_on
     assert Job.objects.prune(Status.COMPLETED, older_than=timedelta()) == 1
+
+
+@pytest.mark.usefixtures("server_side_binding")
+def test_a_watchdog_that_looked_before_it_began_does_not_bind_on_the_server() -> None:
+    job = make_job(Status.RUNNING, expired=True)
+    call_command("pulse_watchdog", "--once", stdout=StringIO())
+    job.refresh_from_db()
+    assert job.status == Status.RETRYING
 
 
 @pytest.mark.usefixtures("pulse_db")

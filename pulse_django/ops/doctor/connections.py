@@ -21,12 +21,13 @@ OF_A_KEEPER, OF_A_PROCESS = 4, 2
 
 _SERVER = """
 SELECT
-    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+    pg_catalog.current_setting('max_connections')::int
+        - pg_catalog.current_setting('superuser_reserved_connections')::int,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
     (SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse %')
 """
 _SLOTS = """
-SELECT count(*), COALESCE(sum(slots), 0)
+SELECT count(*), COALESCE(pg_catalog.sum(slots), 0)
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s
 """
@@ -86,7 +87,7 @@ def _hears_itself(alias: str) -> bool:
     with psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None}) as listener:
         listener.execute(f"LISTEN {channel}")
         with connections[alias].cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [channel])
+            cursor.execute("SELECT pg_catalog.pg_notify(%s, '')", [channel])
         until = time.monotonic() + PATIENCE
         while (left := until - time.monotonic()) > 0:
             select.select([listener.fileno()], [], [], left)

@@ -10,7 +10,7 @@ from ..terminal import inert
 from .advice import Advice, Level, rows
 
 _LIVE = """
-SELECT host, COALESCE(versions ->> 'pulse_django', 'unknown'), stuck_slots
+SELECT host, COALESCE(versions ->> 'pulse_django'::text, 'unknown'), stuck_slots
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s
 """

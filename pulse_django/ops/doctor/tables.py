@@ -22,24 +22,28 @@ LONG_SCAN = 10_000  # rows
 
 _STORAGE = """
 SELECT
-    current_setting('autovacuum')::boolean, COALESCE(c.reloptions, '{}'), s.n_live_tup, s.n_dead_tup,
+    pg_catalog.current_setting('autovacuum')::boolean, COALESCE(c.reloptions, '{}'), s.n_live_tup, s.n_dead_tup,
     s.n_tup_upd, s.n_tup_hot_upd, s.seq_scan, s.seq_tup_read,
     COALESCE(GREATEST(s.last_autovacuum, s.last_vacuum)::text, 'never'),
-    (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = to_regclass('pulse_django_attempt')),
-    pg_total_relation_size(c.oid), pg_total_relation_size('pulse_django_attempt')
+    (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = pg_catalog.to_regclass('pulse_django_attempt')::oid),
+    pg_catalog.pg_total_relation_size(c.oid), pg_catalog.pg_total_relation_size('pulse_django_attempt')
 FROM pg_class AS c
 JOIN pg_stat_user_tables AS s ON s.relid = c.oid
-WHERE c.oid = 'pulse_django_job'::regclass
+WHERE c.oid = 'pulse_django_job'::regclass::oid
 """
 _INDEXES = """
-SELECT s.indexrelname, s.idx_scan, pg_get_indexdef(s.indexrelid), x.indisunique
+SELECT s.indexrelname, s.idx_scan, pg_catalog.pg_get_indexdef(s.indexrelid), x.indisunique
 FROM pg_stat_user_indexes AS s
 JOIN pg_index AS x ON x.indexrelid = s.indexrelid
-WHERE s.relid = 'pulse_django_job'::regclass
+WHERE s.relid = 'pulse_django_job'::regclass::oid
 ORDER BY s.indexrelname
 """
 _OLDEST = """
-SELECT statement_timestamp() - finished_at FROM pulse_django_job WHERE status = %s ORDER BY finished_at, id LIMIT 1
+SELECT statement_timestamp() - finished_at
+FROM pulse_django_job
+WHERE status::text = %s
+ORDER BY finished_at, id
+LIMIT 1
 """
 
 

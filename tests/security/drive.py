@@ -1,0 +1,400 @@
+"""A drive through all that sends SQL: verbs, questions, repairs, commands, pages, and what runs beside workers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import psycopg
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from django.db.backends.utils import CursorWrapper
+from django.test import Client
+from psycopg.adapt import Dumper
+
+from pulse_django import api, invariants, managers, wakeups
+from pulse_django.answers import Report
+from pulse_django.checks import check_database
+from pulse_django.console import groups, reach
+from pulse_django.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
+from pulse_django.demo.rows import look
+from pulse_django.errors import ErrorReport
+from pulse_django.fencing import fence
+from pulse_django.identity import Identity
+from pulse_django.invariants import schema
+from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.newjob import NewJob
+from pulse_django.ops.doctor import connections as doctor_connections
+from pulse_django.ops.preview import look as preview
+from pulse_django.outcomes import (
+    UNKNOWN_TASK,
+    Cancelled,
+    Discarded,
+    Failed,
+    Released,
+    Snoozed,
+    Stalled,
+    Succeeded,
+    TimedOut,
+    WorkerLost,
+)
+from pulse_django.queues import Pause
+from pulse_django.reads import ServerClock
+from pulse_django.runtime.chronicler import Chronicler
+from pulse_django.runtime.lines import Line
+from pulse_django.runtime.listener import Listener
+from pulse_django.runtime.watchdog import Watchdog
+from pulse_django.states import Status
+from pulse_django.tables import problem_with_tables
+from pulse_django.testing.clock import expire_lease, jump_to_next_run
+from pulse_django.unknown import give_up
+from tests.admin import test_every_page as pages
+from tests.conftest import empty_tables, leave_no_line_behind
+from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.security.test_grants import VERBS
+from tests.storage.steps import sql
+
+AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
+ALIAS = "default"
+ME = Identity("driver")
+REFERRING = "referring_to_jobs"  # a table of the project's
+
+
+class _TypedInt(Dumper):
+    """Spell a number with the type that it has as a parameter of its own, where PostgreSQL binds parameters."""
+
+    def dump(self, number: int) -> bytes:  # within a list
+        return str(number).encode()
+
+    def quote(self, number: int) -> bytes:
+        sizes = ((15, "int2"), (31, "int4"), (63, "int8"))
+        kind = next((kind for bits, kind in sizes if abs(number) < 2**bits), "numeric")
+        return f"({number}::{kind})".encode()
+
+
+class _TypedFloat(Dumper):
+    def dump(self, number: float) -> bytes:
+        return repr(number).encode()
+
+    def quote(self, number: float) -> bytes:
+        return f"('{number!r}'::float8)".encode()
+
+
+@contextmanager
+def recording() -> Iterator[dict[str, str]]:
+    """Keep each statement that is sent, with its parameters and as it is written, whichever thread sends it.
+
+    Once for each combination of types: None and a number may find different operators."""
+    sent: dict[str, str] = {}
+    known = set()
+    execute = CursorWrapper._execute  # type: ignore[attr-defined]  # not among the stubs
+
+    def keep(self: Any, statement: Any, params: Any, *ignored: Any) -> Any:
+        text = statement if isinstance(statement, str) else statement.as_string(self.cursor)
+        values = params.values() if isinstance(params, dict) else params or ()
+        if (kind := (text, *map(type, values))) not in known:
+            known.add(kind)
+            sent[_spelt(self, statement, params)] = text
+        return execute(self, statement, params, *ignored)
+
+    with mock.patch.object(CursorWrapper, "_execute", keep):
+        yield sent
+
+
+def _spelt(wrapper: Any, statement: Any, params: Any) -> str:
+    cursor = psycopg.ClientCursor(wrapper.db.connection)
+    if wrapper.db.settings_dict["OPTIONS"].get("server_side_binding"):
+        cursor.adapters.register_dumper(int, _TypedInt)
+        cursor.adapters.register_dumper(float, _TypedFloat)
+    return cursor.mogrify(statement, params)
+
+
+def drive(*parts: Callable[[], object]) -> None:
+    """Do these parts, each on tables that are empty before it and after."""
+    for part in parts:
+        empty_tables()
+        part()
+        leave_no_line_behind()  # what comes next goes through a connection with the project's own settings
+    empty_tables()
+
+
+# ------------------------------------------------------------------------------------------------------------ storage
+
+
+def _by_roles(arrange: Callable[[], Callable[[], Any]]) -> Callable[[], object]:
+    return lambda: arrange()()
+
+
+BY_ROLES = [_by_roles(arrange) for arrange, _ in VERBS.values() if arrange.__name__ != "arrange"]
+
+
+def enqueueing() -> None:
+    keyed = NewJob(task="t", idempotency_key="k", queue="mail", lease_ttl=SOON, timeout=SOON, stall_after=SOON)
+    assert Job.objects.enqueue(keyed).pk == Job.objects.enqueue(keyed).pk
+    Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
+    Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])
+    wakeups._notify(ALIAS, frozenset({"mail"}))
+
+
+def claiming() -> None:
+    jobs = [make_job(queue=f"q{n % 2}", priority=n % 3) for n in range(6)]
+    QueueFactory(name="q0", paused_at=now())
+    assert Job.objects.lanes()
+    assert Job.objects.waiting()
+    assert Job.objects.depths(100)
+    claims = [*Job.objects.claim(ME, limit=2), *Job.objects.claim_these(ME, [job.pk for job in jobs])]
+    assert claims
+    holder = claims[0].lease.holder
+    Job.objects.held_by(holder[:8])
+    Job.objects.leases_of(holder)
+    Job.objects.heartbeat([claims[0].lease, lease_of(jobs[0])], {claims[0].lease: '{"done": 1}'})
+    Job.objects.server_clock()
+    Job.objects.family([jobs[0].pk])
+    Job.objects.put_back_for(jobs[0].pk)
+    Job.objects.id_at(jobs[1].created_at)
+    look([job.pk for job in jobs])
+
+
+def settling() -> None:
+    failed = Failed(ErrorReport.of(ValueError("no")))
+    ends = [
+        (Succeeded(), Complete('{"a": 1}')), (failed, Retry(SOON, "no")), (failed, DeadLetter("no")),
+        (TimedOut(), Retry(SOON, "x", refund=True)), (Stalled(), DeadLetter("x")), (WorkerLost(), Retry(SOON, "x")),
+        (Snoozed(SOON), Postpone(SOON)), (Released(), Postpone(SOON, "x")), (Cancelled(""), Cancel("x")),
+        (Discarded("x"), Cancel()),
+    ]  # fmt: skip
+    reports = [Report(lease_of(make_job(Status.RUNNING, max_attempts=2)), *end, None) for end in ends]
+    done = make_job(Status.RUNNING)
+    asked = make_job(Status.RUNNING, cancel_requested_at=now())
+    reports += [
+        Report(lease_of(done), Succeeded(), Complete("1"), '{"x": 1}'),
+        Report(lease_of(asked), failed, Retry(SOON, "no")),
+    ]
+    assert len(Job.objects.settle(reports).accepted) == len(reports)
+    Job.objects.settle(reports, wait=False)
+    Job.objects.settle([Report(lease_of(make_job(Status.RUNNING)), Succeeded(), Complete())], wait=False)
+    assert Job.objects.keep_errors_after_completion({reports[0].lease: ErrorReport.of(ValueError("late"))})
+
+
+def ending() -> None:
+    job = make_job(Status.RUNNING, expired=True)
+    Job.objects.touch_expired()
+    Job.objects.overlooked(SOON)
+    Job.objects.reap_these([job.pk])
+    Job.objects.reap(within=AGO)
+    for faults in ({"overdue": True}, {"stalled": True}, {"expired": True, "max_losses": 1}):
+        make_job(Status.RUNNING, **faults)
+    assert len(Job.objects.reap()) == 3
+    long = make_job(Status.RUNNING, lease_until=now(AGO))
+    Job.objects.shorten_leases(step=AGO)
+    Job.objects.shorten_leases()
+    expire_lease(long)
+    assert Job.objects._reap_one_by_one([long.pk])
+    assert Job.objects._dead_letter_what_cannot_wait(long.pk, ValueError("x")) == []
+    jump_to_next_run(make_job(next_run_at=now(AGO)))
+
+
+def pruning() -> None:
+    old = make_job(Status.COMPLETED, finished_at=now(-AGO), result=None)
+    dead = make_job(Status.DEAD_LETTERED, last_error="KeyError: 1")
+    entry = AttemptFactory(job=old)
+    for table, row in (("pulse_django_job", old), ("pulse_django_attempt", entry)):
+        sql(f"CREATE TABLE {REFERRING} (of bigint REFERENCES {table} (id))")
+        sql(f"INSERT INTO {REFERRING} VALUES (%s)", row.pk)
+        managers._referring.clear()
+        try:
+            assert Job.objects.prune(Status.COMPLETED, older_than=SOON) == 0
+        finally:
+            sql(f"DROP TABLE {REFERRING}")
+            managers._referring.clear()
+    assert Job.objects.prune_these([dead.pk], error="KeyError: #")
+
+
+def fencing() -> None:
+    with transaction.atomic():
+        fence("a shop", mock.Mock(token=7))
+    sql("DELETE FROM pulse_django_fence")
+
+
+def pausing() -> None:
+    Queue.objects.pause("mail", reason="x", lasting=AGO)
+    seen = Queue.objects.get().paused_at
+    Queue.objects.pause("mail", reason="y", seen=Pause(seen))
+    Queue.objects.resume("mail", seen=Pause(Queue.objects.get().paused_at))
+
+
+def unknown_tasks() -> None:
+    WorkerFactory(tasks=["known"], last_beat_at=now())
+    job = make_job(attempts=1, refunds=1, created_at=now(-9 * AGO), next_run_at=now(-SOON))
+    message = f"{UNKNOWN_TASK} 'x'"
+    days = timedelta(days=30)
+    AttemptFactory(job=job, outcome="RELEASED", message=message, started_at=now(-days), finished_at=now(-days))
+    assert give_up(ALIAS) == [job.pk]
+
+
+STORAGE = [enqueueing, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks]
+
+
+# ------------------------------------------------------------------------------------------------------------ runtime
+
+
+def watchdog() -> None:
+    make_job(Status.RUNNING, expired=True)
+    with line("watchdog") as ours:
+        dog = Watchdog(ours)
+        with mock.patch("pulse_django.managers.JobManager.server_clock", return_value=ServerClock(1.0, 1e6)):
+            dog.run_once()
+            dog.run_once()
+
+
+def chronicle() -> None:
+    for job in (make_job(Status.RUNNING) for _ in range(3)):
+        Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())])
+    Worker.objects.note(pages.presence("host-1"))
+    with line("chronicle") as ours:
+        Chronicler(ours).write()
+    assert Minute.objects.exists()
+
+
+def listening() -> None:
+    listener = Listener(ALIAS, (), lambda name: None)
+    listener.line = mock.Mock(call=lambda do, *given: do(*given))
+    listener._say("x")
+
+
+@contextmanager
+def line(name: str) -> Iterator[Line]:
+    """A line of its own, whose settings are gone afterwards."""
+    ours = Line(ALIAS, name)
+    try:
+        yield ours
+    finally:
+        ours.hang_up()
+        leave_no_line_behind()
+
+
+RUNTIME = [watchdog, chronicle, listening]
+
+
+# ---------------------------------------------------------------------------------------------------------- operating
+
+
+def some_of_each() -> list[Job]:
+    jobs = [make_job(status, queue="mail") for status in Status]
+    for job in jobs:
+        if job.attempts:
+            AttemptFactory(
+                job=job, number=job.attempts, outcome="FAILED", message="x", late_outcome="FAILED", late_at=now()
+            )
+    make_job(Status.RUNNING, expired=True)
+    make_job(Status.DEAD_LETTERED, last_error="KeyError: 2")
+    QueueFactory(name="mail", paused_at=now())
+    WorkerFactory(queues=["mail"], tasks=["t"], vitals={"prefetched": 1, "restarts": {"beat": 1}})
+    WorkerFactory(stopped_at=now())
+    return jobs
+
+
+def invariants_and_repairs() -> None:
+    some_of_each()
+    for finding in invariants.ask_all(ALIAS):
+        assert finding.error == ""
+    make_job(Status.RUNNING, lease_until=now(12 * AGO))
+    for one in invariants.known():
+        if one.repair is not None and one.name != "schema-incomplete":
+            with suppress(invariants.RepairRefused):
+                list(invariants.mend(one, ALIAS))
+    invariants.named("token-repeated").repair.act(ALIAS, ["x"])  # type: ignore[union-attr]  # it has one
+    invariants.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
+    assert schema._is_there(ALIAS, Job, "pulse_job_status_is_known")
+    assert problem_with_tables(ALIAS) == ""
+    check_database(databases=[ALIAS])
+
+
+def commands() -> None:
+    jobs = some_of_each()
+    for command in COMMANDS:
+        with suppress(SystemExit, CommandError):
+            call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
+    doctor_connections._hears_itself(ALIAS)
+    preview(Job.objects.all(), limit=3)
+    api.cancel(jobs[0].pk, children=True)
+    list(api.jobs(status=Status.PENDING, queue="mail", task="t"))
+
+
+_SELECTIONS = (
+    [], ["--queue=mail"], ["--task=t"], ["--error=ValueError"], ["--older-than=1d"], ["--newer-than=1d"], ["--limit=2"]
+)  # fmt: skip
+COMMANDS = [
+    ["pulse_status"], ["pulse_status", "--json"], ["pulse_status", "--error=no"], ["pulse_status", "--task=t"],
+    ["pulse_doctor"], ["pulse_health"], ["pulse_health", "--json"], ["pulse_watchdog", "--once"],
+    ["pulse_watchdog", "--check"], ["pulse_status", "--all"],
+    ["pulse_prune", "--status=COMPLETED"], ["pulse_prune", "--yes"],
+    *(["pulse_retry", *selection] for selection in _SELECTIONS),
+    *(["pulse_cancel", *selection] for selection in _SELECTIONS),
+    ["pulse_cancel", "--queue=mail", "--children"], ["pulse_cancel", "--queue=mail", "--children", "--yes"],
+    ["pulse_retry", "--queue=mail", "--yes"], ["pulse_retry", "--all", "--yes"],
+]  # fmt: skip
+
+OPERATING = [invariants_and_repairs, commands]
+
+
+# ---------------------------------------------------------------------------------------------------------------- web
+
+
+def web() -> None:
+    user, client = User.objects.create_superuser("driver"), Client()
+    client.force_login(user)
+    try:
+        for url in ("/metrics", "/health"):
+            client.get(url)
+        look_at_pages(client)
+        act_on_pages(client)
+    finally:
+        Session.objects.all().delete()
+        User.objects.all().delete()
+
+
+FILTERS = (
+    {}, {"q": "12"}, {"q": "some words"}, {"status__exact": "PENDING"}, {"status__exact": "RUNNING"},
+    {"status__exact": "DEAD_LETTERED"}, {"status__exact": "CANCELLED"}, {"status__exact": "COMPLETED"},
+    {"queue": "mail"}, {"queue": "mail", "status__exact": "PENDING"}, {"task": "t"}, {"worker": "host-1:boot"},
+    {"error": pages.ERROR}, {"age": "1h"}, {"name": "mail"}, {"format": "json"}, {"older": "1_1"},
+)  # fmt: skip
+
+
+def look_at_pages(client: Client) -> None:
+    jobs = some_of_each()
+    for job in jobs:
+        client.get(f"/admin/pulse_django/job/{job.pk}/change/")
+    for address in addresses():
+        for query in FILTERS:
+            assert client.get(address.url, query).status_code < 500, address
+    groups.among(ALIAS, "ValueError: no", [job.pk for job in jobs])
+    groups.oldest(ALIAS, "ValueError: no", until=groups.LATEST, most=3)
+    for chosen in ({"worker": "x"}, {"error": "x"}, {"status__exact": "PENDING", "queue": "mail"}):
+        reach.are_few(ALIAS, chosen)
+
+
+def act_on_pages(client: Client) -> None:
+    for address in addresses():
+        assert client.post(address.url, address.data).status_code < 500, address
+    for name, row in (("retry", Status.DEAD_LETTERED), ("cancel", Status.RUNNING), ("release", Status.RUNNING)):
+        job = make_job(row)
+        data = {f"{name}-{field}": value for field, value in (("attempts", job.attempts), ("runs", 1), ("why", "x"))}
+        client.post(f"/admin/pulse_django/job/{job.pk}/act/{name}/", data)
+
+
+def addresses() -> list[pages.Address]:
+    empty_tables()
+    return pages.with_rows()
+
+
+# Statements of Django's own, on its own tables, come with the pages only.
+OWN: list[Callable[[], object]] = [*BY_ROLES, *STORAGE, *RUNTIME, *OPERATING]
+EVERYTHING = [*OWN, web]
