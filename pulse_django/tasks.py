@@ -9,7 +9,7 @@ from enum import StrEnum
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
-from .newjob import MAX_TASK_NAME, NewJob
+from .newjob import DEFAULT_QUEUE, MAX_TASK_NAME, NewJob
 from .policies import RetryPolicy
 from .registry import keys_of, registry
 from .taskapi import GenericTask, InvalidTask, Task, changed
@@ -17,6 +17,8 @@ from .taskapi import GenericTask, InvalidTask, Task, changed
 if TYPE_CHECKING:
     from .context import Context
     from .taskapi import GenericTaskResult
+
+DEFAULT_BACKEND = "default"  # of TASKS
 
 # What people who come from Celery write, and what to write instead.
 _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
@@ -45,6 +47,11 @@ class Isolation(StrEnum):
 class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
     """A task with Pulse's options. What is None follows the fleet's default."""
 
+    # Django's own fields: before Django 6.1 they have no defaults.
+    priority: int = 0
+    backend: str = DEFAULT_BACKEND
+    queue_name: str = DEFAULT_QUEUE
+    run_after: datetime | None = None
     name: str = ""  # a key of its own for its jobs, so that the function may move; default: the path of the function
     key: str = ""  # stands on the jobs: the name that was given, or else the path of the function
     aliases: tuple[str, ...] = ()  # keys of old: jobs that carry them still find their task

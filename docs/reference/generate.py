@@ -101,9 +101,9 @@ def options_page() -> str:
         "For `@task(...)`; those marked can be given for one call by `.using(...)`.\n",
     ]
     lines += ["\n| option | `.using` | meaning |\n", "|---|---|---|\n"]
-    for name, meaning in {**given_by_django, **said}.items():
-        if name in ("key", "runs_in"):
-            continue  # made from name and run_after
+    for name, meaning in {**given_by_django, **said, **given_by_django}.items():
+        if name in ("key", "runs_in", "run_after"):
+            continue  # the first two are made from name and run_after, which has a row of its own
         meaning += "; only in `.using`" if name in ("idempotency_key", "database") else ""
         lines.append(f"| `{name}` | {'yes' if name in in_using else ''} | {meaning} |\n")
     lines.append("| `run_after` | yes | not before this instant, or this `timedelta` from now; only in `.using` |\n")
