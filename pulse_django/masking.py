@@ -34,7 +34,7 @@ def for_job(task: Task) -> str | None:
 
 def hides_result(task: Task, masked: str | None) -> bool:
     """Say whether the result of a job is hidden, by its task or by what stands on the job."""
-    return RESULT in getattr(task, "masked", ()) or Masks.read(masked).returned
+    return RESULT in getattr(task, "masked", ()) or (masked is not None and Masks.read(masked).returned)
 
 
 def shown(

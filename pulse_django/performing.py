@@ -89,10 +89,13 @@ async def perform_async(run: Run, task: Task) -> Performed:
         call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
     except BaseException as error:
         return _unprepared(run, task, error)
-    context = call.context
+    context, pid = call.context, os.getpid()
     try:
         with running(run), traces.running(run.claim), surrounded(context) if configured() else _NOTHING_AROUND:
-            value = await _awaited(task, call)
+            try:
+                value = await task.func(*call.args, **call.kwargs)
+            finally:
+                _end_if_forked(pid)
     except BaseException as error:
         return _raised(run, task, context, error)
     return _returned(run, task, context, value)
@@ -230,8 +233,10 @@ def _invoke(task: Task, call: Call) -> Any:
     return completion.result
 
 
-# A handler may fork and let the child return into this code. The child is a copy of a worker: anything that it did
-# from here on would speak for the run, on connections that it shares.
+def _end_if_forked(pid: int) -> None:
+    """End a process that a handler forked and that returned from it: anything it did would speak for the run."""
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 def _called(task: Task, call: Call) -> Any:
@@ -239,14 +244,4 @@ def _called(task: Task, call: Call) -> Any:
     try:
         return task.call(*call.args, **call.kwargs)
     finally:
-        if os.getpid() != pid:
-            os._exit(0)
-
-
-async def _awaited(task: Task, call: Call) -> Any:
-    pid = os.getpid()
-    try:
-        return await task.func(*call.args, **call.kwargs)
-    finally:
-        if os.getpid() != pid:
-            os._exit(0)
+        _end_if_forked(pid)
