@@ -21,11 +21,11 @@ _FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name
 
 def announce(performed: Performed, settled: Settled) -> None:
     """Tell whoever listens what became of a run, and Django's ``task_finished`` of a job that has come to its end."""
-    report, claim = performed.report, performed.run.claim
+    report, claim, using = performed.report, performed.run.claim, performed.run.alias
     status = settled.accepted.get(report.lease) if report is not None else None
     if report is not None and status is None:
         if report.lease in settled.lost:
-            tell(lease_lost, Job, claim=claim, outcome=report.outcome)
+            tell(lease_lost, Job, claim=claim, outcome=report.outcome, using=using)
         return
     if performed.run.completed:
         status = Status.COMPLETED
@@ -34,13 +34,13 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
     if status is not Status.COMPLETED and outcome.name in _FAILURES:
-        tell(job_failed, Job, claim=claim, status=status, outcome=outcome)
+        tell(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
     if not status.is_terminal:
         return
-    tell(job_finished, Job, claim=claim, status=status, outcome=outcome)
+    tell(job_finished, Job, claim=claim, status=status, outcome=outcome, using=using)
     if status is Status.DEAD_LETTERED:
         reason = getattr(report.decision if report else None, "reason", "")
-        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason)
+        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason, using=using)
     # Django logs a success as INFO, anything else as ERROR.
     if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)
@@ -53,7 +53,7 @@ def _tell_error_after_completion(performed: Performed) -> None:
         return
     text = "job %d %r attempt %d: completed, and then its handler raised %s"
     logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
-    tell(error_after_completion, Job, claim=claim, error=error)
+    tell(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:

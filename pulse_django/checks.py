@@ -34,7 +34,7 @@ from django.db import connections
 
 from . import conf
 from .backend import PulseBackend
-from .databases import problem_with_data, routers_alias
+from .databases import routers_alias, why_not_one_transaction
 from .declarations import modules_that_declare_tasks
 from .middleware import configured
 from .registry import registry
@@ -80,7 +80,7 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
 
 def check_data(*, alias: str | None = None, **_: Any) -> list[CheckMessage]:
     """Say so where a job cannot join the transaction that it belongs to."""
-    if not (problem := problem_with_data(alias or routers_alias())):
+    if not (problem := why_not_one_transaction(alias or routers_alias())):
         return []
     return [
         Warning(

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from . import conf
 from .answers import Report
-from .databases import alias_of_completion
+from .databases import alias_of_completion, result_id
 from .decisions import Complete
 from .exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from .masking import hides_result
@@ -48,7 +48,7 @@ class Context(TaskContext):
 
     @property
     def attempt(self) -> int:
-        """Rises with every run of the job. (job_id, attempt) names this run and no other."""
+        """Rises with every run of the job. (job_id, attempt) names this run and no other of its database."""
         return self.run.claim.attempt
 
     @property
@@ -78,7 +78,7 @@ class Context(TaskContext):
 
         The key is the job's: every attempt sends the same, so that what one attempt did is not done again by the next.
         """
-        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}"}
+        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{result_id(self.job_id, self.run.alias)}"}
 
     def check(self) -> None:
         """Raise ``JobCancelled`` or ``LeaseLost`` if this run should stop. Call it between steps of long work."""

@@ -39,7 +39,7 @@ class Located(NamedTuple):
 
 
 def routers_alias() -> str:
-    """Return the database to which the router sends writes of jobs: what is at hand if nothing else is said."""
+    """Return the database to which the router sends writes of jobs: the default of every call."""
     alias: str = router.db_for_write(Job)
     return alias
 
@@ -47,12 +47,12 @@ def routers_alias() -> str:
 def alias_of_jobs(using: str | None = None) -> str:
     """Return the database that a call works on."""
     if using is not None:
-        return _checked(using)
+        return _checked(using, "database")
     run = current_run()
     return run.alias if run is not None and run.alias else routers_alias()
 
 
-def spelled(job_id: int, alias: str | None) -> str:
+def result_id(job_id: int, alias: str | None) -> str:
     """Return the id of a job as its ``TaskResult`` has it."""
     return str(job_id) if alias is None or alias == routers_alias() else f"{alias}{_SEPARATOR}{job_id}"
 
@@ -74,25 +74,30 @@ def locate(value: object, using: str | None = None) -> Located:
 def _alias_of(value: object, using: str | None) -> str:
     if not isinstance(value, str):
         return alias_of_jobs(using)
-    alias, separator, _number = value.rpartition(_SEPARATOR)
-    if not separator:
-        return routers_alias() if using is None else _checked(using)
-    if using is not None and alias != using:
-        raise InvalidJob(f"job id: {shown(value)} is not of the database {using!r}, which using= names")
-    return _checked(alias)
+    named, separator, _number = value.rpartition(_SEPARATOR)
+    alias = _checked(named, "job id") if separator else routers_alias()
+    if using not in (None, alias):
+        raise InvalidJob(
+            f"job id: {shown(value)} is a job in {alias!r}, and using= names {using!r}. "
+            f"Pass its number to mean the job in {using!r}."
+        )
+    return alias
 
 
 def _number_of(value: object) -> int:
     return job_id_of(value.rpartition(_SEPARATOR)[2] if isinstance(value, str) else value)
 
 
-def _checked(alias: object) -> str:
+def _checked(alias: object, said_by: str) -> str:
+    """Refuse a database that is not there, or that the router keeps free of jobs."""
     if not isinstance(alias, str) or alias not in connections:
-        raise InvalidJob(f"using: there is no {shown(alias)} in DATABASES")
+        raise InvalidJob(f"{said_by}: there is no {shown(alias)} in DATABASES")
+    if not router.allow_migrate_model(alias, Job):
+        raise InvalidJob(f"{said_by}: the router keeps no jobs in {alias!r}")
     return alias
 
 
-def problem_with_data(alias: str) -> str:
+def why_not_one_transaction(alias: str) -> str:
     """Say why jobs of this database share no transaction with the project's data, or return an empty str."""
     others = set()
     for model in _models_with_data():
@@ -106,14 +111,14 @@ def problem_with_data(alias: str) -> str:
 
 def _models_with_data() -> list[type[Model]]:
     """Return the project's models; where it has none of its own, those of Django's apps, such as users."""
-    found = [one for one in apps.get_models() if one._meta.managed and one._meta.app_label != OUR_APP]
+    found = [one for one in apps.get_models() if one._meta.app_label != OUR_APP]
     return [one for one in found if not one.__module__.startswith("django.")] or found
 
 
 def alias_of_completion(alias: str | None, using: str | None) -> str:
     """Return the database of a transaction that completes a job, or refuse to promise what it could not keep."""
     alias = alias or routers_alias()
-    if using is None and (problem := problem_with_data(alias)):
+    if using is None and (problem := why_not_one_transaction(alias)):
         raise ImproperlyConfigured(
             f"{problem}: one transaction cannot hold both. To write by using({alias!r}) alone, "
             f"say context.atomic(using={alias!r})."

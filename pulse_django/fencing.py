@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from django.db import DEFAULT_DB_ALIAS, models, router, transaction
+from django.db import models, router, transaction
 from django.db.models import QuerySet
 
+from .databases import alias_of_jobs
 from .exceptions import StaleToken
-from .models import Fence
 from .transactions import is_in_callers_transaction, run_joined
 
 # The row stays locked until the caller's transaction ends, so that what it guards cannot be overtaken meanwhile.
@@ -66,16 +66,16 @@ def fence(resource: str, context: HasToken, *, using: str | None = None) -> None
     Call it in the transaction that does the guarded writes, before them. Outside of one it would guard nothing: the
     fence would be open again before the first write, and it raises ``TransactionManagementError``.
 
-    ``using`` names the database of that transaction, if it is another than the router's for ``Fence``. Tokens of jobs
-    of different databases are not comparable: let the jobs of one database alone pass a fence.
+    The fence stands in the database of the handler's job; ``using`` names another, that of the transaction. Tokens of
+    jobs of different databases are not comparable: let the jobs of one database alone pass a fence.
     """
     if not isinstance(resource, str) or not 0 < len(resource) <= MAX_RESOURCE or not resource.isprintable():
         raise ValueError(f"resource: {resource!r} is not a printable name of {MAX_RESOURCE} characters at most")
-    alias = using or router.db_for_write(Fence)
+    alias = alias_of_jobs(using)
     if not is_in_callers_transaction(alias):
         raise transaction.TransactionManagementError(
             "fence() guards the writes of its own transaction: call it inside transaction.atomic() or context.atomic()"
-            + (f" on the database {alias!r}" if alias != DEFAULT_DB_ALIAS else "")
+            f" on the database {alias!r}"
         )
     if not run_joined(alias, _RAISE_MARK, [resource, context.token]):
         raise StaleToken(f"{resource!r} has seen a newer token than {context.token}")

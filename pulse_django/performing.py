@@ -138,7 +138,7 @@ def prepared(run: Run, task: Task) -> Call:
             args = [context, *args]
     if announced and context is not None:
         tell(task_started, sender_of(task), task_result=context.task_result)
-    tell(job_started, Job, claim=claim, task=task)
+    tell(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)
 
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from . import conf
-from .databases import routers_alias, spelled
+from .databases import result_id, routers_alias
 from .exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from .leases import Claim
 from .models import Attempt, Job
@@ -101,7 +101,7 @@ def result_of(job: Job, task: Task) -> TaskResult:
         workers.append(job.locked_by)
     result = PulseTaskResult(
         task=task,
-        id=spelled(job.pk, job._state.db),
+        id=result_id(job.pk, job._state.db),
         status=_STATUS[Status(job.status)],
         enqueued_at=job.created_at,
         started_at=ledger[0].started_at if ledger else job.started_at,
@@ -124,7 +124,7 @@ def result_of_run(
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
     return PulseTaskResult(
         task=_as_claimed(task, claim),
-        id=spelled(claim.job_id, alias),
+        id=result_id(claim.job_id, alias),
         status=TaskResultStatus.RUNNING,
         enqueued_at=_as_django_reads(claim.created_at),
         started_at=ledger[0].started_at if ledger else _as_django_reads(claim.started_at),

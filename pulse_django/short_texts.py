@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     ShortText = models.CharField  # whose values the plugin of mypy knows
 else:
 
-    class ShortText(models.CharField):
+    class _AnyCharField(type):
+        """Let Django mix these columns with other text in an expression: it asks for an instance of the same class."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, models.CharField)
+
+    class ShortText(models.CharField, metaclass=_AnyCharField):
         """A ``varchar`` column whose lookups compare it as ``text``. Indexes on it serve them all the same."""
 
     # Lookups by a part of the text, as __startswith, are compared as text by Django itself.

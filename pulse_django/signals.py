@@ -13,6 +13,9 @@
 | ``alert_ended`` | it is not exceeded any more | ``name`` |
 | ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
 
+All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls
+that take a job's id.
+
 The first is sent where the handler runs, the last four by the keeper or a watchdog, the others by the process that
 reports; what a keeper or a watchdog dead-letters, they tell.
 

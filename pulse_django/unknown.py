@@ -80,5 +80,5 @@ def give_up(alias: str) -> list[int]:
         if report.lease.job_id in given_up:
             reason = getattr(report.decision, "reason", "")
             logger.warning("job %d dead-lettered: %s", report.lease.job_id, reason)
-            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason)
+            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=alias)
     return given_up

@@ -43,6 +43,13 @@ class JobsElsewhere:
     db_for_read = db_for_write
 
 
+class JobsInDefault:
+    """A router that keeps the tables of jobs out of the second database."""
+
+    def allow_migrate(self, db: str, app_label: str, **_: Any) -> bool | None:
+        return db != SECOND if app_label == "pulse_django" else None
+
+
 def empty(alias: str) -> None:
     with connections[alias].cursor() as cursor:
         for table in ("attempt", "job", "fence"):

@@ -122,7 +122,7 @@ class Recovery:
                 self._tell(report, status)
         leases = tuple(settled.accepted)
         logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
-        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases)
+        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.line.alias)
         return bool(settled.skipped)
 
     def _report_on(self, job: Job, death: Death, begun: set[Lease]) -> Report:
@@ -145,4 +145,4 @@ class Recovery:
             extra={"job_id": report.lease.job_id, "attempt": report.lease.attempt, "holder": report.lease.holder},
         )
         if status is Status.DEAD_LETTERED:
-            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason)
+            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=self.line.alias)

@@ -244,6 +244,6 @@ class Watchdog:
             reaped.status,
             extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
         )
-        tell(job_reaped, Job, reaped=reaped)
+        tell(job_reaped, Job, reaped=reaped, using=self.line.alias)
         if reaped.status is Status.DEAD_LETTERED:
-            tell(job_dead_lettered, Job, job_id=lease.job_id, reason=str(reaped.outcome))
+            tell(job_dead_lettered, Job, job_id=lease.job_id, reason=str(reaped.outcome), using=self.line.alias)

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.test import override_settings
 
-from pulse_django import api, fence
+from pulse_django import api, fence, signals
 from pulse_django.backend import PulseBackend
 from pulse_django.checks import check_data
 from pulse_django.context import Context
@@ -88,16 +88,45 @@ class TestIds:
         here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
         with pytest.raises(InvalidJob, match="databases 'default', 's2'; call once for each"):
             api.cancel(here.id, there.id)
-        with pytest.raises(InvalidJob, match="is not of the database 'default', which using= names"):
+        with pytest.raises(InvalidJob, match="is a job in 's2', and using= names 'default'"):
             api.cancel(there.id, using="default")
+        with pytest.raises(InvalidJob, match="is a job in 'default', and using= names 's2'"):
+            api.cancel(here.id, using=SECOND)
         with pytest.raises(InvalidJob, match="there is no 'nowhere' in DATABASES"):
             api.jobs(using="nowhere")
 
+    def test_an_id_leads_only_to_databases_with_jobs(self) -> None:
+        there = tasks.add.using(database=SECOND).enqueue(2, 2)
+        with override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsInDefault"]):
+            with pytest.raises(TaskResultDoesNotExist):
+                tasks.add.get_result(there.id)
+            with pytest.raises(InvalidJob, match="the router keeps no jobs in 's2'"):
+                tasks.add.using(database=SECOND).enqueue(2, 2)
+
+    def test_keys_for_other_systems_differ_where_numbers_do_not(self) -> None:
+        run = claimed(job := tasks.add.using(database=SECOND).enqueue(2, 2))
+        context = Context(task_result=result_of(in_second().get(), tasks.add), run=run)
+        assert context.headers["Idempotency-Key"] == f"pulse-{job.id}"
+
+    def test_signals_name_the_database(self) -> None:
+        heard: list[Any] = []
+
+        def hear(using: str, claim: Any, **_: Any) -> None:
+            heard.append((using, claim.job_id))
+
+        signals.job_started.connect(hear)
+        try:
+            run = claimed(tasks.add.using(database=SECOND).enqueue(2, 2))
+            perform(run)
+        finally:
+            signals.job_started.disconnect(hear)
+        assert heard == [(SECOND, run.claim.job_id)]
+
     def test_a_result_is_refreshed_where_it_lives(self) -> None:
         result = tasks.add.using(database=SECOND).enqueue(2, 2)
-        in_second().update(priority=7)
+        api.cancel(result.id, reason="no")
         result.refresh()
-        assert api.get(result.id).priority == 7
+        assert result.status == "FAILED"
 
     def test_a_key_is_its_databases(self) -> None:
         once = tasks.add.using(idempotency_key="k", database=SECOND)
@@ -210,8 +239,11 @@ class TestFences:
     def test_a_fence_stands_in_the_transaction_that_it_guards(self) -> None:
         run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))
         context = Context(task_result=result_of(in_second().get(), tasks.add), run=run)
-        with pytest.raises(transaction.TransactionManagementError):
+        with pytest.raises(transaction.TransactionManagementError, match="on the database 's2'"):
             fence("printer", context, using=SECOND)
+        with running(run), transaction.atomic(using=SECOND):
+            fence("ink", context)
+        Fence.objects.using(SECOND).all().delete()
         with transaction.atomic(using=SECOND):
             fence("printer", context, using=SECOND)
         assert Fence.objects.using(SECOND).get().token == run.claim.token
