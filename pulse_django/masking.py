@@ -68,7 +68,9 @@ def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, 
     placed = [one.name for one in parameters if one.kind in _POSITIONAL]
     positions = tuple(at for at, name in enumerate(placed) if name in hidden)
     # What the function does not take was enqueued for another form of it, in which it may have had a masked name.
-    rest = None if _shows(parameters, Parameter.VAR_POSITIONAL, hidden) else len(placed)
+    # And a masked name that is no parameter may be what callers think of as one of *args.
+    unplaced = set(hidden) - {one.name for one in parameters}
+    rest = None if _shows(parameters, Parameter.VAR_POSITIONAL, hidden) and not unplaced else len(placed)
     if _has_decorator(func):  # which may put arguments of its own in front: no position tells which it is
         positions, rest = (), 0
     if _shows(parameters, Parameter.VAR_KEYWORD, hidden):

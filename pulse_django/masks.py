@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 MAX_MASKS = 2_000  # characters of the text; a function needs a hundred parameters to come near
 
@@ -23,10 +26,8 @@ class Masks(NamedTuple):
         if text is None:
             return NOTHING
         try:
-            said = cls(**json.loads(text))
-            only = None if said.only is None else tuple(said.only)
-            return cls(tuple(said.positions), said.rest, tuple(said.names), only, said.returned)
-        except (TypeError, ValueError, RecursionError):
+            return cls(**{name: _READ[name](value) for name, value in json.loads(text).items()})
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             return EVERYTHING
 
     @property
@@ -42,6 +43,39 @@ class Masks(NamedTuple):
     def hides_name(self, name: str) -> bool:
         return name in self.names or (self.only is not None and name not in self.only)
 
+
+def _position(value: object) -> int:
+    if type(value) is not int or value < 0:  # True is an int, too
+        raise TypeError
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _each(read: Callable[[object], T], values: object) -> tuple[T, ...]:
+    if not isinstance(values, list):  # a str has items as well
+        raise TypeError
+    return tuple(map(read, values))
+
+
+# How each part of the text is read. TypeError: it is not what Masks.text writes.
+_READ: dict[str, Callable[[object], Any]] = {
+    "positions": lambda said: _each(_position, said),
+    "rest": lambda said: None if said is None else _position(said),
+    "names": lambda said: _each(_name, said),
+    "only": lambda said: None if said is None else _each(_name, said),
+    "returned": _yes_or_no,
+}
 
 NOTHING = Masks()
 EVERYTHING = Masks(rest=0, only=(), returned=True)

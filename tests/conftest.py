@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"through a transaction pooler: {mark.args[0]}"))
         if item.nodeid.removeprefix("tests/").startswith(PROOFS):
             item.add_marker(pytest.mark.proof)
-    items.sort(key=lambda item: not row_of_processes(item.nodeid))
+    if not is_pooled():  # there, what handlers do to their sessions stays behind for the tests that follow
+        items.sort(key=lambda item: not row_of_processes(item.nodeid))
 
 
 def row_of_processes(nodeid: str) -> str:

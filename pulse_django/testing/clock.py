@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db import router
-
-from pulse_django.models import Job
 from pulse_django.transactions import run_joined
 
-from .jobs import fresh, id_of
+from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
     from .jobs import AnyJob
@@ -27,11 +24,16 @@ WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL RETURNING id
 
 def expire_lease(job: AnyJob) -> None:
     """Let the lease of a running job run out: the next reap finds it."""
-    if not run_joined(router.db_for_write(Job), _EXPIRE, [id_of(job)]):
+    if not _moved(job, _EXPIRE):
         raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease that could run out")
 
 
 def jump_to_next_run(job: AnyJob) -> None:
     """Let a waiting job be due now."""
-    if not run_joined(router.db_for_write(Job), _JUMP, [id_of(job)]):
+    if not _moved(job, _JUMP):
         raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it waits for nothing")
+
+
+def _moved(job: AnyJob, statement: str) -> bool:
+    place = place_of(job)
+    return bool(run_joined(place.alias, statement, [place.id]))

@@ -7,11 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django.db import router
-
 from pulse_django.announcing import announce
+from pulse_django.databases import alias_of_jobs, routers_alias
 from pulse_django.identity import Identity
-from pulse_django.leases import Claim
 from pulse_django.models import Job
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import Performed, perform
@@ -20,7 +18,7 @@ from pulse_django.runs import Run
 from pulse_django.states import Status
 from pulse_django.transactions import is_in_callers_transaction
 
-from .jobs import fresh, id_of
+from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
     from .jobs import AnyJob
@@ -41,66 +39,78 @@ class Ran:
     attempt: int
     outcome: OutcomeName | None  # None: the handler completed the job itself, or had lost it
     status: Status  # of the job afterwards
+    database: str  # alias of the one that the job lives in
 
 
-def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS) -> list[Ran]:
-    """Run every due job, and those that they enqueue, until nothing is due. Backoffs are not waited for."""
+def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, using: str | None = None) -> list[Ran]:
+    """Run every due job of one database, and those that they enqueue there, until nothing is due.
+
+    Backoffs are not waited for. ``using`` names another database than that of the router.
+    """
     registry.discover()
-    worker = Identity("pulse-test")
+    worker, alias = Identity("pulse-test"), alias_of_jobs(using)
+    jobs = Job.objects.db_manager(alias)
     ran: list[Ran] = []
-    while claims := Job.objects.claim(worker, lanes=Job.objects.lanes(queues)):
+    while claims := jobs.claim(worker, lanes=jobs.lanes(queues)):
         if len(ran) >= most_runs:
-            Job.objects.release([claim.lease for claim in claims])
+            jobs.release([claim.lease for claim in claims])
             raise DrainLimit(f"after {most_runs} runs there was still work: {[one.task for one in ran[-5:]]} ran last")
-        ran += [run_claim(claim) for claim in claims]
+        ran += [_ran(Run(claim, beat=beat, alias=alias)) for claim in claims]
     return ran
 
 
 def run_job(job: AnyJob) -> Ran:
     """Run this job, which must be due, and no other."""
-    return run_claim(claim_job(job))
+    return _ran(claimed(job))
 
 
-def claim_job(job: AnyJob) -> Claim:
+def claimed(job: AnyJob, holder: str = "pulse-test") -> Run:
     """Claim this job, which must be due, and no other."""
     registry.discover()
-    claims = Job.objects.claim_these(Identity("pulse-test"), [id_of(job)])
+    place = place_of(job)
+    claims = Job.objects.db_manager(place.alias).claim_these(Identity(holder), [place.id])
     if not claims:
         state = fresh(job)
         raise AssertionError(f"{state} is {state.status} and due at {state.next_run_at}: it cannot be run now")
-    return claims[0]
+    return Run(claims[0], beat=beat, alias=place.alias)
 
 
-def run_claim(claim: Claim) -> Ran:
+def _ran(run: Run) -> Ran:
     """Run the handler of a claim and settle what it reports."""
-    return reported(perform(Run(claim, beat=beat)))
+    return reported(perform(run))
 
 
 def reported(performed: Performed) -> Ran:
     """Settle what a run reports, and tell whoever listens."""
-    claim = performed.run.claim
-    settled = Job.objects.settle([performed.report] if performed.report else [])
+    claim, alias = performed.run.claim, alias_of(performed.run)
+    jobs = Job.objects.db_manager(alias)
+    settled = jobs.settle([performed.report] if performed.report else [])
     if performed.afterwards is not None:
-        Job.objects.keep_errors_after_completion({claim.lease: performed.afterwards})
+        jobs.keep_errors_after_completion({claim.lease: performed.afterwards})
     announce(performed, settled)
     if isinstance(performed.error, KeyboardInterrupt):
         raise performed.error  # whoever runs the tests wants to stop
     outcome = performed.report.outcome.name if performed.report else None
-    return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id))
+    return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id, alias), alias)
 
 
-def _status_of(job_id: int) -> Status:
+def _status_of(job_id: int, alias: str) -> Status:
     """Of the row alone: its payloads may be what cannot be read."""
-    return Status(Job.objects.values_list("status", flat=True).get(pk=job_id))
+    return Status(Job.objects.using(alias).values_list("status", flat=True).get(pk=job_id))
+
+
+def alias_of(run: Run) -> str:
+    """Return the database that the job of a run lives in."""
+    return run.alias or routers_alias()
 
 
 def beat(run: Run) -> None:
     """Stand in for the heartbeat that a worker sends in the background."""
-    lease, sent_at = run.claim.lease, time.monotonic()
-    if is_in_callers_transaction(router.db_for_write(Job)):
+    lease, alias, sent_at = run.claim.lease, alias_of(run), time.monotonic()
+    if is_in_callers_transaction(alias):
         return  # as in production, where the beat has a connection of its own, this is no trouble of the handler's
     progress = run.take_progress()
-    answer = Job.objects.heartbeat([lease], {lease: progress} if progress else None)
+    answer = Job.objects.db_manager(alias).heartbeat([lease], {lease: progress} if progress else None)
     run.lost = lease in answer.lost
     run.cancelled = lease in answer.cancelled
     if lease in answer.alive:

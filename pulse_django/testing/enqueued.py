@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
 from pulse_django.calls import checked
+from pulse_django.databases import alias_of_jobs, routers_alias
 from pulse_django.models import Job
 from pulse_django.registry import registry
 from pulse_django.states import CLAIMABLE
@@ -29,29 +30,33 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
 
     Options of ``task.using(...)`` that differ from those of the task as it is declared are compared as well: queue,
     priority, ``run_after``, limits and idempotency key. A task as it is declared matches jobs with any options.
+
+    Only the database is searched that the job would go to: that of ``task.using(database=...)``, or the router's.
     """
     if not isinstance(task.get_backend(), PulseBackend):
         raise AssertionError(f"The backend {task.backend!r} is no PulseBackend: its jobs are not in Pulse's table.")
-    wanted = new_job(task, *checked(task, args, kwargs))
-    said = _said_by_using(wanted)
-    waiting = Job.objects.filter(status__in=CLAIMABLE).order_by("id")
+    alias = alias_of_jobs(getattr(task, "database", None))
+    wanted = new_job(task, *checked(task, args, kwargs), alias)
+    said = _said_by_using(wanted, alias)
+    waiting = Job.objects.using(alias).filter(status__in=CLAIMABLE).order_by("id")
     alike = waiting.filter(task=wanted.task, args=list(wanted.args), kwargs=dict(wanted.kwargs))
     fitting: list[Job] = [job for job in alike if all(_fits(job, option, value) for option, value in said.items())]
     if fitting:
         return fitting[0]
     lines = [_line(job, wanted, said) for job in waiting[:MOST_SHOWN]]
+    where = "" if alias == routers_alias() else f" in database {alias!r}"
     raise AssertionError(
-        f"No waiting job {wanted.task} {arguments_of(wanted)}{_spelt(said)}. Waiting are:\n"
+        f"No waiting job {wanted.task} {arguments_of(wanted)}{_spelt(said)}{where}. Waiting are:\n"
         + ("\n".join(lines) or "  none")
     )
 
 
-def _said_by_using(wanted: NewJob) -> Said:
+def _said_by_using(wanted: NewJob, alias: str) -> Said:
     """Return the options of a job that are not those of its task as it is declared."""
     declared = registry.get(wanted.task)
     if declared is None:
         return {}
-    plain = new_job(declared, (), {}).head._asdict()
+    plain = new_job(declared, (), {}, alias).head._asdict()
     return {option: value for option, value in wanted.head._asdict().items() if value != plain[option]}
 
 

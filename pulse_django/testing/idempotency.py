@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulse_django.identity import Identity
-from pulse_django.leases import Claim
 from pulse_django.masking import MASK, hides_result
 from pulse_django.models import Job
 from pulse_django.performing import Performed, perform
@@ -15,12 +14,12 @@ from pulse_django.states import Status
 
 from .clock import expire_lease, jump_to_next_run
 from .databases import committing, rolled_back
-from .drain import Ran, beat, claim_job, reported
+from .drain import Ran, claimed, reported
 from .jobs import fresh
-from .rows import Rows, rows_of
+from .rows import MaskedValues, Rows, jobs_in, rows_of
 
 if TYPE_CHECKING:
-    from pulse_django.taskapi import Task
+    from pulse_django.taskapi import Task, TaskResult
 
 
 def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), **kwargs: Any) -> None:
@@ -31,14 +30,11 @@ def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), *
 
     Keys that the database chose, and fields that are set by ``auto_now``, are not compared; name others in ``ignore``
     as "app.Model.field", or "result" for what the handler returns. Jobs that the handler enqueues are compared by task,
-    arguments, queue and key.
+    arguments, queue and key, on each of those databases.
     """
-    with rolled_back() as aliases:
-        result = _run_cleanly(task, args, kwargs, aliases)
-        once = rows_of(aliases, ignore)
-    with rolled_back() as aliases:
-        repeated_result = _run_with_a_crash(task, args, kwargs, aliases)
-        twice = rows_of(aliases, ignore)
+    rehearse = partial(_rehearse, lambda: _rehearsed(task).enqueue(*args, **kwargs), ignore, MaskedValues())
+    result, once = rehearse(_run_cleanly)
+    repeated_result, twice = rehearse(_run_with_a_crash)
     if result != repeated_result and "result" not in ignore:
         one, other = (MASK, MASK) if hides_result(task, None) else (repr(result), repr(repeated_result))
         raise AssertionError(f"{task.module_path} is not idempotent. It returns {one}, repeated after a crash {other}.")
@@ -46,28 +42,37 @@ def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), *
         raise AssertionError(_difference(task, once, twice))
 
 
-def _run_cleanly(task: Task, args: Any, kwargs: Any, aliases: Sequence[str]) -> Any:
-    claim = claim_job(_rehearsed(task).enqueue(*args, **kwargs))
-    return _completed(reported(_performed(claim, aliases)), "A clean run")
+def _rehearse(
+    enqueue: Callable[[], TaskResult],
+    ignore: Collection[str],
+    masked: MaskedValues,
+    run: Callable[[TaskResult, Sequence[str]], Any],
+) -> tuple[Any, Rows]:
+    """Return what a job returns when it is run in this way, and the rows that are there afterwards. Undo all of it."""
+    with rolled_back() as aliases:
+        job = enqueue()
+        before = jobs_in(aliases)  # this job is no effect of its handler
+        result = run(job, aliases)
+        return result, rows_of(aliases, ignore, before, masked)
 
 
-def _run_with_a_crash(task: Task, args: Any, kwargs: Any, aliases: Sequence[str]) -> Any:
-    result = _rehearsed(task).enqueue(*args, **kwargs)
-    [claim] = Job.objects.claim_these(Identity("crashing"), [int(result.id)])
-    performed = _performed(claim, aliases)
-    if performed.run.completed:
+def _run_cleanly(job: TaskResult, aliases: Sequence[str]) -> Any:
+    return _completed(job, reported(_performed(claimed(job), aliases)), "A clean run")
+
+
+def _run_with_a_crash(job: TaskResult, aliases: Sequence[str]) -> Any:
+    run = claimed(job, holder="crashing")
+    if _performed(run, aliases).run.completed:
         # Its report was part of its own transaction: there is no moment between the two to die in.
-        return fresh(claim.job_id).result
-    expire_lease(claim.job_id)
-    Job.objects.reap()
-    jump_to_next_run(claim.job_id)
-    repeated = reported(_performed(claim_job(claim.job_id), aliases))
-    return _completed(repeated, "A run repeated after a crash")
+        return fresh(job).result
+    expire_lease(job)
+    Job.objects.db_manager(run.alias).reap()
+    jump_to_next_run(job)
+    return _completed(job, reported(_performed(claimed(job), aliases)), "A run repeated after a crash")
 
 
-def _performed(claim: Claim, aliases: Sequence[str]) -> Performed:
+def _performed(run: Run, aliases: Sequence[str]) -> Performed:
     """Call the handler, and then what waits for the commits that the test's transactions keep from happening."""
-    run = Run(claim, beat=beat)
     with running(run), committing(aliases):  # what the callbacks enqueue are children of this job
         return perform(run)
 
@@ -80,8 +85,8 @@ def _rehearsed(task: Task) -> Task:
     return rehearsed
 
 
-def _completed(ran: Ran, which: str) -> Any:
-    job = fresh(ran.job_id)
+def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
+    job = fresh(result)
     if ran.status != Status.COMPLETED:
         raise AssertionError(f"{which} of {ran.task} did not complete: {job.last_error or job.cancel_reason}")
     return job.result

@@ -1,23 +1,37 @@
-"""Whatever a test has in hand names a job: the job itself, a task's result, or an id."""
+"""Whatever a test has in hand names a job, in its database: the job itself, a task's result, or an id."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulse_django.job_ids import job_id_of
+from django.db import router
+
+from pulse_django.databases import Located, locate, routers_alias
 from pulse_django.models import Job
 
 if TYPE_CHECKING:
     from pulse_django.taskapi import TaskResult
 
-    AnyJob = Job | TaskResult | int | str
+    AnyJob = Job | TaskResult | Located | int | str
 
 
-def id_of(job: AnyJob) -> int:
-    return job_id_of(job if isinstance(job, int | str) else job.id)
+def place_of(job: AnyJob) -> Located:
+    """Return the id of a job and the database that it lives in."""
+    if isinstance(job, Located):
+        return job
+    if isinstance(job, Job):
+        return locate(job.pk, _alias_of(job))
+    return locate(job if isinstance(job, int | str) else job.id)
+
+
+def _alias_of(job: Job) -> str:
+    """What a router had read from a replica lives where it has writes go."""
+    read_from = job._state.db
+    return routers_alias() if read_from in (None, router.db_for_read(Job)) else read_from
 
 
 def fresh(job: AnyJob) -> Job:
     """Return the job as it is now."""
-    found: Job = Job.objects.get(pk=id_of(job))
+    place = place_of(job)
+    found: Job = Job.objects.using(place.alias).get(pk=place.id)
     return found

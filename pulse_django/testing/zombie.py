@@ -14,7 +14,7 @@ from pulse_django.outcomes import returned
 from pulse_django.runs import Run
 
 from .clock import expire_lease, jump_to_next_run
-from .jobs import fresh, id_of
+from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
     from .jobs import AnyJob
@@ -30,20 +30,24 @@ class Zombie:
     """
 
     def __init__(self, job: AnyJob) -> None:
-        claims = Job.objects.claim_these(Identity("zombie"), [id_of(job)])
+        self._place = place_of(job)
+        self._jobs = Job.objects.db_manager(self._place.alias)
+        claims = self._jobs.claim_these(Identity("zombie"), [self._place.id])
         if not claims:
-            raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it cannot be claimed now")
+            state = fresh(self._place)
+            raise AssertionError(f"{state} is {state.status}: it cannot be claimed now")
         self.claim: Claim = claims[0]
-        self.run = Run(self.claim)  # for a handler's context
+        self.run = Run(self.claim, alias=self._place.alias)  # for a handler's context
 
     def freeze(self) -> None:
         """Let the lease run out, the job be reaped and its backoff be over."""
-        expire_lease(self.claim.job_id)
-        Job.objects.reap()
-        if not fresh(self.claim.job_id).finished_at:
-            jump_to_next_run(self.claim.job_id)
+        expire_lease(self._place)
+        self._jobs.reap()
+        if not fresh(self._place).finished_at:
+            jump_to_next_run(self._place)
 
     def report(self, result: Any = None) -> Settled:
         """Report success, as the handler that was frozen would."""
         outcome = returned(result, limit=conf.current().max_payload_bytes)
-        return Job.objects.settle([Report(self.claim.lease, outcome, decide(outcome, self.claim.budget))])
+        settled: Settled = self._jobs.settle([Report(self.claim.lease, outcome, decide(outcome, self.claim.budget))])
+        return settled

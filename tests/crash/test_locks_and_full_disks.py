@@ -31,6 +31,7 @@ TTL = 2.0
 SETTINGS: dict[str, Any] = {"LEASE_TTL": TTL, "HEARTBEAT_INTERVAL": TTL / 3, "WATCHDOG_INTERVAL": 0.3}
 LOCKED_FOR = 3 * TTL
 HEALTHY = 8
+COUNTS = "it counts connections by the names that they gave the server"
 
 
 class Witness:
@@ -76,11 +77,13 @@ def locked(url: str, statement: str, *params: Any) -> Iterator[None]:
         locker.rollback()
 
 
+@pytest.mark.session(COUNTS)
 def test_a_locked_table_costs_neither_connections_nor_runs(workers: Workers) -> None:
     _lock_the_table(workers, SETTINGS, LOCKED_FOR)
 
 
 @pytest.mark.proof
+@pytest.mark.session(COUNTS)
 @pytest.mark.parametrize("ttl", [2.0, 30.0])
 def test_a_table_that_is_locked_for_long_costs_neither_connections_nor_runs(workers: Workers, ttl: float) -> None:
     """PULSE_PROOF_SECONDS says for how long; what was measured with 90 stands in docs/explanation/proof.md."""

@@ -74,6 +74,7 @@ def test_a_process_that_lost_a_thread_ends_and_what_it_held_is_recovered(workers
     assert "its thread" in Attempt.objects.get(job=held[0], number=1).message
 
 
+@pytest.mark.session("it ends connections by the names that they gave the server")
 class TestAChildThatCannotReport:
     def run(self, workers: Workers, harm: Any, then: Any) -> tuple[Any, int, list[Any]]:
         """Have a handler do harm while seven others run; return the worker, the harmed child, and all jobs."""

@@ -32,6 +32,21 @@ def narrow(password: str) -> None:
     pass
 
 
+@task(name="mask-unnamed", masked=("card",))
+def pays(*args: Any, **options: Any) -> None:
+    pass
+
+
+@task(name="mask-partly-unnamed", masked=("card",))
+def pays_for(order: int, *args: Any, **options: Any) -> None:
+    pass
+
+
+@task(name="mask-named-beside", masked=("card",))
+def pays_by(*args: Any, card: str = "", **options: Any) -> None:
+    pass
+
+
 @task(name="mask-result", masked=("return",))
 def secret() -> str:
     return "x"
@@ -82,6 +97,14 @@ def test_what_is_masked_is_not_shown(
 
 def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:
     assert masking.shown("mask-narrow", ["pw", "odd"], {"passwd": "pw"}) == (["••••", "••••"], {"passwd": "••••"})
+
+
+def test_a_masked_name_that_is_no_parameter_may_stand_at_any_position_of_the_rest() -> None:
+    args, kwargs = [1, "4111"], {"card": "4222", "more": "x"}
+    seen = {"card": "••••", "more": "x"}
+    assert masking.shown("mask-unnamed", args, kwargs) == (["••••", "••••"], seen)
+    assert masking.shown("mask-partly-unnamed", args, kwargs) == ([1, "••••"], seen)
+    assert masking.shown("mask-named-beside", args, kwargs) == (args, seen)  # a parameter that has no position
 
 
 def test_where_a_decorator_puts_arguments_in_front_no_position_tells_which_it_is() -> None:
@@ -189,10 +212,27 @@ def test_of_a_task_that_is_gone_nothing_is_shown(monkeypatch: pytest.MonkeyPatch
     assert masking.shows_result(job.task, job.masked) is None
 
 
-@pytest.mark.parametrize("masked", ["", "{", "[1]", "7", '{"later": [1]}', '{"names": 5}', "[" * 1_999])
+UNREADABLE = [
+    *("", "{", "[1]", "7", "[" * 1_999),
+    *('{"later": [1]}', '{"names": 5}', '{"names": "card"}', '{"names": [1]}', '{"names": null}'),
+    *('{"positions": "1"}', '{"positions": ["1"]}', '{"positions": [true]}', '{"positions": [-1]}'),
+    *('{"rest": "x"}', '{"rest": [1]}', '{"rest": 1.5}', '{"rest": true}'),
+    *('{"only": "password"}', '{"only": {"password": 1}}', '{"only": [["password"]]}'),
+    *('{"returned": 1}', '{"returned": null}'),
+]
+
+
+@pytest.mark.parametrize("masked", UNREADABLE)
 def test_masks_that_cannot_be_read_hide_everything(masked: str) -> None:
     assert masking.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (["••••"], {"password": "••••"})
     assert masking.shows_result("mask-plain", masked) is False
+
+
+@pytest.mark.parametrize(
+    "masks", [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
+)
+def test_masks_are_read_as_they_were_written(masks: Masks) -> None:
+    assert Masks.read(masks.text) == masks
 
 
 def test_masks_that_are_longer_than_their_column_hide_everything() -> None:

@@ -10,24 +10,35 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import router, transaction
 from django.test import override_settings
 
-from pulse_django import api, fence, signals
+from pulse_django import api, fence, signals, task
 from pulse_django.backend import PulseBackend
 from pulse_django.checks import check_data
 from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob
 from pulse_django.identity import Identity
-from pulse_django.models import Fence, Job
+from pulse_django.models import Attempt, Fence, Job
 from pulse_django.outcomes import OutcomeName
 from pulse_django.performing import perform
 from pulse_django.results import result_of
 from pulse_django.runs import Run, running
 from pulse_django.states import Status
 from pulse_django.taskapi import TaskResultDoesNotExist
+from pulse_django.testing import (
+    DrainLimit,
+    Zombie,
+    assert_enqueued,
+    assert_idempotent,
+    drain,
+    expire_lease,
+    jump_to_next_run,
+    run_job,
+)
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture
 from tests.two_databases import SECOND, empty, second_database
 
+pytestmark = pytest.mark.session("dropping its second database ends connections of the pooler")
 ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhere"])
 
 
@@ -248,6 +259,139 @@ class TestFences:
             fence("printer", context, using=SECOND)
         assert Fence.objects.using(SECOND).get().token == run.claim.token
         assert not Fence.objects.exists()
+
+
+@task
+def adds_in_the_second() -> None:
+    tasks.add.using(database=SECOND).enqueue(1, 1)
+
+
+@task
+def adds_in_the_second_once() -> None:
+    tasks.add.using(database=SECOND, idempotency_key="once").enqueue(1, 1)
+
+
+@task(takes_context=True)
+def checks_in_a_transaction(context: Context) -> None:
+    context.progress(1, 2)
+    context.check()
+    with transaction.atomic(using=SECOND):
+        context.check()
+
+
+@task(takes_context=True)
+def completes_and_raises(context: Context) -> None:
+    with context.atomic(using=SECOND):
+        pass
+    raise RuntimeError("too late to matter")
+
+
+class TestTestingTools:
+    """``pulse_django.testing`` where jobs are not in the router's database."""
+
+    there = tasks.add.using(database=SECOND)
+
+    def test_assert_enqueued_looks_where_using_says(self) -> None:
+        tasks.add.enqueue(1, 1)
+        with pytest.raises(
+            AssertionError, match=r"(?s)No waiting job .*add .* in database 's2'\. Waiting are:\n  none"
+        ):
+            assert_enqueued(self.there, 1, 1)
+        self.there.enqueue(1, 1)
+        assert assert_enqueued(self.there, 1, 1) == in_second().get()
+        assert assert_enqueued(self.there, 1, 1)._state.db == SECOND
+        Job.objects.all().delete()
+        with pytest.raises(AssertionError, match=r"(?s)Waiting are:\n  none"):
+            assert_enqueued(tasks.add, 1, 1)
+
+    @pytest.mark.parametrize("spell", [lambda result: result, lambda result: result.id, lambda _: in_second().get()])
+    def test_one_job_is_run_where_it_lives(self, spell: Callable[[Any], Any]) -> None:
+        stranger = tasks.add.enqueue(7, 7)
+        ran = run_job(spell(self.there.enqueue(1, 1)))
+        assert (ran.status, ran.database) == (Status.COMPLETED, SECOND)
+        assert in_second().get().result == 2
+        assert run_job(stranger).database == "default"
+        with pytest.raises(AssertionError, match=r"is COMPLETED .* cannot be run now"):
+            run_job(in_second().get())
+
+    def test_drain_runs_what_is_due_in_the_database_that_is_named(self) -> None:
+        tasks.add.enqueue(7, 7)
+        tasks.start_children.using(database=SECOND).enqueue(2)
+        assert [one.status for one in drain(using=SECOND)] == [Status.COMPLETED] * 3
+        assert in_second(parent__isnull=False).count() == 2
+        assert Job.objects.get().status == Status.PENDING
+        assert [one.database for one in drain()] == ["default"]
+        with pytest.raises(InvalidJob, match="there is no 'nowhere' in DATABASES"):
+            drain(using="nowhere")
+
+    def test_drain_gives_back_what_it_does_not_run_any_more(self) -> None:
+        self.there.enqueue(1, 1)
+        with pytest.raises(DrainLimit):
+            drain(using=SECOND, most_runs=0)
+        assert in_second().get().status == Status.PENDING
+
+    def test_a_handler_beats_where_its_job_lives(self) -> None:
+        result = checks_in_a_transaction.using(database=SECOND).enqueue()
+        assert run_job(result).status == Status.COMPLETED
+        assert in_second().get().progress == {"done": 1, "total": 2}
+
+    def test_an_error_after_the_completion_is_kept_there(self) -> None:
+        ran = run_job(completes_and_raises.using(database=SECOND).enqueue())
+        assert (ran.status, ran.outcome) == (Status.COMPLETED, None)
+        assert Attempt.objects.using(SECOND).get().late_outcome == "FAILED"
+
+    def test_a_job_that_was_read_from_a_replica_lives_where_writes_go(self) -> None:
+        class Replicated:
+            """Reads go to the second database, as to a replica."""
+
+            def db_for_read(self, model: Any, **_: Any) -> str | None:
+                return SECOND if model is Job else None
+
+            def db_for_write(self, model: Any, **_: Any) -> str | None:
+                return "default" if model is Job else None
+
+        job = Job.objects.get(pk=tasks.add.enqueue(1, 1).id)
+        job._state.db = SECOND
+        with override_settings(DATABASE_ROUTERS=[Replicated()]):
+            assert run_job(job).database == "default"
+
+    def test_time_is_moved_there(self) -> None:
+        result = tasks.fail.using(database=SECOND).enqueue("no")
+        assert run_job(result).status == Status.RETRYING
+        jump_to_next_run(result)
+        zombie = Zombie(result)
+        expire_lease(result)
+        assert [reaped.lease for reaped in Job.objects.db_manager(SECOND).reap()] == [zombie.claim.lease]
+        with pytest.raises(AssertionError, match="it has no lease"):
+            expire_lease(result)
+
+    def test_a_zombie_reports_there(self) -> None:
+        result = self.there.enqueue(1, 1)
+        zombie = Zombie(result)
+        assert zombie.run.alias == SECOND
+        zombie.freeze()
+        assert run_job(result).attempt == 2
+        assert zombie.report(99).lost
+        assert in_second().get().result == 2
+
+    @pytest.mark.parametrize("make", [tasks.add, tasks.add.using(max_attempts=1)])
+    def test_a_rehearsal_is_held_there(self, make: Any) -> None:
+        assert_idempotent(make.using(database=SECOND), 1, 1)
+        assert not in_second().exists()
+
+    def test_an_atomic_rehearsal_is_refused_as_a_worker_would(self) -> None:
+        with pytest.raises(AssertionError, match="one transaction cannot hold both"):
+            assert_idempotent(tasks.make_invoice.using(database=SECOND), 1)
+
+    def test_jobs_of_every_database_count(self) -> None:
+        self.there.enqueue(1, 1)
+        with pytest.raises(AssertionError, match=r"\+ 1 x a job it enqueued in database 's2' \{") as failure:
+            assert_idempotent(adds_in_the_second)
+        assert str(failure.value).count(" x a job") == 1
+        assert_idempotent(adds_in_the_second_once)
+        with pytest.raises(AssertionError, match=r"\+ 1 x a job it enqueued in database 's2' .*args=\[1, 1\]"):
+            assert_idempotent(tasks.start_children.using(database=SECOND), 2, ignore=["result"])
+        assert in_second().count() == 1
 
 
 def test_the_database_cannot_be_fixed_in_the_decorator() -> None:

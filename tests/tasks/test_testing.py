@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from django.conf import settings
 from django.test import TestCase, TransactionTestCase, override_settings
 
+from pulse_django import task
 from pulse_django.exceptions import PayloadError
 from pulse_django.models import Attempt, Job
 from pulse_django.states import Status
@@ -44,6 +47,26 @@ USINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("stall_after", {"stall_after": timedelta(minutes=1)}, {}),
     ("idempotency_key", {"idempotency_key": "k"}, {"idempotency_key": "l"}),
 ]
+
+
+_cards = itertools.count()
+
+
+@task
+def sends_the_last_of_several_cards() -> None:
+    """Another card in each run, and one invoice."""
+    Job.objects.filter(task="shop.send_invoice").delete()
+    tasks.send_invoice.enqueue(1, card=f"4111 {next(_cards)}")
+
+
+@task
+def sends_with_a_key(card: str) -> None:
+    tasks.send_invoice.using(idempotency_key="once").enqueue(1, card=card)
+
+
+@task
+def enqueues_a_stranger() -> None:
+    Context().run(tasks.add.enqueue, 1, 1)  # as a thread that the handler starts
 
 
 class Stories:
@@ -130,9 +153,29 @@ class Stories:
         with pytest.raises(AssertionError, match=r"(?s)\+ 1 x a job it enqueued.*••••") as failure:
             assert_idempotent(more.sends_an_invoice, "4111 1111")
         assert "1111" not in str(failure.value)
+        assert "masked value #1" in str(failure.value)
+        assert f"{hash(repr(([1], {'card': '4111 1111'}))):x}" not in str(failure.value), (
+            "a short secret can be guessed"
+        )
         with pytest.raises(AssertionError, match="It returns ••••, repeated after a crash ••••") as failure:
             assert_idempotent(more.returns_a_secret, "4111 1111")
         assert "1111" not in str(failure.value)
+
+    def test_what_is_masked_is_compared_all_the_same(self) -> None:
+        with pytest.raises(AssertionError, match=r"(?s)\+ 1 x .*masked value #2.*- 1 x .*masked value #1") as failure:
+            assert_idempotent(sends_the_last_of_several_cards)
+        assert "4111" not in str(failure.value)
+        assert_idempotent(sends_with_a_key, "4111 1111")
+
+    def test_jobs_that_wait_already_are_not_compared(self) -> None:
+        tasks.send_invoice.enqueue(1, card="4222 2222")
+        with pytest.raises(AssertionError, match="masked value #1"):  # the one that waits has no number
+            assert_idempotent(more.sends_an_invoice, "4111 1111")
+
+    def test_a_job_that_is_enqueued_in_a_thread_of_its_own_counts(self) -> None:
+        """It has no parent: the thread does not know of the run."""
+        with pytest.raises(AssertionError, match=r"\+ 1 x a job it enqueued \{'task': '[a-z.]+add'"):
+            assert_idempotent(enqueues_a_stranger)
 
     def test_a_lease_can_be_let_run_out(self) -> None:
         zombie = Zombie(tasks.add.enqueue(1, 2))
