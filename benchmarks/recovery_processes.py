@@ -168,5 +168,5 @@ def wait_until(happened: Callable[[], bool], otherwise: str, patience: float, pa
 
 def wait_until_leases_are_believed(ttl: float) -> None:
     """A server that has only just been started lets watchdogs wait for one TTL; that is not what is measured."""
-    if (missing := ttl + 1.0 - Job.objects.server_up_for()) > 0:
+    if (missing := ttl + 1.0 - Job.objects.server_clock().up_for) > 0:
         time.sleep(missing)

@@ -63,7 +63,7 @@ def test_older_tables_are_told_from_missing_ones(empty: Project) -> None:
     assert done.returncode == 1
     assert done.stderr.strip() == (
         "CommandError: The tables of Pulse in database 'default' are older than this code: pulse_django_job has no "
-        "column trace. Run: python manage.py migrate"
+        "column payload_bytes. Run: python manage.py migrate"
     )
 
 
