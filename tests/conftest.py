@@ -102,6 +102,8 @@ def django_db_setup(
         with django_db_blocker.unblock():
             end_other_sessions()
             connections.close_all()  # ours may be another than the one that made the database: a test may have cut it
+            for wrapper, *_ in created:  # a line of a test may have given it settings of its own
+                wrapper.settings_dict = connections.settings[wrapper.alias]
             teardown_databases(created, verbosity=0)
 
 
