@@ -217,7 +217,10 @@ def _judge_reap(change: Change, before: Row, history: History, verdict: Verdict)
         verdict.break_("no reap before its time", change.job, f"at {change.at}, leased until {lease_until}")
     worker = _worker_of(before.locked_by)
     own = [fault for fault in history.faults if fault.worker == worker]  # that the database was away is no excuse
-    if not any(_is_near(fault, change.at, worker, history.grace) for fault in own):
+    # After an outage leases are believed for longer: who was killed before it is reaped long after that, and did not
+    # extend the lease all the same.
+    when = {change.at, min(change.at, lease_until)}
+    if not any(_is_near(fault, at, worker, history.grace) for fault in own for at in when):
         if _answer_was_lost(change, before, history):
             verdict.counts["claims that nobody learned of"] += 1
         else:

@@ -150,6 +150,21 @@ def test_a_claim_that_the_server_was_too_slow_to_answer_is_nobodys_run_if_its_wo
     assert is_broken(began, w0_1=1.7), "it had learned of it"
 
 
+def test_who_was_killed_is_not_healthy_however_long_an_outage_delays_the_reap() -> None:
+    away = Window(begin=at(2.5), end=at(7.0))
+    late = life(*LIFE[:3], (8.0, BEATEN, LOST), (9.0, LOST, AGAIN), (9.5, AGAIN, DONE))(RIGHT)
+
+    def rules(*faults: Window) -> set[str]:
+        return {violation.rule for violation in judge(replace(late, faults=[*faults, away])).violations}
+
+    killed = Window(begin=at(1.5), end=at(2.0), worker="w0-1")
+    assert at(8.0) > killed.end + RIGHT.grace
+    assert "no healthy job is reaped" not in rules(killed)
+    assert "no healthy job is reaped" in rules(), "that the server was away is no excuse"
+    assert "no healthy job is reaped" in rules(replace(killed, begin=at(-9), end=at(-8))), "it had recovered"
+    assert "no healthy job is reaped" in rules(replace(killed, worker="w1-1")), "another worker was killed"
+
+
 def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
     frozen = Window(begin=at(3.5), end=at(6.0), worker="w0-1", stops=True)
     late = first_went_on_until(6.5, faults=[frozen])(RIGHT)
