@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from . import masking, traces
 from .calls import checked, names_of
-from .databases import Located, alias_of_jobs, locate, routers_alias
+from .databases import Located, alias_of_jobs, alias_of_run, locate
 from .exceptions import InvalidJob
 from .models import Job
 from .newjob import NewJob
@@ -105,7 +105,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
 
 def _parent_in(alias: str) -> int | None:
     run = current_run()
-    return run.claim.job_id if run is not None and (run.alias or routers_alias()) == alias else None
+    return run.claim.job_id if run is not None and alias_of_run(run) == alias else None
 
 
 def aware(instant: datetime | None) -> datetime | None:

@@ -29,14 +29,13 @@ def names_of(task: Task) -> tuple[str, ...]:
     return () if shape is None else shape.names[bool(task.takes_context) :]
 
 
-def refuse_misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise for a job whose arguments do not fit its function, as it is in this worker."""
-    if why := _misfit(task, args, kwargs):
-        raise CannotBeCalled(why)
+def explained(error: TypeError, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TypeError:
+    """Return what a handler's TypeError is: that of the call itself, which no retry mends, or the error as it is."""
+    return CannotBeCalled(why) if (why := _misfit(task, args, kwargs)) else error
 
 
 class _Default:
-    """Stands for the default of a parameter in messages: the value is nobody's business."""
+    """Stands for the default of a parameter in messages, which must not show its value."""
 
     def __repr__(self) -> str:
         return "..."

@@ -119,7 +119,7 @@ class Context(TaskContext):
         """
         if self.run.completed:
             raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
-        lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run.alias, using)
+        lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run, using)
         masked = hides_result(self.task_result.task, self.run.claim.masked)
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None

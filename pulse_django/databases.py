@@ -20,7 +20,7 @@ from django.db.models import Model
 from .exceptions import InvalidJob
 from .job_ids import job_id_of, shown
 from .models import Job
-from .runs import current_run
+from .runs import Run, current_run
 
 OUR_APP = "pulse_django"
 _SEPARATOR = ":"
@@ -49,7 +49,12 @@ def alias_of_jobs(using: str | None = None) -> str:
     if using is not None:
         return _checked(using, "database")
     run = current_run()
-    return run.alias if run is not None and run.alias else routers_alias()
+    return routers_alias() if run is None else alias_of_run(run)
+
+
+def alias_of_run(run: Run) -> str:
+    """Return the database that the job of a run lives in."""
+    return run.alias or routers_alias()
 
 
 def result_id(job_id: int, alias: str | None) -> str:
@@ -115,9 +120,9 @@ def _models_with_data() -> list[type[Model]]:
     return [one for one in found if not one.__module__.startswith("django.")] or found
 
 
-def alias_of_completion(alias: str | None, using: str | None) -> str:
-    """Return the database of a transaction that completes a job, or refuse to promise what it could not keep."""
-    alias = alias or routers_alias()
+def alias_of_completion(run: Run, using: str | None) -> str:
+    """Return the database of a transaction that completes the job of a run, or refuse if it cannot hold the data."""
+    alias = alias_of_run(run)
     if using is None and (problem := why_not_one_transaction(alias)):
         raise ImproperlyConfigured(
             f"{problem}: one transaction cannot hold both. To write by using({alias!r}) alone, "

@@ -1,4 +1,4 @@
-"""What people may see of a job's arguments and result: tasks say what is nobody's business, with ``masked=(...)``.
+"""Hide arguments and results that a task declares as secret, with ``masked=(...)``.
 
 Hidden is what the task declared when the job was enqueued, which stands on the job, and what it declares today.
 """

@@ -14,7 +14,7 @@ from django.db import Error
 
 from . import conf, traces
 from .answers import Report
-from .calls import refuse_misfit
+from .calls import explained
 from .context import Context
 from .decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from .errors import ErrorReport
@@ -129,7 +129,6 @@ def prepared(run: Run, task: Task) -> Call:
     """Read the arguments, make the context if anybody will see it, and announce the start."""
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
-    refuse_misfit(task, args, kwargs)
     context = None
     announced = is_heard(task_started)
     if announced or task.takes_context or getattr(task, "atomic", False) or configured():
@@ -184,6 +183,8 @@ def put_back_unknown(run: Run) -> Report:
 
 
 def _raised(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
+    if isinstance(error, TypeError):
+        error = explained(error, task, run.claim.args, run.claim.kwargs)
     outcome, result = _outcome_of(run, error), context.task_result if context else None
     if not run.completed:
         return judged(run, task, outcome, error, result)

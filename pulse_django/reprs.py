@@ -1,4 +1,4 @@
-"""Reprs without what is nobody's business: they stand in logs, and errors show them.
+"""Leave secrets out of reprs, which logs and errors show.
 
 Dataclasses say ``field(repr=False)``; named tuples use this.
 """

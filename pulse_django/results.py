@@ -41,7 +41,7 @@ _STAND_INS = {
 
 
 class PulseTaskResult(TaskResult):
-    """Django's, but for its repr: arguments and results are nobody's business there."""
+    """Django's result with a repr that shows neither arguments nor the return value."""
 
     __slots__ = ()
 

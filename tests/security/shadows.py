@@ -1,4 +1,4 @@
-"""Functions and operators that somebody planted in a schema of the search path, and which statements call them.
+"""Create functions and operators in a schema of the search path, and tell which statements call them.
 
 PostgreSQL takes the candidate whose types fit best from the whole search path; pg_catalog comes first for ties only.
 So a planted function is called wherever its types fit a call better than those of the catalogue's own.

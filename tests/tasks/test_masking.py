@@ -1,4 +1,4 @@
-"""What people may see of arguments: tasks say what is nobody's business."""
+"""Masked arguments and results are hidden wherever a job is shown."""
 
 from __future__ import annotations
 
