@@ -112,7 +112,7 @@ def test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_complete
     assert held["seconds"] > 1.2 * ttl, "it was quicker than it was measured to be: this proves nothing"
     wait_for(Status.COMPLETED, job)
     assert outcomes(job) == ["SUCCEEDED"]
-    assert not worker.says("lost")
+    assert not worker.says("lease lost"), worker.log
 
 
 def _time_of(letters: int) -> float:

@@ -30,6 +30,7 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
     assert objects_of_the_app() == before
 
 
+@pytest.mark.session("its limit on statements stays with the pooler's session")
 @pytest.mark.parametrize(("table", "left"), [("attempt", "pulse_attempt_lost"), ("job", "pulse_job_fingerprint")])
 def test_a_migration_that_was_interrupted_can_be_repeated(rival: Rival, table: str, left: str) -> None:
     """An index that is built beside a live queue waits for open transactions, and may be given up meanwhile."""

@@ -29,6 +29,10 @@ SHOW = (
 )
 
 
+# Behind a transaction pooler these settings would stay, for any test, with a session of the server.
+careless = pytest.mark.session("what it sets stays with the pooler's session")
+
+
 @pytest.fixture
 def careless_session(pulse_db: None) -> Iterator[None]:
     """A session as a careless role, project or neighbour behind a pooler leaves it."""
@@ -48,6 +52,7 @@ def server_side_binding(pulse_db: None) -> Iterator[None]:
     del options["server_side_binding"]
 
 
+@careless
 @pytest.mark.usefixtures("careless_session")
 def test_our_statements_run_read_committed_and_durably_whatever_the_session_says() -> None:
     assert run_alone("default", SHOW, [])[0][:2] == ("read committed", "on")
@@ -56,6 +61,7 @@ def test_our_statements_run_read_committed_and_durably_whatever_the_session_says
     assert sql("SHOW synchronous_commit") == [("off",)]  # and the session is as it was
 
 
+@careless
 @pytest.mark.usefixtures("careless_session")
 def test_a_verb_that_waited_behind_a_rival_does_not_fail_to_serialise(rival: Rival) -> None:
     job = make_job(Status.RUNNING)
