@@ -13,9 +13,9 @@ from .. import conf, invariants
 from ..histograms import Histogram
 from ..ops import history, vitals
 from ..ops.diagnosis import is_alive, troubles
+from ..ops.display import in_words, inert
 from ..ops.health import Health, QueueFacts, WorkerFacts
 from ..ops.history import History, Pick
-from ..ops.terminal import in_words, inert
 from ..outcomes import OutcomeName
 from ..states import Status
 from ..vital_signs import (

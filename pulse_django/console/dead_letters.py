@@ -17,7 +17,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from ..models import Job
-from ..ops.terminal import in_words
+from ..ops.display import in_words
 from . import asked, groups, mass_acts
 from .acts import errors_in_words
 from .readonly import ReadOnly

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..functions import StatementTimestamp
 from ..models import Job
-from ..ops.terminal import in_words
+from ..ops.display import in_words
 from ..states import CLAIMABLE
 from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TaskFilter, WorkerFilter
 from .paging import NewestFirst

@@ -15,7 +15,7 @@ from django.db.models.functions import Left
 from ..documents import UNREADABLE
 from ..functions import ClockTimestamp, Fingerprint
 from ..models import Attempt, Job
-from ..ops.terminal import in_words
+from ..ops.display import in_words
 from ..states import Status
 from .timeline import BAR, Span, Timeline, draw
 

@@ -19,7 +19,7 @@ from ..functions import StatementTimestamp
 from ..histograms import Histogram
 from ..identity import holder_prefixes
 from ..models import Attempt, Job, Worker
-from ..ops.terminal import in_words
+from ..ops.display import in_words
 from ..outcomes import OutcomeName
 from .board_facts import quantiles_in_words
 from .readonly import ReadOnly

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..ops.terminal import bar, in_words, is_terminal
+from ..ops.display import in_words
+from ..ops.terminal import bar, is_terminal
 from ..states import Status
 from .rows import Row
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ..conf import PulseSettings
+from .display import in_words
 from .health import Health, QueueFacts, WorkerFacts
-from .terminal import in_words
 
 # Ticks of the watchdog. A lease that ran out a tick ago is on its way; after three nobody is looking.
 TICKS = 3

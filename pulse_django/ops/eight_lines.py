@@ -15,9 +15,10 @@ from ..vital_signs import (
     RECOVERY_REQUEUES,
 )
 from . import history
+from .display import in_words
 from .health import Health
 from .history import History
-from .terminal import in_words, table
+from .terminal import table
 
 HOUR = timedelta(hours=1)
 

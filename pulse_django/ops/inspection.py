@@ -9,7 +9,7 @@ from typing import Any
 from django.db import Error
 
 from ..invariants import Finding, Invariant, RepairRefused, ask, known, mend, named
-from .terminal import inert
+from .display import inert
 
 Paint = Callable[[str], str]
 

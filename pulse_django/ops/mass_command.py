@@ -19,6 +19,7 @@ from ..querysets import JobQuerySet
 from ..states import Status
 from ..tables import explained
 from . import arguments
+from .display import in_words, inert
 from .facts import to_json
 from .interrupts import interruptible
 from .masses import Pace, Stopping, Walk
@@ -26,7 +27,7 @@ from .preview import Preview, in_lines, look
 from .progress import Progress
 from .report import Report
 from .selection import Selection, unmatched
-from .terminal import in_words, inert, showable
+from .terminal import showable
 from .verbs import MassVerb
 
 INTERRUPTED = 130  # as shells say it of a program that Ctrl-C ended

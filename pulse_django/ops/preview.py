@@ -13,7 +13,8 @@ from ..functions import StatementTimestamp
 from ..models import Job
 from ..querysets import JobQuerySet
 from ..states import Status
-from .terminal import in_words, table
+from .display import in_words
+from .terminal import table
 
 TOP = 10
 # Characters of an error's first line: longer ones differ in what says nothing, as an id in a URL.

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .terminal import Line, bar, in_words, is_terminal, showable
+from .display import in_words
+from .terminal import Line, bar, is_terminal, showable
 
 # Seconds between two looks. A terminal redrawn more often flickers; a log with more lines than that is not read.
 REDRAWN_AFTER = 0.1

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .display import in_words
 from .masses import Walk
-from .terminal import in_words
 from .verbs import MassVerb
 
 

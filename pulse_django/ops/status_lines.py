@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from .display import in_words, inert
 from .health import Health, QueueFacts, StatusCount, WorkerFacts
 from .matching import LATEST, Matching
-from .terminal import in_words, inert, table
+from .terminal import table
 
 MOST_ROWS = 20  # of a table: more is for --json
 

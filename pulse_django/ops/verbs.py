@@ -19,8 +19,8 @@ from ..models import Job
 from ..querysets import JobQuerySet
 from ..states import Status
 from ..wakeups import ANY_QUEUE, wake_workers
+from .display import in_words
 from .selection import Selection, has_status, with_families
-from .terminal import in_words
 
 LIVE = (Status.PENDING, Status.RETRYING, Status.RUNNING)
 

@@ -19,7 +19,7 @@ from pulse_django.console.searching import id_in, number_in, words_in
 from pulse_django.errors import ErrorReport
 from pulse_django.identity import Identity
 from pulse_django.ops.arguments import duration, whole
-from pulse_django.ops.terminal import inert
+from pulse_django.ops.display import inert
 from pulse_django.payloads import clean_text
 
 AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters

@@ -25,7 +25,7 @@ from pulse_django.demo.story import play
 from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.functions import ClockTimestamp
 from pulse_django.models import Worker
-from pulse_django.ops.terminal import in_words
+from pulse_django.ops.display import in_words
 from pulse_django.tables import require_tables
 
 MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for gone

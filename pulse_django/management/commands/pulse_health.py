@@ -14,10 +14,10 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 
 from pulse_django.ops import arguments
+from pulse_django.ops.display import inert
 from pulse_django.ops.facts import to_json
 from pulse_django.ops.looking import read_only
 from pulse_django.ops.probing import probe
-from pulse_django.ops.terminal import inert
 from pulse_django.tables import explained
 from pulse_django.thresholds import THRESHOLDS
 

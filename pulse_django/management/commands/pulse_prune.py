@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulse_django.ops.display import in_words
 from pulse_django.ops.mass_command import MassCommand
 from pulse_django.ops.selection import Selection
-from pulse_django.ops.terminal import in_words
 from pulse_django.ops.verbs import Prune, retention
 from pulse_django.states import TERMINAL
 

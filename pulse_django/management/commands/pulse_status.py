@@ -17,13 +17,14 @@ from django.db import Error, connections
 from pulse_django import conf
 from pulse_django.ops import arguments, history, vitals
 from pulse_django.ops.diagnosis import troubles
+from pulse_django.ops.display import inert
 from pulse_django.ops.eight_lines import eight_in_lines
 from pulse_django.ops.facts import to_json
 from pulse_django.ops.looking import read_only
 from pulse_django.ops.matching import match
 from pulse_django.ops.selection import Selection
 from pulse_django.ops.status_lines import health_in_lines, matching_in_lines
-from pulse_django.ops.terminal import inert, is_terminal, showable
+from pulse_django.ops.terminal import is_terminal, showable
 from pulse_django.states import Status
 from pulse_django.tables import explained
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ... import conf
 from ...invariants import Limits, Severity, ask_all
-from ..terminal import inert
+from ..display import inert
 from .advice import Advice, Level, rows
 
 _LIVE = """

@@ -10,7 +10,7 @@ from django.apps import apps
 
 from ... import conf
 from ...models import Job
-from ..terminal import in_words
+from ..display import in_words
 from .advice import Advice, Level, rows
 
 # Updates that touch indexes, for each run: its claim and its settle, and now and then a beat whose page was full.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ... import conf
 from ...histograms import Histogram
-from ..terminal import in_words
+from ..display import in_words
 from .advice import Advice, Level, rows
 
 BEATS_PER_LEASE = 3  # two may be lost
