@@ -24,7 +24,7 @@ from django.urls import reverse
 
 from benchmarks.scratch import scratch_database, server, settle_down
 from pulse_django.models import Job
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.plans.fleet import FILL
 
 WORKERS, DEAD_EVERY = 20, 95

@@ -21,12 +21,12 @@ import django
 
 from benchmarks.floor import BATCH, drain_by_pgbench
 from benchmarks.scratch import empty, fill, scratch_database, server
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Succeeded
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.verb_results import Report
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from benchmarks.noop import nothing, nothing_async
 from benchmarks.processes import Surroundings, run_burst
 from benchmarks.rival import PgQueuer
 from benchmarks.scratch import execute, fill
-from pulse_django.newjob import NewJob
-from pulse_django.registry import key_of
+from pulse_django.execution.registry import key_of
+from pulse_django.words.job_options import NewJob
 
 Figures = dict[str, float]
 # What the backends of a worker that has ended still need to hand in their counts.

@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 
 from benchmarks.scratch import fill
 from pulse_django import managers
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
 
 BATCH = 100
 

@@ -31,11 +31,11 @@ from benchmarks.noop import nothing
 from benchmarks.processes import Surroundings, run_burst
 from benchmarks.scratch import fill, scratch_database
 from benchmarks.spans import SHARE
-from pulse_django.newjob import NewJob
-from pulse_django.outlets import exposition
-from pulse_django.outlets.readings import read
-from pulse_django.registry import key_of
-from pulse_django.vital_signs import ALL
+from pulse_django.execution.registry import key_of
+from pulse_django.exporters import exposition
+from pulse_django.exporters.readings import read
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.vital_signs import ALL
 
 PORT = 19_187
 ALERTS = {"OLDEST_DUE": 600, "DEAD_LETTERS": 10, "EXPIRATIONS": 10}

@@ -14,11 +14,11 @@ from benchmarks.processes import Surroundings
 from benchmarks.recovery_processes import Herd, database_now, herd, wait_until, wait_until_leases_are_believed
 from benchmarks.scratch import empty, execute, settle_down
 from benchmarks.waits import percentile
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.outcomes import Succeeded
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.verb_results import Report
 
 TASK = "benchmarks.recovery_tasks.pass_by"
 BATCH = 20

@@ -46,8 +46,8 @@ from benchmarks.scratch import empty, execute, fill, scratch_database, server, s
 from benchmarks.soak_figures import table
 from benchmarks.soak_samples import Sampler, errors_in
 from benchmarks.soak_tasks import CLAIMS, kind_of
-from pulse_django.newjob import NewJob
-from pulse_django.registry import key_of
+from pulse_django.execution.registry import key_of
+from pulse_django.words.job_options import NewJob
 
 GUESS = 10_000  # jobs/s; how many are drained to find the maximum follows from it
 LONGEST_REST = 120.0  # seconds until all is done after the last was enqueued

@@ -13,11 +13,11 @@ from benchmarks.counters import Counters
 from benchmarks.noop import STAMPS, nothing
 from benchmarks.processes import ROOT, Surroundings, cpu_seconds, family, idle_worker, pss_mib
 from benchmarks.scratch import empty, fill, settle_down
-from pulse_django.identity import Identity
-from pulse_django.leases import Lease
+from pulse_django.execution.registry import key_of
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.registry import key_of
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Lease
 
 GAP_WITH_NOTIFY, GAP_POLLING = 0.06, 0.7  # seconds between two jobs; when polling, less would share one poll
 LONGEST_PICKUP, LONGEST_ENQUEUE = 30.0, 1_800.0

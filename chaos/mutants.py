@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_django import managers, transactions
-from pulse_django.functions import StatementTimestamp
-from pulse_django.identity import Identity
-from pulse_django.querysets import JobQuerySet
-from pulse_django.runs import Run
-from pulse_django.runtime import heartbeat
-from pulse_django.runtime.loops import Loops
-from pulse_django.runtime.outages import Outages
-from pulse_django.runtime.watchdog import Watchdog
+from pulse_django import managers
+from pulse_django.execution.run import Run
+from pulse_django.store import transactions
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.identity import Identity
+from pulse_django.worker import heartbeat
+from pulse_django.worker.loops import Loops
+from pulse_django.worker.outages import Outages
+from pulse_django.worker.watchdog import Watchdog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import cancel, enqueue_many, get, jobs, progress, release, retry
-    from .context import Context
     from .exceptions import Discard, JobCancelled, LeaseLost, Snooze, StaleToken
-    from .fencing import FencedModel, fence, fenced_update
-    from .policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+    from .execution.context import Context
+    from .execution.fencing import FencedModel, fence, fenced_update
     from .tasks import task
+    from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
 
 __version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
     "api": ("cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
-    "context": ("Context",),
+    "execution.context": ("Context",),
     "exceptions": ("Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
-    "fencing": ("FencedModel", "fence", "fenced_update"),
-    "policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
+    "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "words.retry_policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
     "tasks": ("task",),
 }
 

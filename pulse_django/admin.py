@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from .console.board import BoardAdmin
-from .console.dead_letters import DeadLetterAdmin
-from .console.jobs import JobAdmin
-from .console.queues import QueueAdmin
-from .console.workers import WorkerAdmin
+from .console.board.admin import BoardAdmin
+from .console.dead_letters.admin import DeadLetterAdmin
+from .console.jobs.admin import JobAdmin
+from .console.queues.admin import QueueAdmin
+from .console.workers.admin import WorkerAdmin
 from .models import Board, DeadLetter, Job, Queue, Worker
 
 admin.site.register(Board, BoardAdmin)

@@ -8,21 +8,21 @@ from datetime import timedelta
 from typing import Any
 
 from . import conf
-from .answers import CancelRequested, Report, Retried, Settled
 from .backend import new_job
-from .calls import checked
-from .databases import alias_of_jobs, locate, located
-from .decisions import Decision, Retry, decide
 from .exceptions import InvalidJob
-from .job_ids import check_attempt
-from .leases import Lease
+from .execution.call_signatures import checked
+from .execution.databases import alias_of_jobs, locate, located
+from .execution.notify import ANY_QUEUE, wake_workers
+from .execution.registry import key_of
+from .execution.tasks_framework import Task
 from .models import Job
-from .outcomes import WorkerLost
-from .querysets import JobQuerySet
-from .registry import key_of
-from .states import Status
-from .taskapi import Task
-from .wakeups import ANY_QUEUE, wake_workers
+from .store.querysets import JobQuerySet
+from .words.decisions import Decision, Retry, decide
+from .words.job_ids import check_attempt
+from .words.leases import Lease
+from .words.outcomes import WorkerLost
+from .words.states import Status
+from .words.verb_results import CancelRequested, Report, Retried, Settled
 
 Arguments = Iterable[Any] | Mapping[str, Any]
 

@@ -34,6 +34,6 @@ class PulseConfig(AppConfig):
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
         if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it
-            from .outlets.opentelemetry import follow_jobs
+            from .exporters.opentelemetry import follow_jobs
 
             follow_jobs()

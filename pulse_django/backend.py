@@ -10,18 +10,19 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
-from . import masking, traces
-from .calls import checked, names_of
-from .databases import Located, alias_of_jobs, alias_of_run, locate
 from .exceptions import InvalidJob
+from .execution import masking
+from .execution.call_signatures import checked, names_of
+from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
+from .execution.notify import wake_workers
+from .execution.registry import key_of, registry
+from .execution.results import as_enqueued, result_of
+from .execution.run import current_run
+from .execution.tasks_framework import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .models import Job
-from .newjob import NewJob
-from .registry import key_of, registry
-from .results import as_enqueued, result_of
-from .runs import current_run
-from .taskapi import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .tasks import PulseTask
-from .wakeups import wake_workers
+from .words import traces
+from .words.job_options import NewJob
 
 
 class PulseBackend(BaseTaskBackend):

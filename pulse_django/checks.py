@@ -34,12 +34,12 @@ from django.db import connections
 
 from . import conf
 from .backend import PulseBackend
-from .databases import routers_alias, why_not_one_transaction
-from .declarations import modules_that_declare_tasks
-from .middleware import configured
-from .registry import registry
-from .tables import problem_with_tables
-from .taskapi import task_backends
+from .execution.databases import routers_alias, why_not_one_transaction
+from .execution.middleware import configured
+from .execution.registry import registry
+from .execution.task_modules import modules_that_declare_tasks
+from .execution.tasks_framework import task_backends
+from .store.tables import problem_with_tables
 
 OLDEST_POSTGRESQL = 150_000
 _HINT_POSTGRESQL = (

@@ -16,8 +16,8 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from .policies import Backoff
-from .setting_values import PARSER_OF_TYPE
+from .words.retry_policies import Backoff
+from .words.setting_values import PARSER_OF_TYPE
 
 SETTING = "PULSE"
 

@@ -60,23 +60,23 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Concat
 
 from . import conf
-from .answers import Beat, CancelRequested, Changed, Reaped, Report, Retried, Settled
-from .decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from .errors import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from .exceptions import InvalidJob
-from .functions import Fingerprint, StatementTimestamp, TextSize
-from .identity import Identity
-from .job_ids import check_attempt, check_whole_number, job_ids_of
-from .lanes import Lane, rotation
-from .leases import Claim, Lease
-from .newjob import MAX_DELAY, MOST_ATTEMPTS, Head, NewJob, Payload, check_priority, check_queue_name
-from .outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
-from .payloads import clean_text, error_in_one_line
-from .querysets import JobQuerySet, lease_ran_out_lately
-from .reads import IS_PAUSED, JobReader
 from .safe_logging import SafeLogger
-from .states import TERMINAL, Status
-from .transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
+from .store.job_queries import IS_PAUSED, JobReader
+from .store.querysets import JobQuerySet, lease_ran_out_lately
+from .store.sql_functions import Fingerprint, StatementTimestamp, TextSize
+from .store.transactions import Row, joined, refuse_callers_transaction, run_alone, run_joined
+from .words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from .words.error_details import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
+from .words.identity import Identity
+from .words.job_ids import check_attempt, check_whole_number, job_ids_of
+from .words.job_options import MAX_DELAY, MOST_ATTEMPTS, Head, NewJob, Payload, check_priority, check_queue_name
+from .words.lanes import Lane, rotation
+from .words.leases import Claim, Lease
+from .words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
+from .words.payloads import clean_text, error_in_one_line
+from .words.states import TERMINAL, Status
+from .words.verb_results import Beat, CancelRequested, Changed, Reaped, Report, Retried, Settled
 
 if TYPE_CHECKING:
     from .models import Job

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from .budgets import Budget
-from .constraints import JOB_CONSTRAINTS
-from .documents import Document
-from .errors import MAX_CLASS
-from .functions import ClockTimestamp, Fingerprint
 from .managers import JobManager
-from .masks import MAX_MASKS
-from .minutes import MinuteManager
-from .newjob import (
-    DEFAULT_QUEUE,
-    MAX_IDEMPOTENCY_KEY,
-    MAX_QUEUE_NAME,
-    MAX_TASK_NAME,
-)
-from .outcomes import OutcomeName
-from .queues import QueueManager
-from .short_texts import ShortText
-from .states import CLAIMABLE, TERMINAL, Status
-from .traces import MAX_TRACE
-from .workers import WorkerManager
+from .store.constraints import JOB_CONSTRAINTS
+from .store.json_columns import Document
+from .store.minute_stats import MinuteManager
+from .store.queues import QueueManager
+from .store.short_texts import ShortText
+from .store.sql_functions import ClockTimestamp, Fingerprint
+from .store.workers import WorkerManager
+from .words.budgets import Budget
+from .words.error_details import MAX_CLASS
+from .words.job_options import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .words.masks import MAX_MASKS
+from .words.outcomes import OutcomeName
+from .words.states import CLAIMABLE, TERMINAL, Status
+from .words.traces import MAX_TRACE
 
 MAX_STATUS = 16
 MAX_HOLDER = 160
@@ -239,7 +236,7 @@ class Worker(models.Model):
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
     stopped_at = models.DateTimeField(null=True, blank=True)
 
-    objects = WorkerManager()
+    objects: ClassVar[WorkerManager] = WorkerManager()
 
     class Meta:
         verbose_name = _("worker")
@@ -262,7 +259,7 @@ class Queue(models.Model):
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until somebody resumes it
     pause_reason = models.TextField(blank=True, default="", db_default="")
 
-    objects = QueueManager()
+    objects: ClassVar[QueueManager] = QueueManager()
 
     class Meta:
         verbose_name = _("queue")
@@ -303,7 +300,7 @@ class Minute(models.Model):
     totals = models.JSONField(null=True, blank=True)
     workers = models.JSONField(null=True, blank=True)
 
-    objects = MinuteManager()
+    objects: ClassVar[MinuteManager] = MinuteManager()
 
     class Meta:
         verbose_name = _("minute")

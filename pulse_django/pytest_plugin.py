@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def pulse_drain(db: None) -> Callable[..., Any]:
     """``pulse_drain()`` runs everything that is due; the test's database is at hand."""
-    from pulse_django.testing import drain
+    from .testing import drain
 
     return drain
 
@@ -19,7 +19,7 @@ def pulse_drain(db: None) -> Callable[..., Any]:
 @pytest.fixture
 def pulse_run(db: None) -> Callable[..., Any]:
     """``pulse_run(job)`` runs one job."""
-    from pulse_django.testing import run_job
+    from .testing import run_job
 
     return run_job
 
@@ -27,7 +27,7 @@ def pulse_run(db: None) -> Callable[..., Any]:
 @pytest.fixture
 def assert_enqueued(db: None) -> Callable[..., Any]:
     """``assert_enqueued(task, *args, **kwargs)`` returns the job that waits, or fails."""
-    from pulse_django.testing import assert_enqueued
+    from .testing import assert_enqueued
 
     return assert_enqueued
 
@@ -35,6 +35,6 @@ def assert_enqueued(db: None) -> Callable[..., Any]:
 @pytest.fixture
 def assert_idempotent(db: None) -> Callable[..., Any]:
     """``assert_idempotent(task, *args, **kwargs)`` fails when a repeated run leaves another database."""
-    from pulse_django.testing import assert_idempotent
+    from .testing import assert_idempotent
 
     return assert_idempotent

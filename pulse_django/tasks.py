@@ -9,14 +9,14 @@ from enum import StrEnum
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
-from .newjob import DEFAULT_QUEUE, MAX_TASK_NAME, NewJob
-from .policies import RetryPolicy
-from .registry import keys_of, registry
-from .taskapi import GenericTask, InvalidTask, Task, changed
+from .execution.registry import keys_of, registry
+from .execution.tasks_framework import GenericTask, InvalidTask, Task, changed
+from .words.job_options import DEFAULT_QUEUE, MAX_TASK_NAME, NewJob
+from .words.retry_policies import RetryPolicy
 
 if TYPE_CHECKING:
-    from .context import Context
-    from .taskapi import GenericTaskResult
+    from .execution.context import Context
+    from .execution.tasks_framework import GenericTaskResult
 
 DEFAULT_BACKEND = "default"  # of TASKS
 

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import path
 
-from pulse_django.outlets.health import health
-from pulse_django.outlets.prometheus import metrics
+from pulse_django.exporters.health import health
+from pulse_django.exporters.prometheus import metrics
 
 urlpatterns = [path("admin/", admin.site.urls), path("metrics", metrics), path("health", health)]

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
-from pulse_django.identity import Identity
-from pulse_django.transactions import limited
+from pulse_django.store.transactions import limited
+from pulse_django.words.identity import Identity
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
 

@@ -9,10 +9,10 @@ import factory
 from django.db.models import Value
 from factory.django import DjangoModelFactory
 
-from pulse_django.functions import ClockTimestamp
-from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job, Queue, Worker
-from pulse_django.states import Status
+from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.words.leases import Lease
+from pulse_django.words.states import Status
 
 HOLDER = "host-1:boot:1"
 

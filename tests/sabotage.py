@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from pulse_django import signals
-from pulse_django.runtime.child import Child
-from pulse_django.runtime.executors import processes
-from pulse_django.runtime.log_writer import LogWriter
+from pulse_django.worker.child import Child
+from pulse_django.worker.executors import processes
+from pulse_django.worker.log_writer import LogWriter
 
 THREADS = ("claims", "reports", "tells", "log", "event-loop", "handler", "processes")  # of a child
 

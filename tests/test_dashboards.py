@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pulse_django.vital_signs import ALL, THE_EIGHT, Kind, VitalSign
+from pulse_django.words.vital_signs import ALL, THE_EIGHT, Kind, VitalSign
 
 MONITORING = Path(__file__).parent.parent / "docs/monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())

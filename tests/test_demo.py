@@ -29,7 +29,7 @@ from pulse_django.demo.stage import Stage, set_up
 from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Job, Worker
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import is_alive, wait_until
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now

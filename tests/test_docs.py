@@ -17,10 +17,10 @@ from django.core.management import load_command_class
 import pulse_django
 import testproject.shop
 import testproject.shop.models
-from pulse_django.invariants import words
+from pulse_django.fleet.invariants import catalogue
 from pulse_django.models import Job
-from pulse_django.states import MOVES, Status, Verb
 from pulse_django.testing import drain
+from pulse_django.words.states import MOVES, Status, Verb
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -215,16 +215,16 @@ def page_module() -> Iterator[types.ModuleType]:
 @pytest.mark.usefixtures("pulse_db")
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
 def test_every_example_of_a_how_to_page_runs(page: Path, page_module: types.ModuleType) -> None:
-    from pulse_django.registry import registry
+    from pulse_django.execution.registry import registry
 
-    known, asked = dict(registry._tasks), dict(words._known)
+    known, asked = dict(registry._tasks), dict(catalogue._known)
     blocks = examples_of(page)
     assert blocks
     try:
         for block in blocks:
             exec(compile(block, str(page), "exec"), vars(page_module))
     finally:
-        registry._tasks, words._known = known, asked
+        registry._tasks, catalogue._known = known, asked
 
 
 def test_the_reference_is_made_from_the_code() -> None:
@@ -258,7 +258,7 @@ def test_the_page_of_invariants_names_them_all() -> None:
     for said, name in re.findall(r"^\| (\w*) ?\| `([a-z-]+)` \|", page, re.MULTILINE):
         severity = said or severity
         told[name] = severity
-    assert told == {one.name: str(one.severity) for one in words.known()}
+    assert told == {one.name: str(one.severity) for one in catalogue.known()}
 
 
 def test_every_page_of_a_symptom_ends_with_how_to_see_that_it_is_gone() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import psycopg
 
 from benchmarks.scratch import database_url, empty, execute, settle_down
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.outcomes import Succeeded
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.verb_results import Report
 
 Figures = dict[str, float]
 FINISHED = (10_000, 100_000, 1_000_000, 5_000_000)

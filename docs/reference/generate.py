@@ -23,7 +23,11 @@ django.setup()
 from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
-from pulse_django import answers, api, checks, conf, context, exceptions, fencing, policies, signals, tasks, vital_signs
+from pulse_django import api, checks, conf, exceptions, signals, tasks
+from pulse_django.execution import context, fencing
+from pulse_django.words import retry_policies as policies
+from pulse_django.words import verb_results as answers
+from pulse_django.words import vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 

@@ -6,10 +6,11 @@ import time
 
 from django.db import router
 
-from ..functions import ClockTimestamp
-from ..models import Job
-from ..outcomes import OutcomeName
-from ..states import Status
+from pulse_django.models import Job
+from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
+
 from . import handlers
 from .rows import Row, ledger, look
 from .stage import Worker

@@ -7,8 +7,8 @@ import signal
 import time
 from typing import Any
 
-from ..context import Context
-from ..tasks import Isolation, task
+from pulse_django.execution.context import Context
+from pulse_django.tasks import Isolation, task
 
 
 @task(name="pulse_demo.quick")

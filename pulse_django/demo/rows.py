@@ -10,9 +10,9 @@ from typing import Any
 from django.db import router
 from django.db.models import DurationField, ExpressionWrapper, F
 
-from ..functions import ClockTimestamp
-from ..models import Attempt, Job
-from ..states import TERMINAL, Status
+from pulse_django.models import Attempt, Job
+from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.words.states import TERMINAL, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

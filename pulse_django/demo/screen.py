@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..ops.display import in_words
-from ..ops.terminal import bar, is_terminal
-from ..states import Status
+from pulse_django.operations.terminal import bar, is_terminal
+from pulse_django.words.display import in_words
+from pulse_django.words.states import Status
+
 from .rows import Row
 
 Paint = Callable[[str], str]

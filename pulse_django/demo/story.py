@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from django.db import router
 
-from ..models import Job
-from ..states import Status
+from pulse_django.models import Job
+from pulse_django.words.states import Status
+
 from . import handlers
 from .deaths import LOST, A, frozen_worker, killed_process, killed_worker
 from .rows import Row, ledger

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..backend import new_job
-from ..exceptions import PulseError
-from ..models import Attempt, Job
-from ..taskapi import Task
+from pulse_django.backend import new_job
+from pulse_django.exceptions import PulseError
+from pulse_django.execution.tasks_framework import Task
+from pulse_django.models import Attempt, Job
+
 from .pace import Pace
 from .rows import Row, ledger, look
 from .screen import Screen, line

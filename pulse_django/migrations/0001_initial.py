@@ -8,8 +8,8 @@ import django.db.models.functions.comparison
 import django.db.models.lookups
 from django.db import migrations, models
 
-import pulse_django.functions
-import pulse_django.short_texts
+import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 
 
 class Migration(migrations.Migration):
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
             name="Fence",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("resource", pulse_django.short_texts.ShortText(max_length=200, unique=True)),
+                ("resource", pulse_django.store.short_texts.ShortText(max_length=200, unique=True)),
                 ("token", models.BigIntegerField()),
             ],
             options={
@@ -34,15 +34,18 @@ class Migration(migrations.Migration):
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("task", pulse_django.short_texts.ShortText(max_length=200)),
-                ("queue", pulse_django.short_texts.ShortText(db_default="default", default="default", max_length=100)),
+                ("task", pulse_django.store.short_texts.ShortText(max_length=200)),
+                (
+                    "queue",
+                    pulse_django.store.short_texts.ShortText(db_default="default", default="default", max_length=100),
+                ),
                 ("priority", models.SmallIntegerField(db_default=0, default=0)),
                 ("args", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
                 ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
-                ("idempotency_key", pulse_django.short_texts.ShortText(blank=True, max_length=200, null=True)),
+                ("idempotency_key", pulse_django.store.short_texts.ShortText(blank=True, max_length=200, null=True)),
                 (
                     "status",
-                    pulse_django.short_texts.ShortText(
+                    pulse_django.store.short_texts.ShortText(
                         choices=[
                             ("PENDING", "Pending"),
                             ("RUNNING", "Running"),
@@ -56,12 +59,12 @@ class Migration(migrations.Migration):
                         max_length=16,
                     ),
                 ),
-                ("next_run_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("next_run_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
                 ("attempts", models.IntegerField(db_default=0, default=0)),
                 ("refunds", models.IntegerField(db_default=0, default=0)),
                 ("max_attempts", models.IntegerField(db_default=10, default=10)),
                 ("losses", models.IntegerField(db_default=0, default=0)),
-                ("locked_by", pulse_django.short_texts.ShortText(blank=True, max_length=160, null=True)),
+                ("locked_by", pulse_django.store.short_texts.ShortText(blank=True, max_length=160, null=True)),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("token", models.BigIntegerField(blank=True, null=True)),
                 ("lease_ttl", models.DurationField(blank=True, null=True)),
@@ -74,7 +77,7 @@ class Migration(migrations.Migration):
                 ("cancel_reason", models.TextField(blank=True, db_default="", default="")),
                 ("last_error", models.TextField(blank=True, db_default="", default="")),
                 ("result", models.JSONField(blank=True, null=True)),
-                ("created_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("created_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
                 ("started_at", models.DateTimeField(blank=True, null=True)),
                 ("finished_at", models.DateTimeField(blank=True, null=True)),
                 (
@@ -101,12 +104,12 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", pulse_django.short_texts.ShortText(max_length=160)),
+                ("worker", pulse_django.store.short_texts.ShortText(max_length=160)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.short_texts.ShortText(
+                    pulse_django.store.short_texts.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -123,13 +126,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "error_class",
-                    pulse_django.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
                 ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 (
                     "late_outcome",
-                    pulse_django.short_texts.ShortText(
+                    pulse_django.store.short_texts.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -168,7 +171,7 @@ class Migration(migrations.Migration):
             name="Queue",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.short_texts.ShortText(max_length=100, unique=True)),
+                ("name", pulse_django.store.short_texts.ShortText(max_length=100, unique=True)),
                 ("paused_at", models.DateTimeField(blank=True, null=True)),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
                 ("pause_reason", models.TextField(blank=True, db_default="", default="")),
@@ -192,16 +195,16 @@ class Migration(migrations.Migration):
             name="Worker",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.short_texts.ShortText(max_length=80)),
-                ("boot_id", pulse_django.short_texts.ShortText(max_length=40)),
-                ("host", pulse_django.short_texts.ShortText(max_length=255)),
+                ("name", pulse_django.store.short_texts.ShortText(max_length=80)),
+                ("boot_id", pulse_django.store.short_texts.ShortText(max_length=40)),
+                ("host", pulse_django.store.short_texts.ShortText(max_length=255)),
                 ("pid", models.IntegerField()),
                 ("versions", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("queues", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
                 ("slots", models.IntegerField()),
                 ("in_flight", models.IntegerField(db_default=0, default=0)),
-                ("started_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
-                ("last_beat_at", models.DateTimeField(db_default=pulse_django.functions.ClockTimestamp())),
+                ("started_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
+                ("last_beat_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
                 ("stopped_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
@@ -430,8 +433,12 @@ class Migration(migrations.Migration):
             model_name="job",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    django.db.models.lookups.Exact(pulse_django.functions.JsonType("args"), models.Value("array")),
-                    django.db.models.lookups.Exact(pulse_django.functions.JsonType("kwargs"), models.Value("object")),
+                    django.db.models.lookups.Exact(
+                        pulse_django.store.sql_functions.JsonType("args"), models.Value("array")
+                    ),
+                    django.db.models.lookups.Exact(
+                        pulse_django.store.sql_functions.JsonType("kwargs"), models.Value("object")
+                    ),
                 ),
                 name="pulse_job_arguments_have_their_shape",
             ),
@@ -443,17 +450,19 @@ class Migration(migrations.Migration):
                     django.db.models.expressions.CombinedExpression(
                         django.db.models.expressions.CombinedExpression(
                             django.db.models.expressions.CombinedExpression(
-                                pulse_django.functions.StoredSize("args"),
+                                pulse_django.store.sql_functions.StoredSize("args"),
                                 "+",
-                                pulse_django.functions.StoredSize("kwargs"),
+                                pulse_django.store.sql_functions.StoredSize("kwargs"),
                             ),
                             "+",
                             django.db.models.functions.comparison.Coalesce(
-                                pulse_django.functions.StoredSize("progress"), 0
+                                pulse_django.store.sql_functions.StoredSize("progress"), 0
                             ),
                         ),
                         "+",
-                        django.db.models.functions.comparison.Coalesce(pulse_django.functions.StoredSize("result"), 0),
+                        django.db.models.functions.comparison.Coalesce(
+                            pulse_django.store.sql_functions.StoredSize("result"), 0
+                        ),
                     ),
                     33554432,
                 ),

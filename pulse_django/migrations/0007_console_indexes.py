@@ -3,7 +3,7 @@ from typing import Any
 from django.contrib.postgres.operations import AddIndexConcurrently
 from django.db import migrations, models
 
-import pulse_django.functions
+import pulse_django.store.sql_functions
 
 
 class AddIndexBesideALiveQueue(AddIndexConcurrently):
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
         AddIndexBesideALiveQueue(
             model_name="job",
             index=models.Index(
-                pulse_django.functions.Fingerprint("last_error"),
+                pulse_django.store.sql_functions.Fingerprint("last_error"),
                 models.F("finished_at"),
                 models.F("id"),
                 condition=models.Q(("status", "DEAD_LETTERED")),

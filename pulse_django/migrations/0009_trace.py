@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-import pulse_django.short_texts
+import pulse_django.store.short_texts
 
 
 class Migration(migrations.Migration):
@@ -14,6 +14,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="job",
             name="trace",
-            field=pulse_django.short_texts.ShortText(blank=True, max_length=64, null=True),
+            field=pulse_django.store.short_texts.ShortText(blank=True, max_length=64, null=True),
         ),
     ]

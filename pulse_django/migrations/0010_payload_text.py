@@ -6,7 +6,7 @@ import django.db.models.lookups
 from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import IntegrityError, migrations, models
 
-import pulse_django.functions
+import pulse_django.store.sql_functions
 
 
 class AddFieldOnce(migrations.AddField):
@@ -77,13 +77,13 @@ class Migration(migrations.Migration):
                         django.db.models.lookups.LessThanOrEqual(
                             django.db.models.expressions.CombinedExpression(
                                 django.db.models.expressions.CombinedExpression(
-                                    pulse_django.functions.TextSize("args"),
+                                    pulse_django.store.sql_functions.TextSize("args"),
                                     "+",
-                                    pulse_django.functions.TextSize("kwargs"),
+                                    pulse_django.store.sql_functions.TextSize("kwargs"),
                                 ),
                                 "+",
                                 django.db.models.functions.comparison.Coalesce(
-                                    pulse_django.functions.TextSize("progress"), 0
+                                    pulse_django.store.sql_functions.TextSize("progress"), 0
                                 ),
                             ),
                             33554432,
@@ -92,7 +92,9 @@ class Migration(migrations.Migration):
                     ),
                     models.Q(
                         ("result__isnull", True),
-                        django.db.models.lookups.LessThanOrEqual(pulse_django.functions.TextSize("result"), 33554432),
+                        django.db.models.lookups.LessThanOrEqual(
+                            pulse_django.store.sql_functions.TextSize("result"), 33554432
+                        ),
                         _connector="OR",
                     ),
                 ),

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-import pulse_django.short_texts
+import pulse_django.store.short_texts
 
 
 class Migration(migrations.Migration):
@@ -14,6 +14,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="job",
             name="masked",
-            field=pulse_django.short_texts.ShortText(blank=True, editable=False, max_length=2000, null=True),
+            field=pulse_django.store.short_texts.ShortText(blank=True, editable=False, max_length=2000, null=True),
         ),
     ]

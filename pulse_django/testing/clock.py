@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulse_django.transactions import run_joined
+from pulse_django.store.transactions import run_joined
 
 from .jobs import fresh, place_of
 

@@ -7,16 +7,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pulse_django.announcing import announce
-from pulse_django.databases import alias_of_jobs, routers_alias
-from pulse_django.identity import Identity
+from pulse_django.execution.databases import alias_of_jobs, routers_alias
+from pulse_django.execution.events import announce
+from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.outcomes import OutcomeName
-from pulse_django.performing import Performed, perform
-from pulse_django.registry import registry
-from pulse_django.runs import Run
-from pulse_django.states import Status
-from pulse_django.transactions import is_in_callers_transaction
+from pulse_django.store.transactions import is_in_callers_transaction
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
 
 from .jobs import fresh, place_of
 

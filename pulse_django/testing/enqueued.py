@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
-from pulse_django.calls import checked
-from pulse_django.databases import alias_of_jobs, routers_alias
+from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.databases import alias_of_jobs, routers_alias
+from pulse_django.execution.registry import registry
 from pulse_django.models import Job
-from pulse_django.registry import registry
-from pulse_django.states import CLAIMABLE
+from pulse_django.words.states import CLAIMABLE
 
-from .telling import arguments_of, is_told_in_full
+from .masked_arguments import arguments_of, is_told_in_full
 
 if TYPE_CHECKING:
-    from pulse_django.newjob import NewJob
-    from pulse_django.taskapi import Task
+    from pulse_django.execution.tasks_framework import Task
+    from pulse_django.words.job_options import NewJob
 
 MOST_SHOWN = 20
 # A job's first instants are two readings of the server's clock in one statement.

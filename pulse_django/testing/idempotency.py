@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pulse_django.masking import MASK, hides_result
+from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.masking import MASK, hides_result
+from pulse_django.execution.run import Run, running
 from pulse_django.models import Job
-from pulse_django.performing import Performed, perform
-from pulse_django.runs import Run, running
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 
 from .clock import expire_lease, jump_to_next_run
+from .database_rows import MaskedValues, Rows, jobs_in, rows_of
 from .databases import committing, rolled_back
 from .drain import Ran, claimed, reported
 from .jobs import fresh
-from .rows import MaskedValues, Rows, jobs_in, rows_of
 
 if TYPE_CHECKING:
-    from pulse_django.taskapi import Task, TaskResult
+    from pulse_django.execution.tasks_framework import Task, TaskResult
 
 
 def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), **kwargs: Any) -> None:

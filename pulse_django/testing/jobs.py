@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from django.db import router
 
-from pulse_django.databases import Located, locate, routers_alias
+from pulse_django.execution.databases import Located, locate, routers_alias
 from pulse_django.models import Job
 
 if TYPE_CHECKING:
-    from pulse_django.taskapi import TaskResult
+    from pulse_django.execution.tasks_framework import TaskResult
 
     AnyJob = Job | TaskResult | Located | int | str
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
-from pulse_django.answers import Report, Settled
-from pulse_django.decisions import decide
-from pulse_django.identity import Identity
-from pulse_django.leases import Claim
+from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.outcomes import returned
-from pulse_django.runs import Run
+from pulse_django.words.decisions import decide
+from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Claim
+from pulse_django.words.outcomes import returned
+from pulse_django.words.verb_results import Report, Settled
 
 from .clock import expire_lease, jump_to_next_run
 from .jobs import fresh, place_of

@@ -12,11 +12,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.console import acts
-from pulse_django.console.acts import ACTS, Act
-from pulse_django.masks import Masks
+from pulse_django.console.jobs import actions
+from pulse_django.console.jobs.actions import ACTS, Act
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
+from pulse_django.words.masks import Masks
+from pulse_django.words.states import Status
 from tests.admin.staff import staff
 from tests.factories import make_job, now
 from tests.storage.steps import sql
@@ -176,7 +176,7 @@ def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> Non
     ],
 )
 def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data: dict[str, Any]) -> None:
-    found = acts.named(act)
+    found = actions.named(act)
     assert found is not None
     job = job_for(found)
     before = rows()

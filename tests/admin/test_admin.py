@@ -13,11 +13,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.console.jobs import SECRETS, JobAdmin
-from pulse_django.console.story import share_of
-from pulse_django.console.words import LABELS
+from pulse_django.console.jobs.admin import SECRETS, JobAdmin
+from pulse_django.console.jobs.field_texts import LABELS
+from pulse_django.console.jobs.story import share_of
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.admin.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.storage.steps import sql

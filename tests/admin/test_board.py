@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.models import Minute, Queue, Worker
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
 from tests.admin.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.storage.steps import sql
@@ -171,7 +171,7 @@ class TestTheBoard:
     def test_a_deep_queue_is_told_by_the_watchdogs_count(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.ops.vitals.GLANCED", 10)
+        monkeypatch.setattr("pulse_django.fleet.snapshot_queries.GLANCED", 10)
         for _ in range(12):
             make_job(queue="mail")
         assert '<td class="pulse-number">11+</td>' in text(admin_client, BOARD)

@@ -18,10 +18,11 @@ from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.console import groups, mass_acts
-from pulse_django.console.dead_letters import DeadLetterAdmin
+from pulse_django.console.dead_letters import groups
+from pulse_django.console.dead_letters import mass_actions as mass_acts
+from pulse_django.console.dead_letters.admin import DeadLetterAdmin
 from pulse_django.models import Attempt, DeadLetter, Job
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.admin.staff import staff
 from tests.factories import AttemptFactory, make_job, now
 
@@ -711,7 +712,7 @@ def test_a_site_of_another_name_leads_to_itself(monkeypatch: pytest.MonkeyPatch,
         asked.append(name)
         return reverse(name.replace("ops:", "admin:"), *args, **kwargs)
 
-    monkeypatch.setattr("pulse_django.console.dead_letters.reverse", reversed_there)
+    monkeypatch.setattr("pulse_django.console.dead_letters.admin.reverse", reversed_there)
     site = AdminSite(name="ops")
     monkeypatch.setattr(site, "each_context", lambda request: {})
     request = rf.get(url_of("group"))

@@ -20,10 +20,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import URLPattern, path, reverse
 
-from pulse_django.console.acts import ACTS
+from pulse_django.console.jobs.actions import ACTS
 from pulse_django.models import Job, Queue, Worker
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.storage.steps import sql
 
@@ -303,8 +303,8 @@ def fill(evil: str) -> dict[str, int]:
 def test_hostile_rows_come_out_as_text_on_every_page(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch, evil: str
 ) -> None:
-    monkeypatch.setattr("pulse_django.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
-    monkeypatch.setattr("pulse_django.masking.shows_result", lambda key, masked: True)
+    monkeypatch.setattr("pulse_django.execution.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
+    monkeypatch.setattr("pulse_django.execution.masking.shows_result", lambda key, masked: True)
     row = fill(evil)
     seen = 0
     for name in names():

@@ -17,7 +17,7 @@ from django.urls import reverse
 
 from pulse_django.console.periods import MOST_YEARS, Period, years
 from pulse_django.models import Job
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.factories import QueueFactory, WorkerFactory, make_job, now
 from tests.storage.steps import sql
 
@@ -77,7 +77,7 @@ class TestPages:
 
     @pytest.fixture
     def jobs(self, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-        monkeypatch.setattr("pulse_django.console.jobs.JobAdmin.list_per_page", 3)
+        monkeypatch.setattr("pulse_django.console.jobs.admin.JobAdmin.list_per_page", 3)
         return [make_job(Status.COMPLETED if number % 2 else Status.PENDING) for number in range(8)]
 
     def test_they_lead_through_all_jobs_and_back(self, admin_client: Client, jobs: list[Job]) -> None:
@@ -122,9 +122,9 @@ class TestWindows:
 
     @pytest.fixture(autouse=True)
     def tiny(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pulse_django.console.reach.WINDOW", 5)
-        monkeypatch.setattr("pulse_django.console.reach.FEW", 3)
-        monkeypatch.setattr("pulse_django.console.jobs.JobAdmin.list_per_page", 2)
+        monkeypatch.setattr("pulse_django.console.jobs.page_window.WINDOW", 5)
+        monkeypatch.setattr("pulse_django.console.jobs.page_window.FEW", 3)
+        monkeypatch.setattr("pulse_django.console.jobs.admin.JobAdmin.list_per_page", 2)
 
     @pytest.fixture
     def jobs(self) -> list[Job]:
@@ -188,7 +188,7 @@ class TestWindows:
     def test_dates_are_looked_at_where_they_are(
         self, admin_client: Client, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.console.reach.OUT_OF_ORDER", 0)
+        monkeypatch.setattr("pulse_django.console.jobs.page_window.OUT_OF_ORDER", 0)
         for day, job in enumerate(jobs):
             created(job, datetime(2026, 3, 1 + day, 12, tzinfo=UTC))
         page = page_at(admin_client, task="tests.rare", created="2026-03-15")
@@ -220,7 +220,7 @@ class TestFilters:
     def test_no_more_queues_are_offered_than_anybody_reads(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("pulse_django.console.sidebar.MOST", 3)
+        monkeypatch.setattr("pulse_django.console.jobs.sidebar.MOST", 3)
         for number in range(6):
             make_job(queue=f"waits-{number}")
         assert len(sidebar(page_at(admin_client), "queue")) == 1 + 3

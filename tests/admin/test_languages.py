@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 import pulse_django
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.factories import make_job
 
 APP = Path(pulse_django.__file__).parent

@@ -10,8 +10,8 @@ from datetime import timedelta
 from django.utils import timezone
 
 from pulse_django.models import Job, Minute, Queue, Worker
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.storage.steps import sql
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from pulse_django.models import Attempt, Job, Queue
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.browser.conftest import PASSWORD, VIEWPORT, Visit
 from tests.crash.workers import Worker, Workers, wait_until

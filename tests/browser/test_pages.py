@@ -14,9 +14,9 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser, Page
 
-from pulse_django.functions import Fingerprint
 from pulse_django.models import Job
-from pulse_django.states import Status
+from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.words.states import Status
 from tests.browser import scene
 from tests.browser.conftest import VIEWPORT, Visit, logged_in
 from tests.factories import AttemptFactory, make_job

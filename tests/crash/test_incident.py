@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from pulse_django import invariants, tallies
+from pulse_django.exporters import readings
+from pulse_django.fleet import invariants
 from pulse_django.models import Attempt, Job, Minute, Queue
-from pulse_django.outlets import readings
-from pulse_django.states import Status
-from pulse_django.vital_signs import (
+from pulse_django.words import counters
+from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import (
     ACTIVE_LEASES,
     DEATH_TO_REQUEUE,
     FENCING_REJECTIONS,
@@ -58,7 +59,7 @@ class Reckoning:
         self.totals = Minute.objects.filter(totals__isnull=False).latest("minute").totals
 
     def __call__(self, sign: VitalSign, **labels: str) -> float:
-        return tallies.total(self.totals, sign, **labels)
+        return counters.total(self.totals, sign, **labels)
 
     def _now(self) -> datetime:
         [(now,)] = sql("SELECT date_trunc('minute', clock_timestamp())")

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from pulse_django.models import Attempt
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.scratch import Scratch, scratch_server
 from tests.crash.workers import Worker, Workers, wait_for, wait_until

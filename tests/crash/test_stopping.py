@@ -18,8 +18,8 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, children_of, outcomes, status, wait_for, wait_until
 from tests.crash.workers import Worker as Process
 from tests.runtime import handlers

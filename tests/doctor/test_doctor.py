@@ -15,11 +15,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from pulse_django import conf
-from pulse_django.histograms import Histogram
+from pulse_django.fleet import doctor
+from pulse_django.fleet.doctor import Advice, Level, connections, examine, tables, timing
 from pulse_django.models import Queue
-from pulse_django.ops import doctor
-from pulse_django.ops.doctor import Advice, Level, connections, examine, tables, timing
-from pulse_django.states import Status
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.storage.steps import sql

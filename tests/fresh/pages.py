@@ -11,8 +11,8 @@ from pathlib import Path
 
 from django.db import connection
 
-from pulse_django.invariants import words
-from pulse_django.registry import registry
+from pulse_django.execution.registry import registry
+from pulse_django.fleet.invariants import catalogue
 
 SETTINGS = "settings.py"  # in the first line of a block that is no code to run
 
@@ -22,7 +22,7 @@ def run(page: Path) -> str:
     sys.modules[module.__name__] = module
     with connection.cursor() as cursor:  # pages speak of an empty queue
         cursor.execute("DELETE FROM pulse_django_attempt; DELETE FROM pulse_django_job")
-    known, asked = dict(registry._tasks), dict(words._known)
+    known, asked = dict(registry._tasks), dict(catalogue._known)
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
     try:
         for block in blocks:
@@ -31,7 +31,7 @@ def run(page: Path) -> str:
     except BaseException:
         return traceback.format_exc()
     finally:
-        registry._tasks, words._known = known, asked
+        registry._tasks, catalogue._known = known, asked
     return ""
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulse_django.invariants import Invariant, Severity, ask, ask_all, known, named, register, words
+from pulse_django.fleet.invariants import Invariant, Severity, ask, ask_all, known, named, register
+from pulse_django.fleet.invariants import catalogue as words
 from pulse_django.models import Queue
 from tests.factories import make_job, now
 from tests.invariants.test_invariants import LONG_AGO
@@ -83,7 +84,7 @@ def test_a_question_cannot_write() -> None:
 
 
 def test_a_question_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.invariants.asking.STATEMENT_TIMEOUT", "50ms")
+    monkeypatch.setattr("pulse_django.fleet.invariants.asking.STATEMENT_TIMEOUT", "50ms")
     slow = invariant("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
     assert "statement timeout" in ask(slow, "default").error
 

@@ -12,13 +12,13 @@ import pytest
 from django.db import IntegrityError, connection
 
 from pulse_django import conf
-from pulse_django.identity import Identity
-from pulse_django.invariants import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
+from pulse_django.fleet.invariants import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
+from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Attempt, Job, Queue, Worker
-from pulse_django.outcomes import UNKNOWN_TASK
-from pulse_django.reads import ServerClock
-from pulse_django.states import Status
-from pulse_django.unknown import give_up
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import UNKNOWN_TASK
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.rival import Rival
 from tests.storage.steps import sql
@@ -502,7 +502,7 @@ def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
 
 def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes after would wait behind us."""
-    monkeypatch.setattr("pulse_django.invariants.schema.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("pulse_django.fleet.invariants.schema.LOCK_TIMEOUT", "100ms")
     sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_number_is_positive")
     rival.begin()
     rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")

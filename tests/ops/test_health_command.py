@@ -14,8 +14,8 @@ from django.core.management import call_command
 from django.test.utils import override_settings
 
 from pulse_django.models import Worker
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
 from tests.factories import make_job, now
 from tests.storage.steps import sql
 

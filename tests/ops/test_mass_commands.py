@@ -11,13 +11,14 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
-from pulse_django import wakeups
-from pulse_django.identity import Identity
+from pulse_django.execution import notify
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.ops import mass_command, masses
-from pulse_django.ops.mass_command import MassCommand
-from pulse_django.states import Status
+from pulse_django.operations import batches as masses
+from pulse_django.operations import mass_command
+from pulse_django.operations.mass_command import MassCommand
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.ops.steps import Terminal, Time, before, run, run_json, status_of
 from tests.rival import Rival
@@ -168,7 +169,7 @@ class TestRetry:
         self, args: list[str], notified: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         woken: list[str] = []
-        monkeypatch.setattr(wakeups, "_notify", lambda alias, queues: woken.extend(queues))
+        monkeypatch.setattr(notify, "_notify", lambda alias, queues: woken.extend(queues))
         run("pulse_retry", make_job(Status.DEAD_LETTERED).pk, "--yes", *args)
         assert woken == notified
 

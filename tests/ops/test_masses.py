@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.ops import masses
-from pulse_django.ops.interrupts import interruptible
-from pulse_django.ops.masses import Pace, Walk
+from pulse_django.operations import batches as masses
+from pulse_django.operations.batches import Pace, Walk
+from pulse_django.operations.interrupts import interruptible
+from pulse_django.words.job_options import NewJob
 from tests.factories import make_job
 from tests.ops.steps import Time
 

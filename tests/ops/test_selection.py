@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pulse_django.ops.selection import Selection, unmatched
-from pulse_django.ops.verbs import Cancel, Prune, Revive, retention
-from pulse_django.states import Status
+from pulse_django.operations.selection import Selection, unmatched
+from pulse_django.operations.verbs import Cancel, Prune, Revive, retention
+from pulse_django.words.states import Status
 from tests.factories import make_job, now
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -11,12 +11,13 @@ from django.core.management import CommandError, call_command
 from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
+from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet.read_only import read_only
 from pulse_django.management.commands.pulse_status import Command
 from pulse_django.models import Job, Queue, Worker
-from pulse_django.ops import matching, vitals
-from pulse_django.ops.looking import read_only
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.operations import matching
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
 from tests.ops.steps import run, run_json
 from tests.plans.test_plans import indexes_built_afterwards
@@ -213,8 +214,8 @@ class TestBesideManyFinishedJobs:
         assert "~" in run("pulse_status")
 
     def test_without_statistics_it_says_what_it_saw(self) -> None:
-        counted = vitals._counted(Status.COMPLETED, vitals.COUNTED + 1, 0)
-        assert (counted.jobs, counted.is_estimate) == (vitals.COUNTED + 1, True)
+        counted = snapshot_queries._counted(Status.COMPLETED, snapshot_queries.COUNTED + 1, 0)
+        assert (counted.jobs, counted.is_estimate) == (snapshot_queries.COUNTED + 1, True)
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -266,7 +267,7 @@ class TestVitalSigns:
         def fail(alias: str) -> None:
             raise OperationalError("gone")
 
-        monkeypatch.setattr("pulse_django.ops.vitals.glance", fail)
+        monkeypatch.setattr("pulse_django.fleet.snapshot_queries.glance", fail)
         command._watch("default", 0.0, range(2))
         assert out.getvalue().count("The database does not answer: gone") == 2
 

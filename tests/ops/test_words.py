@@ -10,12 +10,12 @@ import pytest
 from django.core.management import CommandError
 
 from pulse_django.conf import PulseSettings
-from pulse_django.ops.diagnosis import troubles
-from pulse_django.ops.display import in_words, inert
-from pulse_django.ops.durations import parse_duration
-from pulse_django.ops.health import Health, QueueFacts, WorkerFacts
-from pulse_django.ops.progress import Progress
-from pulse_django.ops.terminal import bar, showable, table
+from pulse_django.fleet.diagnosis import troubles
+from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
+from pulse_django.operations.durations import parse_duration
+from pulse_django.operations.progress import Progress
+from pulse_django.operations.terminal import bar, showable, table
+from pulse_django.words.display import in_words, inert
 from tests.ops.steps import Terminal, Time, run
 
 

@@ -15,11 +15,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pulse_django import Context, task, traces
+from pulse_django import Context, task
+from pulse_django.exporters import opentelemetry
 from pulse_django.models import Job
-from pulse_django.outlets import opentelemetry
-from pulse_django.states import Status
 from pulse_django.testing import drain
+from pulse_django.words import traces
+from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.storage.steps import sql
 

@@ -23,15 +23,17 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import pulse_django
-from pulse_django import conf, tallies, vital_signs
-from pulse_django.histograms import PER_DOUBLING, SMALLEST, Histogram
+from pulse_django import conf
+from pulse_django.exporters import exposition, prometheus
+from pulse_django.exporters.exposition import BOUNDARIES, folded
+from pulse_django.exporters.readings import Reading
 from pulse_django.models import Job, Minute, Worker
-from pulse_django.outlets import exposition, prometheus
-from pulse_django.outlets.exposition import BOUNDARIES, folded
-from pulse_django.outlets.readings import Reading
-from pulse_django.states import Status
-from pulse_django.vital_signs import ALL, JOBS_ENQUEUED, Kind
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words import counters as tallies
+from pulse_django.words import vital_signs
+from pulse_django.words.histograms import PER_DOUBLING, SMALLEST, Histogram
+from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, Kind
 from tests.factories import AttemptFactory, make_job, now
 from tests.storage.steps import sql
 
@@ -326,9 +328,9 @@ class TestHistograms:
 class TestWithoutThePackage:
     def test_the_page_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
-        monkeypatch.delitem(sys.modules, "pulse_django.outlets.prometheus")
+        monkeypatch.delitem(sys.modules, "pulse_django.exporters.prometheus")
         with pytest.raises(ImproperlyConfigured, match=r"pip install 'pulse-django\[prometheus\]'"):
-            importlib.import_module("pulse_django.outlets.prometheus")
+            importlib.import_module("pulse_django.exporters.prometheus")
 
     def test_nothing_else_needs_it(self) -> None:
         for path in Path(pulse_django.__file__).parent.rglob("*.py"):

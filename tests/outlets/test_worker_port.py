@@ -22,15 +22,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connection
 from prometheus_client.parser import text_string_to_metric_families
 
+from pulse_django.exporters.worker import exposed
 from pulse_django.models import Job
-from pulse_django.outlets.worker import exposed
-from pulse_django.runtime import outlet as module
-from pulse_django.runtime import pulses as pulses_module
-from pulse_django.runtime.lines import keep_calling
-from pulse_django.runtime.outlet import AT_A_TIME, Outlet, PortRefused, Standing, why_unready
-from pulse_django.runtime.pulses import MAIN, PATIENCE_WITH_DATABASE, SHORTEST_PATIENCE, Pulses, Turn, hanging
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
+from pulse_django.worker import http_port, loop_liveness
+from pulse_django.worker.guarded_connection import keep_calling
+from pulse_django.worker.http_port import AT_A_TIME, Outlet, PortRefused, Standing, why_unready
+from pulse_django.worker.loop_liveness import MAIN, PATIENCE_WITH_DATABASE, SHORTEST_PATIENCE, Pulses, Turn, hanging
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
 from tests.proxy import BlackHole
@@ -198,7 +197,7 @@ class TestWhatItTells:
 
 class TestThatNobodyCanBlockIt:
     def test_who_says_nothing_is_hung_up_on(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "PATIENCE", 0.2)
+        monkeypatch.setattr(http_port, "PATIENCE", 0.2)
         silent = [socket.create_connection(("127.0.0.1", served.port), timeout=10) for _ in range(AT_A_TIME)]
         silent[0].sendall(b"GET /live HTTP/1.0\r\nX: ")
         for end in silent:
@@ -209,7 +208,7 @@ class TestThatNobodyCanBlockIt:
     def test_many_silent_connections_keep_no_probe_out(self, served: Served) -> None:
         silent = [socket.create_connection(("127.0.0.1", served.port), timeout=10) for _ in range(5 * AT_A_TIME)]
         assert [ask(served.port, "/live").status for _ in range(30)] == [200] * 30
-        silent[0].settimeout(module.PATIENCE / 2)
+        silent[0].settimeout(http_port.PATIENCE / 2)
         assert silent[0].recv(100) == b"", "the oldest is hung up on at once, and not when its time is over"
         assert len(served.outlet._server._begun) <= AT_A_TIME
         for end in silent:
@@ -232,7 +231,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(pulses_module, "time", clock)
+    monkeypatch.setattr(loop_liveness, "time", clock)
     return clock
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from pulse_django.console import group_sql, groups
-from pulse_django.functions import Fingerprint
+from pulse_django.console.dead_letters import group_sql, groups
 from pulse_django.models import Job
+from pulse_django.store.sql_functions import Fingerprint
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.storage.steps import sql
 

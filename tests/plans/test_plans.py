@@ -18,17 +18,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django import managers, reads
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete, Postpone
-from pulse_django.identity import Identity
-from pulse_django.invariants import Limits, known
-from pulse_django.lanes import Lane, rotation
-from pulse_django.leases import Lease
+from pulse_django import managers
+from pulse_django.fleet.invariants import Limits, known
 from pulse_django.models import Job, Minute
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Snoozed, Succeeded
-from pulse_django.states import Status
+from pulse_django.store import job_queries
+from pulse_django.words.decisions import Complete, Postpone
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lanes import Lane, rotation
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import Snoozed, Succeeded
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from tests.storage.steps import sql
 
 QUEUES, PRIORITIES = 100, 10
@@ -88,7 +89,7 @@ def explain(statement: str, *params: Any) -> dict[str, Any]:
 
 
 def read_by_invariants() -> dict[str, int]:
-    """How many buffers each question reads."""
+    """How many buffers each question job_queries."""
     params = Limits().params()
     read = {}
     for one in known():
@@ -141,7 +142,7 @@ def claimed(plan: dict[str, Any]) -> int:
 @pytest.mark.usefixtures("backlog", "undone")
 class TestAMillionClaimableJobs:
     def test_the_lanes_are_found_without_reading_the_jobs(self) -> None:
-        plan = explain(reads.LANES)
+        plan = explain(job_queries.LANES)
         assert claimed(plan) == QUEUES * PRIORITIES
         assert buffers(plan) < 10 * QUEUES * PRIORITIES  # a handful of index pages per lane
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.reporter import Reporter
-from pulse_django.runtime.teller import Teller
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.reporter import Reporter
+from pulse_django.worker.run_events import Teller
 
 
 def reporter_for(hand: Hand, slot_freed: Callable[[], None] = lambda: None) -> Reporter:

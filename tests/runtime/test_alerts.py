@@ -12,11 +12,11 @@ import django
 import pytest
 from django.core import mail
 
-from pulse_django import alerts
+from pulse_django.fleet import alerts
 from pulse_django.models import Minute
 from pulse_django.signals import alert_ended, alert_raised
-from pulse_django.states import Status
-from pulse_django.thresholds import THRESHOLDS, FleetFacts, crossed
+from pulse_django.words.states import Status
+from pulse_django.words.thresholds import THRESHOLDS, FleetFacts, crossed
 from tests.factories import make_job, now
 from tests.storage.steps import sql
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from pulse_django.invariants import Invariant, Severity
+from pulse_django.fleet.invariants import Invariant, Severity
 from pulse_django.models import Minute
-from pulse_django.reads import ServerClock
-from pulse_django.runtime import chronicler
-from pulse_django.runtime.chronicler import Chronicler
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.watchdog import Watchdog
-from pulse_django.states import Status
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.states import Status
+from pulse_django.worker import minute_recorder
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job, now
 from tests.storage.steps import sql
 
@@ -58,7 +58,7 @@ def test_minutes_are_written_with_what_the_invariants_say(writer: Chronicler, mo
         question("holds", NONE),
         question("odd", "SELECT 1/0 -- %(limit)s"),
     ]
-    monkeypatch.setattr("pulse_django.invariants.known", lambda: asked)
+    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: asked)
     writer.write()
     assert Minute.objects.count() == 10
     assert latest()["broken"] == {"broken": 2, "much": 20}
@@ -73,7 +73,7 @@ def test_only_who_wrote_the_minute_asks(writer: Chronicler, monkeypatch: pytest.
     monkeypatch.setattr(Chronicler, "_asked", lambda self: asked.append("asked") or {})
     rival = Chronicler(Line("default", "rival"))
     unwritten = Minute.objects.unwritten()
-    monkeypatch.setattr("pulse_django.minutes.MinuteManager.unwritten", lambda self: unwritten)
+    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
     writer.write()
     rival.write()  # looked before the other had written
     rival.line.hang_up()
@@ -84,8 +84,8 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
     writer: Chronicler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Invariant(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
-    monkeypatch.setattr("pulse_django.invariants.known", lambda: [slow, question("broken", TWO)])
-    monkeypatch.setattr(chronicler, "BUDGET", 0.01)
+    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: [slow, question("broken", TWO)])
+    monkeypatch.setattr(minute_recorder, "BUDGET", 0.01)
     writer.write()
     assert latest()["unasked"] == ["broken"]
 
@@ -106,7 +106,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
     def fail(self: Any, *args: Any, **options: Any) -> None:
         raise OperationalError("disk full")
 
-    monkeypatch.setattr("pulse_django.minutes.MinuteManager.write", fail)
+    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.write", fail)
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
@@ -123,7 +123,7 @@ def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.M
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.2, "WATCHDOG_INTERVAL": 0.2}
     dog = Watchdog(Line("default", "watchdog"))
     dog.sweep(housekeeping=False)  # has asked the server once
-    monkeypatch.setattr("pulse_django.unknown.give_up", lambda alias: time.sleep(1.0) or [])
+    monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(1.0) or [])
     dog.sweep(housekeeping=True)
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)

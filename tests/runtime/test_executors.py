@@ -14,7 +14,7 @@ import pytest
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job
-from pulse_django.states import TERMINAL, Status
+from pulse_django.words.states import TERMINAL, Status
 from tests.conftest import empty_tables
 from tests.crash.workers import Trace, Workers, is_alive, wait_until
 from tests.runtime import handlers

@@ -11,17 +11,17 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection
 from django.db.utils import Error
 
-from pulse_django.identity import Identity
+from pulse_django.execution.execute import perform
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
-from pulse_django.performing import perform
-from pulse_django.runtime.faults import Fault, Patience, fault_of, sqlstate_of
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.heartbeat import Charge, Heartbeat
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.runtime.lines import Line, keep_calling
-from pulse_django.runtime.watchdog import Watchdog
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+from pulse_django.worker.database_errors import Fault, Patience, fault_of, sqlstate_of
+from pulse_django.worker.guarded_connection import Line, keep_calling
+from pulse_django.worker.heartbeat import Charge, Heartbeat
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
 from tests.factories import make_job
 from tests.runtime.steps import reporter_for
@@ -153,7 +153,7 @@ KINDS = ["57P01", "25006", "XX000", "40001", "40P01", "55P03", "57014", "53100",
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses = "pulse_django.runtime.faults._PAUSES"
+    pauses = "pulse_django.worker.database_errors._PAUSES"
     monkeypatch.setattr(pauses, dict.fromkeys(Fault, (0.01, 0.02)))
 
 

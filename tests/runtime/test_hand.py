@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from pulse_django.leases import Claim
-from pulse_django.runs import Run
-from pulse_django.runtime.hand import (
+from pulse_django.execution.run import Run
+from pulse_django.words.leases import Claim
+from pulse_django.worker.in_flight import (
     FIRST_PREFETCH,
     HORIZON,
     MOST_AT_ONCE,
@@ -17,8 +17,8 @@ from pulse_django.runtime.hand import (
     PATIENCE_WITH_OVERSTAYERS,
     Hand,
 )
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.runtime.overstayers import Overstayers
+from pulse_django.worker.overstayers import Overstayers
+from pulse_django.worker.shared_leases import Holdings
 from tests.runtime.test_holdings import PREFIX, claim
 
 SLOTS = 8

@@ -13,20 +13,20 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.histograms import Histogram
-from pulse_django.identity import Identity
+from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
-from pulse_django.outcomes import Succeeded
-from pulse_django.runs import Run
-from pulse_django.runtime import heartbeat as module
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.heartbeat import BEATS_PER_LEASE, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.runtime.lines import Line
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.decisions import Complete
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.verb_results import Report
+from pulse_django.worker import heartbeat as module
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.heartbeat import BEATS_PER_LEASE, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.shared_leases import Holdings
 from tests.factories import make_job
 from tests.rival import Rival
 from tests.storage.steps import sql

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pulse_django.leases import Claim, Lease
-from pulse_django.runtime.holdings import CAPACITY, Held, Holdings
+from pulse_django.words.leases import Claim, Lease
+from pulse_django.worker.shared_leases import CAPACITY, Held, Holdings
 
 PREFIX = "host:boot.1:"
 

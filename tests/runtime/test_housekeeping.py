@@ -15,11 +15,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django.models import Attempt, Job, Queue, Worker
-from pulse_django.reads import ServerClock
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.watchdog import Swept, Watchdog
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now
@@ -91,7 +91,7 @@ def test_how_long_is_a_setting(dog: Watchdog, settings: Any) -> None:
 def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_django.runtime.watchdog.PRUNE_LIMIT", 1)
+    monkeypatch.setattr("pulse_django.worker.watchdog.PRUNE_LIMIT", 1)
     make_job(completed=True, finished_at=now(OLD))
     assert dog.run_once() == 0.0
     assert dog.run_once() > 0

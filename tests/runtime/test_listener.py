@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from pulse_django.runtime import listener as module
-from pulse_django.runtime.listener import MOST_IN_VAIN, Budget, Listener
+from pulse_django.worker import listener as module
+from pulse_django.worker.listener import MOST_IN_VAIN, Budget, Listener
 from tests.crash.processes import database_url
 from tests.crash.workers import wait_until
 from tests.storage.steps import sql

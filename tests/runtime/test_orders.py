@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from pulse_django.conf import PulseSettings
-from pulse_django.runtime.orders import Orders
+from pulse_django.worker.worker_options import Orders
 
 SETTINGS = PulseSettings(
     processes=2, concurrency=3, queues=("mail",), grace=timedelta(seconds=7), max_jobs=100, max_rss=200

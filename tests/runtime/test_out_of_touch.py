@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from pulse_django.exceptions import DeadlinePassed, LeaseLost
-from pulse_django.identity import Identity
+from pulse_django.execution.execute import Performed, perform, perform_async
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.outcomes import OutcomeName, TimedOut
-from pulse_django.performing import Performed, perform, perform_async
-from pulse_django.registry import registry
-from pulse_django.runs import Run
-from pulse_django.runtime.executors.event_loop import EventLoop
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.runtime.judging import PATIENCE_WITH_STOPPED, Judge
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import OutcomeName, TimedOut
+from pulse_django.worker.executors.event_loop import EventLoop
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.run_supervisor import PATIENCE_WITH_STOPPED, Judge
+from pulse_django.worker.shared_leases import Holdings
 from tests.crash.workers import wait_until
 from tests.factories import make_job
 from tests.runtime import more_handlers

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pulse_django.runtime import reloading
-from pulse_django.runtime.reloading import Changes
+from pulse_django.worker import reloader
+from pulse_django.worker.reloader import Changes
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files of the modules that are loaded: one."""
     (tmp_path / "a.py").touch()
     files = [tmp_path / "a.py"]
-    monkeypatch.setattr(reloading, "iter_all_python_module_files", lambda: frozenset(files))
-    monkeypatch.setattr(reloading, "INTERVAL", 0.0)
+    monkeypatch.setattr(reloader, "iter_all_python_module_files", lambda: frozenset(files))
+    monkeypatch.setattr(reloader, "INTERVAL", 0.0)
     return files
 
 

@@ -11,15 +11,15 @@ import pytest
 from django.db import OperationalError, connections
 
 from pulse_django import api
-from pulse_django.identity import Identity
+from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.performing import Performed, perform
-from pulse_django.runs import Run
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.runtime.lines import keep_calling
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+from pulse_django.worker.guarded_connection import keep_calling
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.shared_leases import Holdings
 from tests.crash.workers import wait_until
 from tests.factories import make_job
 from tests.rival import Rival

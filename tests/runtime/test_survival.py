@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.runs import Run
-from pulse_django.runtime.executors import threads
-from pulse_django.runtime.executors.threads import Threads
-from pulse_django.runtime.hand import Hand
-from pulse_django.runtime.heartbeat import Charge
-from pulse_django.runtime.holdings import Holdings
-from pulse_django.states import Status
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
+from pulse_django.worker.executors import threads
+from pulse_django.worker.executors.threads import Threads
+from pulse_django.worker.heartbeat import Charge
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.shared_leases import Holdings
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, is_alive, wait_until
 from tests.factories import make_job
 from tests.runtime import more_handlers

@@ -9,12 +9,12 @@ import pytest
 from django.db import OperationalError, connection
 
 from pulse_django.models import Job
-from pulse_django.reads import ServerClock
-from pulse_django.runtime import watchdog
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.watchdog import Watchdog
 from pulse_django.signals import job_dead_lettered, job_reaped
-from pulse_django.states import Status
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.states import Status
+from pulse_django.worker import watchdog
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -18,21 +18,28 @@ from django.db.backends.utils import CursorWrapper
 from django.test import Client
 from psycopg.adapt import Dumper
 
-from pulse_django import api, invariants, managers, wakeups
-from pulse_django.answers import Report
+from pulse_django import api, managers
 from pulse_django.checks import check_database
-from pulse_django.console import groups, reach
-from pulse_django.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
+from pulse_django.console.dead_letters import groups
+from pulse_django.console.jobs import page_window
 from pulse_django.demo.rows import look
-from pulse_django.errors import ErrorReport
-from pulse_django.fencing import fence
-from pulse_django.identity import Identity
-from pulse_django.invariants import schema
+from pulse_django.execution import notify
+from pulse_django.execution.fencing import fence
+from pulse_django.fleet import invariants
+from pulse_django.fleet.doctor import connections
+from pulse_django.fleet.invariants import schema
+from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Job, Minute, Queue, Worker
-from pulse_django.newjob import NewJob
-from pulse_django.ops.doctor import connections as doctor_connections
-from pulse_django.ops.preview import look as preview
-from pulse_django.outcomes import (
+from pulse_django.operations.preview import look as preview
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.store.queues import Pause
+from pulse_django.store.tables import problem_with_tables
+from pulse_django.testing.clock import expire_lease, jump_to_next_run
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.outcomes import (
     UNKNOWN_TASK,
     Cancelled,
     Discarded,
@@ -44,16 +51,12 @@ from pulse_django.outcomes import (
     TimedOut,
     WorkerLost,
 )
-from pulse_django.queues import Pause
-from pulse_django.reads import ServerClock
-from pulse_django.runtime.chronicler import Chronicler
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.listener import Listener
-from pulse_django.runtime.watchdog import Watchdog
-from pulse_django.states import Status
-from pulse_django.tables import problem_with_tables
-from pulse_django.testing.clock import expire_lease, jump_to_next_run
-from pulse_django.unknown import give_up
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.listener import Listener
+from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.watchdog import Watchdog
 from tests.admin import test_every_page as pages
 from tests.conftest import empty_tables, leave_no_line_behind
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
@@ -139,7 +142,7 @@ def enqueueing() -> None:
     assert Job.objects.enqueue(keyed).pk == Job.objects.enqueue(keyed).pk
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
     Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])
-    wakeups._notify(ALIAS, frozenset({"mail"}))
+    notify._notify(ALIAS, frozenset({"mail"}))
 
 
 def claiming() -> None:
@@ -321,7 +324,7 @@ def commands() -> None:
     for command in COMMANDS:
         with suppress(SystemExit, CommandError):
             call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
-    doctor_connections._hears_itself(ALIAS)
+    connections._hears_itself(ALIAS)
     preview(Job.objects.all(), limit=3)
     api.cancel(jobs[0].pk, children=True)
     list(api.jobs(status=Status.PENDING, queue="mail", task="t"))
@@ -378,7 +381,7 @@ def look_at_pages(client: Client) -> None:
     groups.among(ALIAS, "ValueError: no", [job.pk for job in jobs])
     groups.oldest(ALIAS, "ValueError: no", until=groups.LATEST, most=3)
     for chosen in ({"worker": "x"}, {"error": "x"}, {"status__exact": "PENDING", "queue": "mail"}):
-        reach.are_few(ALIAS, chosen)
+        page_window.are_few(ALIAS, chosen)
 
 
 def act_on_pages(client: Client) -> None:

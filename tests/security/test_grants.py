@@ -20,14 +20,14 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, ProgrammingError, connection
 from django.test import Client
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete, Retry
-from pulse_django.errors import ErrorReport
-from pulse_django.identity import Identity
 from pulse_django.models import Job, Minute, Queue, Worker
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Failed, Succeeded
-from pulse_django.states import Status
+from pulse_django.words.decisions import Complete, Retry
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.outcomes import Failed, Succeeded
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from tests.admin.test_every_page import presence
 from tests.conftest import empty_tables
 from tests.crash.processes import ROOT, database_url, environment

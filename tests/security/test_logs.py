@@ -18,18 +18,18 @@ from django.db import DatabaseError
 from django.test import Client, override_settings
 
 from pulse_django import task
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.identity import Identity
-from pulse_django.masks import Masks
 from pulse_django.models import Attempt, Job, Worker
-from pulse_django.outcomes import Succeeded
-from pulse_django.runtime import presence
-from pulse_django.runtime.lines import Line
-from pulse_django.runtime.logs import Plain
-from pulse_django.runtime.orders import Orders
-from pulse_django.runtime.watchdog import Watchdog
-from pulse_django.states import Status
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.masks import Masks
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
+from pulse_django.worker import worker_registration
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.run_logs import Plain
+from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.worker_options import Orders
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import WorkerFactory, make_job, now
@@ -235,9 +235,9 @@ def test_a_name_of_ten_kilobytes_with_nul_and_escapes_is_cut_and_cleaned(workers
 
 def test_a_host_whose_name_no_column_takes_is_a_worker_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel takes any bytes for a name, and Python spells what is no UTF-8 as lone surrogates."""
-    monkeypatch.setattr(presence.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
+    monkeypatch.setattr(worker_registration.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
     orders = Orders(name="n", alias="default", processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0)
-    said = presence.presence_of(Identity("n"), orders, [], {})
+    said = worker_registration.presence_of(Identity("n"), orders, [], {})
     assert json.dumps(said.host)
     Worker.objects.note(said)
     assert re.fullmatch(r"[\x21-\x7e]{1,255}", Worker.objects.get().host)

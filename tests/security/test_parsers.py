@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import pulse_django
-from pulse_django.console.groups import Place
+from pulse_django.console.dead_letters.groups import Place
 from pulse_django.console.periods import Period, instant_of
-from pulse_django.console.searching import id_in, number_in, words_in
-from pulse_django.errors import ErrorReport
-from pulse_django.identity import Identity
-from pulse_django.ops.arguments import duration, whole
-from pulse_django.ops.display import inert
-from pulse_django.payloads import clean_text
+from pulse_django.console.search_terms import id_in, number_in, words_in
+from pulse_django.operations.arguments import duration, whole
+from pulse_django.words.display import inert
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.payloads import clean_text
 
 AT_ONCE = 0.05  # seconds of the processor, for a hundred thousand characters
 LONG = 100_000

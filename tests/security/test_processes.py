@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import LONG_LEASE, Worker, Workers, is_alive, outcomes, wait_for
 from tests.outlets.test_worker_port import free_port

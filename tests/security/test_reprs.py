@@ -18,14 +18,14 @@ import pulse_django
 from pulse_django import Context, enqueue_many, signals, task
 from pulse_django.backend import new_job
 from pulse_django.exceptions import InvalidJob
-from pulse_django.identity import Identity
+from pulse_django.execution.execute import perform, prepared
+from pulse_django.execution.run import Run
+from pulse_django.execution.tasks_framework import task_enqueued, task_finished, task_started
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.performing import perform, prepared
-from pulse_django.runs import Run
-from pulse_django.states import Status
-from pulse_django.taskapi import task_enqueued, task_finished, task_started
 from pulse_django.testing import drain
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.security.handlers import CANARY
 
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.

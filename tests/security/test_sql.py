@@ -17,16 +17,16 @@ from django.test import Client
 
 import pulse_django
 from pulse_django import api
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete, DeadLetter
-from pulse_django.errors import ErrorReport
-from pulse_django.fencing import fence
-from pulse_django.identity import Identity
-from pulse_django.lanes import Lane
+from pulse_django.execution.fencing import fence
 from pulse_django.models import Attempt, Job, Queue, Worker
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Failed, Succeeded
-from pulse_django.states import Status
+from pulse_django.words.decisions import Complete, DeadLetter
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lanes import Lane
+from pulse_django.words.outcomes import Failed, Succeeded
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from tests.admin.test_every_page import presence
 from tests.factories import make_job
 from tests.storage.steps import sql

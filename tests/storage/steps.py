@@ -6,12 +6,12 @@ from typing import Any
 
 from django.db import connection
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
-from pulse_django.identity import Identity
-from pulse_django.leases import Claim
 from pulse_django.models import Job
-from pulse_django.outcomes import Succeeded
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Claim
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.verb_results import Report
 
 
 def sql(statement: str, *params: Any) -> list[Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from pulse_django.answers import CancelRequested, Retried
-from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import CancelRequested, Retried
 from tests.factories import AttemptFactory, lease_of, make_job, now
 from tests.rival import PATIENCE, Rival, backend_pid
 from tests.storage.steps import claim_one, sql, success

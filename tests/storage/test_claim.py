@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from pulse_django.identity import Identity
-from pulse_django.lanes import Lane
-from pulse_django.leases import Claim
 from pulse_django.models import Job, Queue
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Claim
+from pulse_django.words.states import Status
 from tests.factories import make_job, now
 from tests.storage.steps import claim_one, sql
 

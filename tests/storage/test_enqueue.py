@@ -12,8 +12,8 @@ from django.test import override_settings
 from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.managers import ENQUEUE_CHUNK
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.storage.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

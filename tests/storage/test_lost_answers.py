@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections
 
-from pulse_django.identity import Identity
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.proxy import SwallowingProxy
 from tests.storage.steps import claim_one, expire, next_run_is_due, success

@@ -92,8 +92,10 @@ def test_the_table_has_its_storage_parameters() -> None:
 
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
-    from pulse_django import managers, queues, reads
+    from pulse_django import managers
     from pulse_django.models import Attempt, Queue
+    from pulse_django.store import job_queries as reads
+    from pulse_django.store import queues
 
     text = "".join(
         value

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pulse_django.histograms import Histogram
 from pulse_django.models import Job, Minute, Worker
-from pulse_django.states import Status
-from pulse_django.workers import Presence
+from pulse_django.store.workers import Presence
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.storage.steps import sql
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete, DeadLetter, Postpone, Retry
-from pulse_django.errors import ErrorReport
-from pulse_django.identity import Identity
-from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job, Queue
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Failed, Outcome, Snoozed, Succeeded, WorkerLost
-from pulse_django.states import Status
+from pulse_django.words.decisions import Complete, DeadLetter, Postpone, Retry
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import Failed, Outcome, Snoozed, Succeeded, WorkerLost
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from tests.factories import AttemptFactory, lease_of, make_job
 from tests.rival import Rival, backend_pid
 from tests.storage.steps import claim_one, expire, next_run_is_due, sql, success

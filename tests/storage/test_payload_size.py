@@ -8,10 +8,10 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from pulse_django import managers
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.states import Status
 from tests.factories import lease_of, make_job
 from tests.storage.steps import sql, success
 

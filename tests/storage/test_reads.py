@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 import pytest
 from django.db.models import F
 
-from pulse_django.functions import Fingerprint
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
+from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.words.states import Status
 from tests.factories import make_job, now
 from tests.storage.steps import sql
 

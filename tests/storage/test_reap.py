@@ -11,14 +11,14 @@ from django.db import connection
 from django.test import override_settings
 
 from pulse_django import conf
-from pulse_django.budgets import Budget
-from pulse_django.decisions import Cancel, DeadLetter, Retry, decide
-from pulse_django.identity import Identity
-from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
-from pulse_django.states import Status
+from pulse_django.words.budgets import Budget
+from pulse_django.words.decisions import Cancel, DeadLetter, Retry, decide
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
+from pulse_django.words.states import Status
 from tests.factories import lease_of, make_job, now
 from tests.storage.steps import claim_one, expire
 

@@ -11,7 +11,7 @@ from django.db import connection
 
 from pulse_django import managers
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
+from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.storage.steps import sql
 

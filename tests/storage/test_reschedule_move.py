@@ -9,9 +9,9 @@ import pytest
 from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.identity import Identity
 from pulse_django.models import Job
-from pulse_django.states import CLAIMABLE, Status
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import CLAIMABLE, Status
 from tests.factories import make_job, now
 from tests.rival import Rival, backend_pid
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete
 from pulse_django.exceptions import PayloadError
-from pulse_django.identity import Identity
+from pulse_django.execution.results import result_of
+from pulse_django.execution.tasks_framework import GenericTask
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import returned
-from pulse_django.payloads import encode_progress
-from pulse_django.results import result_of
-from pulse_django.taskapi import GenericTask
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.outcomes import returned
+from pulse_django.words.payloads import encode_progress
+from pulse_django.words.verb_results import Report
 from testproject.shop import tasks
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -25,15 +24,17 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 LIMIT = 1_000_000
 ME = Identity("me")
 
-numbers = st.one_of(
-    st.integers(),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([1e16, 1e22, 1e23, 1.7976931348623157e308, 5e-324, -0.0, 10**16, 10**4299, -(2**63)]),
+numbers = strategies.one_of(
+    strategies.integers(),
+    strategies.floats(allow_nan=False, allow_infinity=False),
+    strategies.sampled_from([1e16, 1e22, 1e23, 1.7976931348623157e308, 5e-324, -0.0, 10**16, 10**4299, -(2**63)]),
 )
-texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x00"))
-documents = st.recursive(
-    st.one_of(st.none(), st.booleans(), numbers, texts),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(texts, inner, max_size=4)),
+texts = strategies.text(strategies.characters(exclude_categories=("Cs",), exclude_characters="\x00"))
+documents = strategies.recursive(
+    strategies.one_of(strategies.none(), strategies.booleans(), numbers, texts),
+    lambda inner: strategies.one_of(
+        strategies.lists(inner, max_size=4), strategies.dictionaries(texts, inner, max_size=4)
+    ),
     max_leaves=12,
 )
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -54,7 +55,7 @@ def claim_of(job_id: int) -> Any:
 
 
 @many
-@given(st.lists(documents, max_size=3), st.dictionaries(texts, documents, max_size=3))
+@given(strategies.lists(documents, max_size=3), strategies.dictionaries(texts, documents, max_size=3))
 def test_arguments(args: list[Any], kwargs: dict[str, Any]) -> None:
     job = Job.objects.enqueue(NewJob(task="tests.add", args=args, kwargs=kwargs))
     [again] = Job.objects.enqueue_many([NewJob(task="tests.add", args=args, kwargs=kwargs)])
@@ -81,7 +82,12 @@ def test_results_and_checkpoints(value: Any) -> None:
 
 
 @many
-@given(st.recursive(st.one_of(numbers, st.text()), lambda inner: st.dictionaries(st.one_of(st.text(), numbers), inner)))
+@given(
+    strategies.recursive(
+        strategies.one_of(numbers, strategies.text()),
+        lambda inner: strategies.dictionaries(strategies.one_of(strategies.text(), numbers), inner),
+    )
+)
 def test_what_does_not_arrive_unchanged_is_refused_by_name(value: Any) -> None:
     try:
         job = Job.objects.enqueue(NewJob(task="tests.add", args=[value]))

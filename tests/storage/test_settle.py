@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_django.answers import Report
-from pulse_django.budgets import Budget
-from pulse_django.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
-from pulse_django.errors import ErrorReport
-from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
-from pulse_django.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
-from pulse_django.states import Status
+from pulse_django.words.budgets import Budget
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from tests.factories import lease_of, make_job
 from tests.storage.steps import claim_one, success
 

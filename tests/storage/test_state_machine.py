@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -17,15 +16,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from pulse_django.answers import Report
-from pulse_django.decisions import DeadLetter, decide
-from pulse_django.errors import ErrorReport
-from pulse_django.identity import Identity
-from pulse_django.leases import Claim, Lease
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
-from pulse_django.states import MOVES, Status, Verb
+from pulse_django.words.decisions import DeadLetter, decide
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
+from pulse_django.words.states import MOVES, Status, Verb
+from pulse_django.words.verb_results import Report
 from tests.conftest import empty_tables
 from tests.storage.steps import sql
 
@@ -56,11 +55,11 @@ class Lives(RuleBasedStateMachine):
         self.pruned: set[int] = set()
         self.verb: Verb | None = None
 
-    @rule(max_attempts=st.integers(1, 3))
+    @rule(max_attempts=strategies.integers(1, 3))
     def enqueue(self, max_attempts: int) -> None:
         self.known.add(Job.objects.enqueue(NewJob(task="tests.add", max_attempts=max_attempts)).pk)
 
-    @rule(worker=st.integers(0, 2), limit=st.integers(1, 3))
+    @rule(worker=strategies.integers(0, 2), limit=strategies.integers(1, 3))
     def claim(self, worker: int, limit: int) -> None:
         self.verb = Verb.CLAIM
         sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() WHERE finished_at IS NULL")
@@ -71,10 +70,10 @@ class Lives(RuleBasedStateMachine):
         self.claims += granted
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES))
-    def settle(self, data: st.DataObject, outcome: Outcome) -> None:
+    @rule(data=strategies.data(), outcome=strategies.sampled_from(OUTCOMES))
+    def settle(self, data: strategies.DataObject, outcome: Outcome) -> None:
         self.verb = Verb.SETTLE
-        claim = data.draw(st.sampled_from(self.claims))
+        claim = data.draw(strategies.sampled_from(self.claims))
         current = self.holds(claim.lease)
         answer = Job.objects.settle([Report(claim.lease, outcome, decide(outcome, claim.budget))])
         assert (claim.lease in answer.accepted) == current, "the fence was open, or closed to its holder"
@@ -83,24 +82,26 @@ class Lives(RuleBasedStateMachine):
             self.accepted[claim.lease] = answer.accepted[claim.lease]
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def give_up(self, data: st.DataObject) -> None:
+    @rule(data=strategies.data())
+    def give_up(self, data: strategies.DataObject) -> None:
         self.verb = Verb.SETTLE
-        claim = data.draw(st.sampled_from(self.claims))
+        claim = data.draw(strategies.sampled_from(self.claims))
         outcome = Failed(ErrorReport.of(ValueError("hopeless")))
         answer = Job.objects.settle([Report(claim.lease, outcome, DeadLetter("hopeless"))])
         self.accepted |= answer.accepted
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def beat(self, data: st.DataObject) -> None:
+    @rule(data=strategies.data())
+    def beat(self, data: strategies.DataObject) -> None:
         self.verb = Verb.HEARTBEAT
-        leases = data.draw(st.lists(st.sampled_from([claim.lease for claim in self.claims]), unique=True))
+        leases = data.draw(
+            strategies.lists(strategies.sampled_from([claim.lease for claim in self.claims]), unique=True)
+        )
         live = {lease for lease in leases if self.holds(lease)}
         beat = Job.objects.heartbeat(leases)
         assert (beat.alive, beat.lost, beat.skipped) == (live, set(leases) - live, set())
 
-    @rule(one_in=st.integers(1, 2))
+    @rule(one_in=strategies.integers(1, 2))
     def reap(self, one_in: int) -> None:
         self.verb = Verb.REAP
         sql(
@@ -113,18 +114,18 @@ class Lives(RuleBasedStateMachine):
             self.ended.add(reaped.lease)
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data())
-    def request_cancel(self, data: st.DataObject) -> None:
+    @rule(data=strategies.data())
+    def request_cancel(self, data: strategies.DataObject) -> None:
         self.verb = Verb.REQUEST_CANCEL
-        Job.objects.request_cancel([data.draw(st.sampled_from(sorted(self.known)))])
+        Job.objects.request_cancel([data.draw(strategies.sampled_from(sorted(self.known)))])
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data(), runs=st.integers(1, 3))
-    def retry(self, data: st.DataObject, runs: int) -> None:
+    @rule(data=strategies.data(), runs=strategies.integers(1, 3))
+    def retry(self, data: strategies.DataObject, runs: int) -> None:
         self.verb = Verb.RETRY
-        Job.objects.retry([data.draw(st.sampled_from(sorted(self.known)))], runs=runs)
+        Job.objects.retry([data.draw(strategies.sampled_from(sorted(self.known)))], runs=runs)
 
-    @rule(status=st.sampled_from([status for status in Status if status.is_terminal]))
+    @rule(status=strategies.sampled_from([status for status in Status if status.is_terminal]))
     def prune(self, status: Status) -> None:
         self.verb = Verb.PRUNE
         before = set(Job.objects.filter(status=status).values_list("pk", flat=True))

@@ -14,14 +14,14 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import override_settings
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Complete, DeadLetter, Decision, Retry
-from pulse_django.identity import Identity
-from pulse_django.leases import Lease
 from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import Succeeded, WorkerLost
-from pulse_django.states import Status
+from pulse_django.words.decisions import Complete, DeadLetter, Decision, Retry
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import Succeeded, WorkerLost
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from testproject.postgres import log_file
 from tests.storage.steps import sql
 

@@ -13,12 +13,12 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import TestCase
 from django.test.utils import CaptureQueriesContext, override_settings
 
-from pulse_django.identity import Identity
-from pulse_django.lanes import Lane
 from pulse_django.models import Job
-from pulse_django.newjob import NewJob
-from pulse_django.states import Status
-from pulse_django.transactions import joined, run_alone
+from pulse_django.store.transactions import joined, run_alone
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lanes import Lane
+from pulse_django.words.states import Status
 from tests.factories import lease_of, make_job
 from tests.rival import Rival
 from tests.storage.steps import claim_one, sql, success

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pulse_django.answers import Report
-from pulse_django.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
-from pulse_django.identity import Identity
 from pulse_django.models import Attempt, Job
-from pulse_django.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
-from pulse_django.states import GONE, MOVES, Status, Verb, allows
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
+from pulse_django.words.states import GONE, MOVES, Status, Verb, allows
+from pulse_django.words.verb_results import Report
 from tests.factories import lease_of, make_job
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -13,12 +13,8 @@ from django.test import override_settings
 
 from pulse_django import api, never
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.models import Attempt, Job
-from pulse_django.newjob import NewJob
-from pulse_django.policies import NO_RETRIES
-from pulse_django.registry import Registry, key_of, registry
-from pulse_django.states import Status
-from pulse_django.taskapi import (
+from pulse_django.execution.registry import Registry, key_of, registry
+from pulse_django.execution.tasks_framework import (
     InvalidTask,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -27,8 +23,12 @@ from pulse_django.taskapi import (
     task_finished,
     task_started,
 )
+from pulse_django.models import Attempt, Job
 from pulse_django.tasks import PulseTask, task
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.retry_policies import NO_RETRIES
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.factories import make_job
 

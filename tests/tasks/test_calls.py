@@ -16,8 +16,8 @@ from django.db import transaction
 from pulse_django import Context, enqueue_many, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
 from pulse_django.testing import run_job
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.factories import make_job
 

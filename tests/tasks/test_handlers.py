@@ -9,20 +9,20 @@ import pytest
 from django.db import transaction
 
 from pulse_django import api, cancel, enqueue_many, fence, fenced_update
-from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob, JobCancelled, LeaseLost, PayloadError, StaleToken
-from pulse_django.identity import Identity
+from pulse_django.execution.context import Context
+from pulse_django.execution.execute import perform
+from pulse_django.execution.registry import Registry
+from pulse_django.execution.results import result_of
+from pulse_django.execution.run import Run
 from pulse_django.managers import ENQUEUE_CHUNK
 from pulse_django.models import Attempt, Fence, Job
-from pulse_django.newjob import NewJob
-from pulse_django.outcomes import OutcomeName
-from pulse_django.performing import perform
-from pulse_django.registry import Registry
-from pulse_django.results import result_of
-from pulse_django.runs import Run
-from pulse_django.states import Status
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line, Order
 from tests.factories import make_job

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from pulse_django import Context, enqueue_many, masking, task
-from pulse_django.identity import Identity
-from pulse_django.masks import MAX_MASKS, Masks
+from pulse_django import Context, enqueue_many, task
+from pulse_django.execution import masking
+from pulse_django.execution.registry import registry
+from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
-from pulse_django.registry import registry
-from pulse_django.taskapi import InvalidTask
 from pulse_django.tasks import PulseTask
+from pulse_django.words.identity import Identity
+from pulse_django.words.masks import MAX_MASKS, Masks
 
 
 @task(name="mask-plain")

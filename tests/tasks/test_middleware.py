@@ -14,12 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from pulse_django.middleware import configured
+from pulse_django.execution.execute import perform_async
+from pulse_django.execution.middleware import configured
+from pulse_django.execution.registry import registry
 from pulse_django.models import Attempt, Job
-from pulse_django.performing import perform_async
-from pulse_django.registry import registry
-from pulse_django.states import Status
 from pulse_django.testing import run_job
+from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.tasks.test_handlers import claimed_run
 

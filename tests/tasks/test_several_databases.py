@@ -13,16 +13,13 @@ from django.test import override_settings
 from pulse_django import api, fence, signals, task
 from pulse_django.backend import PulseBackend
 from pulse_django.checks import check_data
-from pulse_django.context import Context
 from pulse_django.exceptions import InvalidJob
-from pulse_django.identity import Identity
+from pulse_django.execution.context import Context
+from pulse_django.execution.execute import perform
+from pulse_django.execution.results import result_of
+from pulse_django.execution.run import Run, running
+from pulse_django.execution.tasks_framework import TaskResultDoesNotExist
 from pulse_django.models import Attempt, Fence, Job
-from pulse_django.outcomes import OutcomeName
-from pulse_django.performing import perform
-from pulse_django.results import result_of
-from pulse_django.runs import Run, running
-from pulse_django.states import Status
-from pulse_django.taskapi import TaskResultDoesNotExist
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -33,6 +30,9 @@ from pulse_django.testing import (
     jump_to_next_run,
     run_job,
 )
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture

@@ -15,9 +15,8 @@ from django.test import TestCase, TransactionTestCase, override_settings
 
 from pulse_django import task
 from pulse_django.exceptions import PayloadError
+from pulse_django.execution.tasks_framework import BaseTaskBackend
 from pulse_django.models import Attempt, Job
-from pulse_django.states import Status
-from pulse_django.taskapi import BaseTaskBackend
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -28,6 +27,7 @@ from pulse_django.testing import (
     jump_to_next_run,
     run_job,
 )
+from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line
 from tests.tasks import more

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_django.budgets import Budget
-from pulse_django.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, decide
-from pulse_django.errors import ErrorReport
 from pulse_django.exceptions import UnstorableResult
-from pulse_django.outcomes import (
+from pulse_django.words.budgets import Budget
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, decide
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
     Failed,
@@ -25,7 +25,7 @@ from pulse_django.outcomes import (
     WorkerLost,
     returned,
 )
-from pulse_django.policies import NO_RETRIES, Backoff, RetryPolicy
+from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
 THIRD = Budget(attempts=3, refunds=0, max_attempts=10)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from django.apps import AppConfig
 
-from pulse_django import checks, declarations
-from pulse_django.declarations import modules_that_declare_tasks
+from pulse_django import checks
+from pulse_django.execution import task_modules
+from pulse_django.execution.task_modules import modules_that_declare_tasks
 
 DECORATED = "\n\n@{}\ndef send(number):\n    return number\n"
 
@@ -28,7 +29,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         def get_app_configs() -> list[AppConfig]:
             return [Shop("shop", sys.modules[__name__])]
 
-    monkeypatch.setattr(declarations, "apps", Apps())
+    monkeypatch.setattr(task_modules, "apps", Apps())
     return folder
 
 

@@ -4,11 +4,10 @@ import os
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 
-from pulse_django.identity import Identity
-from pulse_django.lanes import Lane, rotation
+from pulse_django.words.identity import Identity
+from pulse_django.words.lanes import Lane, rotation
 
 
 def test_no_two_claims_ever_share_a_holder() -> None:
@@ -49,10 +48,12 @@ def test_an_identity_of_this_process_names_its_host_and_pid() -> None:
     assert Identity.of_this_process().name.rpartition("-")[2].isdigit()
 
 
-lanes = st.lists(st.builds(Lane, st.sampled_from("abcdef"), st.integers(-2, 2)), unique=True)
+lanes = strategies.lists(
+    strategies.builds(Lane, strategies.sampled_from("abcdef"), strategies.integers(-2, 2)), unique=True
+)
 
 
-@given(lanes, st.integers(0, 50))
+@given(lanes, strategies.integers(0, 50))
 def test_a_rotation_keeps_every_lane_and_never_puts_a_lower_priority_first(lanes: Sequence[Lane], turn: int) -> None:
     visited = rotation(lanes, turn)
     assert sorted(visited) == sorted(lanes)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.newjob import NewJob
+from pulse_django.words.job_options import NewJob
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"task": ""}, "task: '' is not a name"),

@@ -13,12 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 
-from pulse_django.errors import MAX_MESSAGE, MAX_TRACEBACK, ErrorReport
 from pulse_django.exceptions import InvalidJob, PayloadError, UnstorableResult
-from pulse_django.payloads import clean_text, encode_arguments, encode_result
+from pulse_django.words.error_details import MAX_MESSAGE, MAX_TRACEBACK, ErrorReport
+from pulse_django.words.payloads import clean_text, encode_arguments, encode_result
 
 LIMIT = 1_000_000
 
@@ -154,7 +153,7 @@ def test_results_that_cannot_be_stored_are_refused(value: Any) -> None:
         encode_result(value, limit=LIMIT)
 
 
-@given(st.text(), st.integers(min_value=100, max_value=200))
+@given(strategies.text(), strategies.integers(min_value=100, max_value=200))
 def test_cleaned_text_always_fits_and_is_always_storable(text: str, limit: int) -> None:
     cleaned = clean_text(text * 20, limit)
     assert len(cleaned) <= limit

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 
-from pulse_django.console.sparkline import HEIGHT, WIDTH, draw, rate_in_words
+from pulse_django.console.board.sparkline import HEIGHT, WIDTH, draw, rate_in_words
 
-VALUES = st.lists(st.none() | st.floats(min_value=0, max_value=1e9), max_size=80)
+VALUES = strategies.lists(strategies.none() | strategies.floats(min_value=0, max_value=1e9), max_size=80)
 
 
 def points(path: str) -> list[tuple[float, float]]:

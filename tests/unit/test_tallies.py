@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 
-from pulse_django import tallies
-from pulse_django.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, Kind
+from pulse_django.words import counters
+from pulse_django.words.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, Kind
 
-NUMBERS = st.integers(min_value=0, max_value=10**6)
-TALLIES = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("xyz"), NUMBERS))
+NUMBERS = strategies.integers(min_value=0, max_value=10**6)
+TALLIES = strategies.dictionaries(
+    strategies.sampled_from("abc"), strategies.dictionaries(strategies.sampled_from("xyz"), NUMBERS)
+)
 
 
 @given(TALLIES, TALLIES)
 def test_adding_and_taking_away_are_opposites(one: dict[str, Any], other: dict[str, Any]) -> None:
-    both = tallies.added(one, other)
-    fresh = tallies.since(both, one)
+    both = counters.added(one, other)
+    fresh = counters.since(both, one)
     assert {(a, x): n for a, inner in fresh.items() for x, n in inner.items() if n} == {
         (a, x): n for a, inner in other.items() for x, n in inner.items() if n
     }
@@ -27,25 +28,25 @@ def test_adding_and_taking_away_are_opposites(one: dict[str, Any], other: dict[s
 @given(TALLIES, TALLIES)
 def test_adding_changes_neither(one: dict[str, Any], other: dict[str, Any]) -> None:
     before = repr((one, other))
-    tallies.added(one, other)
+    counters.added(one, other)
     assert repr((one, other)) == before
 
 
 def test_names_beyond_the_bound_are_counted_as_others_and_known_ones_go_on() -> None:
-    one = tallies.added({}, {"a": 1, "b": 2, "c": 3, "d": 4}, most=2)
+    one = counters.added({}, {"a": 1, "b": 2, "c": 3, "d": 4}, most=2)
     assert one == {"a": 1, "b": 2, "(other)": 7}
-    assert tallies.added(one, {"a": 1, "e": 1}, most=2) == {"a": 2, "b": 2, "(other)": 8}
+    assert counters.added(one, {"a": 1, "e": 1}, most=2) == {"a": 2, "b": 2, "(other)": 8}
 
 
 def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
-    tally: tallies.Tally = {}
-    tallies.count(tally, JOBS_ENDED, ("mail", "COMPLETED"), 3)
-    tallies.count(tally, JOBS_ENDED, ("mail", "CANCELLED"), 1)
-    tallies.count(tally, JOBS_ENDED, ("other", "COMPLETED"), 5)
-    assert tallies.total(tally, JOBS_ENDED) == 9
-    assert tallies.total(tally, JOBS_ENDED, queue="mail") == 4
-    assert tallies.total(tally, JOBS_ENDED, status="COMPLETED") == 8
-    assert tallies.total(tally, JOBS_ENQUEUED) == 0
+    tally: counters.Tally = {}
+    counters.count(tally, JOBS_ENDED, ("mail", "COMPLETED"), 3)
+    counters.count(tally, JOBS_ENDED, ("mail", "CANCELLED"), 1)
+    counters.count(tally, JOBS_ENDED, ("other", "COMPLETED"), 5)
+    assert counters.total(tally, JOBS_ENDED) == 9
+    assert counters.total(tally, JOBS_ENDED, queue="mail") == 4
+    assert counters.total(tally, JOBS_ENDED, status="COMPLETED") == 8
+    assert counters.total(tally, JOBS_ENQUEUED) == 0
 
 
 @pytest.mark.parametrize("sign", ALL, ids=lambda sign: sign.name)
@@ -67,8 +68,8 @@ def test_names_are_unique_and_the_eight_are_eight() -> None:
      {"mail": {"COMPLETED": True}}, {"mail": {"COMPLETED": {"count": 1}}}],
 )  # fmt: skip
 def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> None:
-    assert tallies.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
-    assert tallies.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
+    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
 
 
 @pytest.mark.parametrize(
@@ -76,4 +77,4 @@ def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> No
     [None, 5, {}, {"count": 1}, {"count": 1, "sum": 1, "buckets": {"x": 1}}, {"count": "1", "sum": 1, "buckets": {}}],
 )
 def test_so_is_a_histogram_that_is_none(odd: Any) -> None:
-    assert list(tallies.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
+    assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []

@@ -6,10 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 
-from pulse_django.console.timeline import LABELS, LANE, MOST_LANES, NARROWEST, WIDTH, Span, Timeline, draw
+from pulse_django.console.jobs.timeline import LABELS, LANE, MOST_LANES, NARROWEST, WIDTH, Span, Timeline, draw
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -89,10 +88,10 @@ def test_of_very_many_runs_the_latest_are_drawn() -> None:
     assert timeline.labels[-1].says == "attempt 199"
 
 
-INSTANTS = st.floats(min_value=-1e6, max_value=1e6, allow_nan=False)
+INSTANTS = strategies.floats(min_value=-1e6, max_value=1e6, allow_nan=False)
 
 
-@given(st.lists(st.tuples(INSTANTS, INSTANTS, st.none() | INSTANTS), max_size=8))
+@given(strategies.lists(strategies.tuples(INSTANTS, INSTANTS, strategies.none() | INSTANTS), max_size=8))
 def test_nothing_lies_outside_whatever_the_clock_did(runs: list[tuple[float, float, float | None]]) -> None:
     """A clock that was set back leaves runs that end before they begin."""
     spans = [

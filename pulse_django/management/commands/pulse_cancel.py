@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from pulse_django.ops.mass_command import MassCommand
-from pulse_django.ops.selection import Selection
-from pulse_django.ops.verbs import LIVE, Cancel
+from pulse_django.operations.mass_command import MassCommand
+from pulse_django.operations.selection import Selection
+from pulse_django.operations.verbs import LIVE, Cancel
 
 
 class Command(MassCommand):

@@ -23,10 +23,10 @@ from pulse_django.demo.screen import Screen
 from pulse_django.demo.stage import Stage, set_up
 from pulse_django.demo.story import play
 from pulse_django.demo.telling import Telling, WentOtherwise
-from pulse_django.functions import ClockTimestamp
 from pulse_django.models import Worker
-from pulse_django.ops.display import in_words
-from pulse_django.tables import require_tables
+from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.store.tables import require_tables
+from pulse_django.words.display import in_words
 
 MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for gone
 

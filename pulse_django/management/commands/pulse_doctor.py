@@ -9,9 +9,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
+from pulse_django.fleet.doctor import Advice, Level, examine
 from pulse_django.models import Job
-from pulse_django.ops.display import inert
-from pulse_django.ops.doctor import Advice, Level, examine
+from pulse_django.words.display import inert
 
 
 class Command(BaseCommand):

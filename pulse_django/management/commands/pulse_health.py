@@ -13,13 +13,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 
-from pulse_django.ops import arguments
-from pulse_django.ops.display import inert
-from pulse_django.ops.facts import to_json
-from pulse_django.ops.looking import read_only
-from pulse_django.ops.probing import probe
-from pulse_django.tables import explained
-from pulse_django.thresholds import THRESHOLDS
+from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet.probes import probe
+from pulse_django.fleet.read_only import read_only
+from pulse_django.operations import arguments
+from pulse_django.store.tables import explained
+from pulse_django.words.display import inert
+from pulse_django.words.thresholds import THRESHOLDS
 
 WELL, UNWELL, UNKNOWN = 0, 1, 2
 PATIENCE = 3.0  # seconds; probes have timeouts of their own

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulse_django.ops.display import in_words
-from pulse_django.ops.mass_command import MassCommand
-from pulse_django.ops.selection import Selection
-from pulse_django.ops.verbs import Prune, retention
-from pulse_django.states import TERMINAL
+from pulse_django.operations.mass_command import MassCommand
+from pulse_django.operations.selection import Selection
+from pulse_django.operations.verbs import Prune, retention
+from pulse_django.words.display import in_words
+from pulse_django.words.states import TERMINAL
 
 
 class Command(MassCommand):

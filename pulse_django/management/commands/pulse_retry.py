@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
-from pulse_django.ops import arguments
-from pulse_django.ops.mass_command import MassCommand
-from pulse_django.ops.selection import Selection
-from pulse_django.ops.verbs import Revive
+from pulse_django.operations import arguments
+from pulse_django.operations.mass_command import MassCommand
+from pulse_django.operations.selection import Selection
+from pulse_django.operations.verbs import Revive
 
 MOST_RUNS = 32_767
 

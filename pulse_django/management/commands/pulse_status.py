@@ -15,18 +15,20 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 
 from pulse_django import conf
-from pulse_django.ops import arguments, history, vitals
-from pulse_django.ops.diagnosis import troubles
-from pulse_django.ops.display import inert
-from pulse_django.ops.eight_lines import eight_in_lines
-from pulse_django.ops.facts import to_json
-from pulse_django.ops.looking import read_only
-from pulse_django.ops.matching import match
-from pulse_django.ops.selection import Selection
-from pulse_django.ops.status_lines import health_in_lines, matching_in_lines
-from pulse_django.ops.terminal import is_terminal, showable
-from pulse_django.states import Status
-from pulse_django.tables import explained
+from pulse_django.fleet import history
+from pulse_django.fleet import snapshot_queries as vitals
+from pulse_django.fleet.diagnosis import troubles
+from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet.read_only import read_only
+from pulse_django.operations import arguments
+from pulse_django.operations.matching import match
+from pulse_django.operations.selection import Selection
+from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
+from pulse_django.operations.terminal import is_terminal, showable
+from pulse_django.operations.vital_sign_lines import eight_in_lines
+from pulse_django.store.tables import explained
+from pulse_django.words.display import inert
+from pulse_django.words.states import Status
 
 
 class Command(BaseCommand):

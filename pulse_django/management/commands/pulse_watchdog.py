@@ -17,10 +17,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
-from pulse_django import alerts
-from pulse_django.invariants import ask_all
+from pulse_django.fleet import alerts
+from pulse_django.fleet.invariants import ask_all
 from pulse_django.models import Job
-from pulse_django.ops.inspection import (
+from pulse_django.operations.invariant_report import (
     Unrepairable,
     findings_as_json,
     findings_in_words,
@@ -28,14 +28,14 @@ from pulse_django.ops.inspection import (
     rehearse,
     repairable,
 )
-from pulse_django.runtime import logs
-from pulse_django.runtime.chronicler import Chronicler
-from pulse_django.runtime.lines import Line, keep_calling
-from pulse_django.runtime.log_writer import LogWriter
-from pulse_django.runtime.loops import Loops
-from pulse_django.runtime.watchdog import Swept, Watchdog
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.tables import require_tables
+from pulse_django.store.tables import require_tables
+from pulse_django.worker import run_logs
+from pulse_django.worker.guarded_connection import Line, keep_calling
+from pulse_django.worker.log_writer import LogWriter
+from pulse_django.worker.loops import Loops
+from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.watchdog import Swept, Watchdog
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", help="alias of the database whose jobs to look after")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        logs.configure()
+        run_logs.configure()
         alias = options["database"] or router.db_for_write(Job)
         if alias not in connections:
             raise CommandError(f"--database: there is no {alias!r} in DATABASES.")

@@ -16,16 +16,16 @@ from django.db import OperationalError, connections
 
 from pulse_django import conf
 from pulse_django.checks import check_data
-from pulse_django.databases import routers_alias
-from pulse_django.middleware import configured
-from pulse_django.outlets.worker import exposed
-from pulse_django.registry import registry
-from pulse_django.runtime import logs
-from pulse_django.runtime.keeper import Exit, Keeper
-from pulse_django.runtime.orders import Orders
-from pulse_django.runtime.outlet import PortRefused
-from pulse_django.runtime.reloading import Changes, start_again
-from pulse_django.tables import require_tables
+from pulse_django.execution.databases import routers_alias
+from pulse_django.execution.middleware import configured
+from pulse_django.execution.registry import registry
+from pulse_django.exporters.worker import exposed
+from pulse_django.store.tables import require_tables
+from pulse_django.worker import run_logs
+from pulse_django.worker.http_port import PortRefused
+from pulse_django.worker.keeper import Exit, Keeper
+from pulse_django.worker.reloader import Changes, start_again
+from pulse_django.worker.worker_options import Orders
 
 
 class Command(BaseCommand):
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", help="alias of the database whose jobs to run")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        logs.configure()
+        run_logs.configure()
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development: it needs DEBUG = True.")
         try:

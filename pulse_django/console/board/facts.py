@@ -1,0 +1,201 @@
+"""What the board shows: the facts of the present beside the lines of the last hours, as text and numbers to lay out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django import conf
+from pulse_django.fleet import history, invariants
+from pulse_django.fleet import snapshot_queries as vitals
+from pulse_django.fleet.diagnosis import is_alive, troubles
+from pulse_django.fleet.history import History, Pick
+from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
+from pulse_django.words.display import in_words, inert
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import (
+    DEATH_TO_REQUEUE,
+    FENCING_REJECTIONS,
+    HEARTBEAT_DELAY,
+    LEASE_ACQUISITION,
+    LEASE_EXPIRATIONS,
+    RECOVERY_REQUEUES,
+)
+
+from .sparkline import Sparkline, draw, rate_in_words
+
+MOST_QUEUES = 50  # with lines; more are told by number
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    facts: QueueFacts
+    due: str
+    oldest_due: str
+    created: Sparkline
+    ended: Sparkline
+    rate_in: str
+    rate_out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    facts: WorkerFacts
+    last_beat: str
+    is_alive: bool
+    queues: str
+    versions: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """One number about recovery, with its line."""
+
+    label: Any
+    value: str
+    means: Any
+    line: Sparkline | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """An invariant that does not hold."""
+
+    name: str
+    invariant: invariants.Invariant | None  # None: this process does not know it
+    subjects: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFacts:
+    troubles: list[str]
+    broken: list[Broken]
+    unasked: list[str]  # invariants that could not be asked
+    is_watched: bool  # somebody wrote of late
+    is_asked: bool  # and asked the invariants
+    queues: list[QueueRow]
+    more_queues: int
+    workers: list[WorkerRow]
+    signs: list[Sign]
+
+
+def gather(alias: str) -> BoardFacts:
+    """Look at everything: six queries, whatever the number of jobs."""
+    health, past, settings = vitals.glance(alias), history.read(alias), conf.current()
+    return BoardFacts(
+        troubles=[inert(trouble) for trouble in troubles(health, settings)],
+        broken=_broken(past),
+        unasked=past.names("unasked"),
+        is_watched=past.latest is not None,
+        is_asked=past.broken is not None,
+        queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
+        more_queues=max(0, len(health.queues) - MOST_QUEUES),
+        workers=[_worker(worker, settings) for worker in health.workers],
+        signs=_signs(health, past),
+    )
+
+
+def _broken(past: History) -> list[Broken]:
+    """Also what this process does not know: an invariant of an app that only workers have, or of a newer release."""
+    known, more = {one.name: one for one in invariants.known()}, past.names("more")
+    return [
+        Broken(name=name, invariant=known.get(name), subjects=f"{count}+" if name in more else str(count))
+        for name, count in sorted((past.broken or {}).items())
+    ]
+
+
+def queue_row(facts: QueueFacts, past: History) -> QueueRow:
+    """Lay out one queue, with its lines on a common scale."""
+    created, ended = history.created_in(facts.name), history.ended_in(facts.name)
+    lines = past.line(created), past.line(ended)
+    highest = max((value for line in lines for value in line if value is not None), default=0.0)
+    return QueueRow(
+        facts=facts,
+        due=_depth(facts, past),
+        oldest_due="" if facts.oldest_due is None else in_words(facts.oldest_due.total_seconds()),
+        created=draw(lines[0], highest=highest),
+        ended=draw(lines[1], highest=highest),
+        rate_in=rate_in_words(past.rate(created)),
+        rate_out=rate_in_words(past.rate(ended)),
+    )
+
+
+def _depth(facts: QueueFacts, past: History) -> str:
+    """Beyond what a glance counts, the count of the latest minute is better, though older."""
+    if not facts.is_more:
+        return str(facts.due)
+    sampled = past.sampled(facts.name)
+    return gettext("about %d") % sampled if sampled > facts.due else f"{facts.due}+"
+
+
+def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
+    return WorkerRow(
+        facts=facts,
+        last_beat=in_words(facts.last_beat.total_seconds()),
+        is_alive=is_alive(facts, settings),
+        queues=", ".join(facts.queues) or gettext("all"),
+        versions=", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
+    )
+
+
+def _signs(health: Health, past: History) -> list[Sign]:
+    timed_out = (OutcomeName.TIMED_OUT.value, OutcomeName.STALLED.value)
+    delay, success = past.histogram(HEARTBEAT_DELAY, HOUR), past.success_of_beats(HOUR)
+    return [
+        Sign(
+            label=_("Active leases"),
+            value=str(sum(queue.running for queue in health.queues)),
+            means=_("Each is a job that runs. At the number of slots all the time: add workers."),
+        ),
+        Sign(
+            label=_("From due to claimed, in the last hour"),
+            value=quantiles_in_words(past.histogram(LEASE_ACQUISITION, HOUR)),
+            means=_("Longer: too few slots, or claims are slow."),
+        ),
+        Sign(
+            label=_("Heartbeats that were answered, in the last hour"),
+            value="–" if success is None else f"{success:.2%}",
+            means=_("Failures: the database was out of reach. Delay: %(delay)s.")
+            % {"delay": quantiles_in_words(delay)},
+        ),
+        Sign(
+            label=_("Leases that ran out and nobody reaped"),
+            value=str(health.expired_leases),
+            means=_("More than a few for longer than a tick: no watchdog runs."),
+        ),
+        _counted(past, _("Leases that ran out, in the last hour"), history.counted(LEASE_EXPIRATIONS),
+                 _("Their workers were killed, frozen or cut off.")),
+        _counted(past, _("Jobs that got another worker, in the last hour"), history.counted(RECOVERY_REQUEUES),
+                 _("Their handlers may have run twice.")),
+        Sign(
+            label=_("From a worker's last sign of life to the end of its run"),
+            value=quantiles_in_words(past.histogram(DEATH_TO_REQUEUE)),
+            means=_("To within 40 %. At most a lease and a tick; longer: the database was away, or no watchdog ran."),
+        ),
+        _counted(past, _("Writes that were refused, in the last hour"), history.counted(FENCING_REJECTIONS),
+                 _("A worker went on after its lease was lost, and could change nothing.")),
+        _counted(past, _("Runs that timed out or stalled, in the last hour"), history.outcomes(*timed_out),
+                 _("Handlers that took longer than their task allows.")),
+        _counted(past, _("New dead letters, in the last hour"), history.ended_as(Status.DEAD_LETTERED),
+                 _("Jobs that gave up: read why, mend it, retry them.")),
+    ]  # fmt: skip
+
+
+def _counted(past: History, label: Any, pick: Pick, means: Any) -> Sign:
+    found = past.total(pick, HOUR)
+    return Sign(label=label, value="–" if found is None else str(found), means=means, line=draw(past.line(pick)))
+
+
+def quantiles_in_words(took: Histogram) -> str:
+    """Say how long most took, for people."""
+    half, most = took.quantile(0.5), took.quantile(0.99)
+    if half is None or most is None:
+        return "–"
+    return gettext("half within %(half)s, 99 %% within %(most)s") % {"half": in_words(half), "most": in_words(most)}

@@ -1,0 +1,257 @@
+"""Dead letters in the admin, grouped by what killed them: a list of groups, the page of each, and its two acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import connections, router, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.formats import number_format
+from django.utils.translation import gettext
+
+from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.search_terms import number_in
+from pulse_django.models import Job
+from pulse_django.words.display import in_words
+
+from . import groups
+from . import mass_actions as mass_acts
+from . import request as asked
+
+TEMPLATES = "admin/pulse_django/deadletter"
+MOST_NAMED = 20  # ids that the page which asks "really?" shows
+
+
+class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path("group/", self._view(self.group_view), name="pulse_django_deadletter_group"),
+            path("group/retry/", self._view(self.retry_view), name="pulse_django_deadletter_retry"),
+            path("group/delete/", self._view(self.delete_group_view), name="pulse_django_deadletter_destroy"),
+            *super().get_urls(),
+        ]
+
+    def _view(self, view: Callable[..., HttpResponse]) -> Any:
+        """Under ATOMIC_REQUESTS too, each batch commits by itself."""
+        wrapped = self.admin_site.admin_view(view)
+        for alias in connections:
+            wrapped = transaction.non_atomic_requests(alias)(wrapped)
+        return wrapped
+
+    # A dead letter is a job: the proxy has no permissions of its own.
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("pulse_django.view_job")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def _may(self, request: HttpRequest, permission: str) -> bool:
+        return self.has_view_permission(request) and request.user.has_perm(f"pulse_django.{permission}")
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the groups, latest seen first."""
+        self._only(request, "GET", "HEAD")
+        page = asked.page_in(request)
+        found = groups.groups(_alias(), page=page)
+        here = self._url("changelist")
+        told = {
+            "title": gettext("Dead letters by error"),
+            "found": found,
+            "rows": [self._told(one) for one in found.groups],
+            "most_groups": number_format(groups.MOST_GROUPS, force_grouping=True),
+            "newer_url": f"{here}?{urlencode({'page': page - 1})}" if page else "",
+            "older_url": f"{here}?{urlencode({'page': page + 1})}" if found.has_older else "",
+        }
+        return self._page(request, "change_list", told | (extra_context or {}))
+
+    def group_view(self, request: HttpRequest) -> HttpResponse:
+        """Show one group: what it says, its latest traceback and its dead letters."""
+        self._only(request, "GET", "HEAD")
+        fingerprint, alias = asked.fingerprint_in(request), _alias()
+        group, before = groups.group(alias, fingerprint), asked.place_in(request)
+        told: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
+        if group is None:
+            return self._page(request, "group", told)
+        letters, has_older = groups.letters(alias, fingerprint, before=before)
+        told |= {
+            "group": self._told(group),
+            "attempt": groups.latest_attempt(alias, group.latest_id),
+            "latest_url": self._job_url(group.latest_id),
+            "letters": [_told_of(one, self._job_url(one.id)) for one in letters],
+            "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
+            "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
+            "may_retry": self._may(request, "retry_job"),
+            "may_delete": self._may(request, "delete_job"),
+            "retry_url": self._group_url(fingerprint, "retry"),
+            "delete_url": self._group_url(fingerprint, "destroy"),
+            "form": mass_acts.ReviveForm(auto_id="revive_%s"),
+            "until": group.newest.name,
+        }
+        return self._page(request, "group", told)
+
+    def retry_view(self, request: HttpRequest) -> HttpResponse:
+        """Revive the selected dead letters, or all of the group."""
+        if refused := self._refused(request, "retry_job"):
+            return refused
+        form = mass_acts.ReviveForm(request.POST)
+        if form.is_valid():
+            return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
+        self.message_user(request, errors_in_words(form), messages.ERROR)
+        return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
+
+    def delete_group_view(self, request: HttpRequest) -> HttpResponse:
+        """Ask whether these should go for ever, and delete them once that was confirmed with a reason."""
+        if refused := self._refused(request, "delete_job"):
+            return refused
+        is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
+        form = mass_acts.DeleteForm(request.POST if is_confirmed else None)
+        if is_confirmed and form.is_valid():
+            return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
+        if not (asked.means_all(request) or asked.ids_in(request)):
+            return self._nothing_selected(request)
+        return self._ask(request, form)
+
+    def _refused(self, request: HttpRequest, permission: str) -> HttpResponse | None:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self._may(request, permission):
+            raise PermissionDenied
+        return None
+
+    def _is_unsaid(self, request: HttpRequest) -> bool:
+        return asked.means_all(request) and asked.until_in(request) is None
+
+    def _act(self, request: HttpRequest, verb: mass_acts.Verb) -> HttpResponse:
+        ids, until, is_more = asked.ids_in(request), asked.until_in(request), False
+        if asked.means_all(request):
+            if until is None:
+                return self._nothing_said(request)
+            is_more = mass_acts.to_all(verb, until, request.user)
+        elif ids:
+            mass_acts.to_selected(verb, ids, until or groups.LATEST, request.user)
+        else:
+            return self._nothing_selected(request)
+        said = verb.told()
+        if is_more and (left := groups.group(verb.alias, verb.error)):
+            said += " " + gettext("About %(count)s are left: press again, or use manage.py %(command)s --error.") % {
+                "count": _counted(left),
+                "command": verb.command,
+            }
+        self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
+        return HttpResponseRedirect(self._group_url(verb.error))
+
+    def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
+        return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
+
+    def _nothing_said(self, request: HttpRequest) -> HttpResponse:
+        said = gettext("It was not said which dead letters were meant. Nothing was changed.")
+        return self._leave_alone(request, said)
+
+    def _leave_alone(self, request: HttpRequest, said: str) -> HttpResponse:
+        self.message_user(request, said, messages.WARNING)
+        return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
+
+    def _ask(self, request: HttpRequest, form: mass_acts.DeleteForm) -> HttpResponse:
+        fingerprint, alias, means_all = asked.fingerprint_in(request), _alias(), asked.means_all(request)
+        told: dict[str, Any] = {
+            "title": gettext("Delete dead letters for ever?"),
+            "fingerprint": fingerprint,
+            "form": form,
+            "scope": "all" if means_all else "selected",
+            "group_url": self._group_url(fingerprint),
+            "delete_url": self._group_url(fingerprint, "destroy"),
+        }
+        if means_all:
+            group = groups.group(alias, fingerprint)
+            told["until"] = group.newest.name if group else ""
+            jobs: list[Any] = groups.letters(alias, fingerprint)[0]
+            count, tasks = (_counted(group), group.tasks) if group else ("0", ())
+        else:
+            until = asked.until_in(request) or groups.LATEST
+            told["until"] = "" if until is groups.LATEST else until.name
+            jobs = sorted(groups.among(alias, fingerprint, asked.ids_in(request), until=until), key=lambda job: -job.pk)
+            count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
+        told |= {
+            "count": count,
+            "tasks": tasks[: groups.MOST_TASKS],
+            "other_tasks": max(0, len(tasks) - groups.MOST_TASKS),
+            "named": [str(job.id) for job in jobs[:MOST_NAMED]],
+            "ids": [] if means_all else [str(job.id) for job in jobs],
+            "most_at_once": number_format(mass_acts.MOST_AT_ONCE, force_grouping=True),
+        }
+        return self._page(request, "delete", told)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Lead from the admin's log to the job, or to the group that an entry is about."""
+        self._only(request, "GET", "HEAD")
+        key = unquote(object_id)
+        job_id = number_in(key)  # no fingerprint has a digit
+        return HttpResponseRedirect(("" if job_id is None else self._job_url(job_id)) or self._group_url(key))
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return self.change_view(request, object_id)
+
+    def _only(self, request: HttpRequest, *methods: str) -> None:
+        """Refuse whoever may not look, and whatever is not a look."""
+        if not self.has_view_permission(request) or request.method not in methods:
+            raise PermissionDenied
+
+    def _page(self, request: HttpRequest, name: str, told: dict[str, Any]) -> HttpResponse:
+        site = self.admin_site
+        request.current_app = site.name  # as Django's own views do
+        context = site.each_context(request) | {
+            "opts": self.opts,
+            "index_url": reverse(f"{site.name}:index"),
+            "app_url": reverse(f"{site.name}:app_list", args=[self.opts.app_label]),
+            "list_url": self._url("changelist"),
+        }
+        return TemplateResponse(request, f"{TEMPLATES}/{name}.html", context | told)
+
+    def _url(self, name: str) -> str:
+        return reverse(f"{self.admin_site.name}:pulse_django_deadletter_{name}")
+
+    def _group_url(self, fingerprint: str, name: str = "group", **params: str) -> str:
+        return f"{self._url(name)}?{urlencode({'error': fingerprint} | params)}"
+
+    def _job_url(self, job_id: int) -> str:
+        """Return where the job is shown, if this site shows jobs."""
+        if not self.admin_site.is_registered(Job):
+            return ""
+        return reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job_id])
+
+    def _told(self, group: groups.Group) -> dict[str, Any]:
+        return {
+            "is": group,
+            "url": self._group_url(group.fingerprint),
+            "count": _counted(group),
+            "first_seen": in_words((group.now - group.first_seen).total_seconds()),
+            "last_seen": in_words((group.now - group.last_seen).total_seconds()),
+        }
+
+
+def _told_of(letter: groups.Letter, url: str) -> dict[str, Any]:
+    age = in_words((letter.now - letter.finished_at).total_seconds())
+    return {"is": letter, "id": str(letter.id), "url": url, "age": age}
+
+
+def _counted(group: groups.Group) -> str:
+    count = number_format(min(group.letters, group.counted), force_grouping=True)
+    return f"{count}+" if group.has_more else count
+
+
+def _alias() -> str:
+    """Also for reading: a replica may show what has moved on."""
+    return router.db_for_write(Job)

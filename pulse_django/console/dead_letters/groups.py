@@ -1,0 +1,199 @@
+"""Dead letters by what killed them: every question that their pages ask, and what is told of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pulse_django.console.search_terms import number_in
+from pulse_django.models import Attempt, Job
+from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.payloads import one_line
+
+from . import group_sql
+
+# Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
+MOST_GROUPS = 500
+GROUPS_ON_A_PAGE = 50
+# Dead letters that are counted in each group of the list, and on the page of one group. Each costs four microseconds
+# and at most a buffer: a list of fifty large groups takes 0.2 s, and would take 1 s if each were counted up to 5,000.
+MOST_COUNTED = 1_000
+MOST_COUNTED_ALONE = 5_000
+LETTERS_ON_A_PAGE = 100
+MOST_TASKS = 5
+SAMPLE = 300  # characters of a last error, of which one line is shown
+
+MOST_CHARACTERS = 200  # of a fingerprint: none is longer
+
+_LAST_ID = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dead letter's place in its group."""
+
+    finished_at: datetime | str
+    id: int
+
+    @classmethod
+    def of(cls, microseconds: int, job_id: int) -> Place:
+        return cls(_EPOCH + microseconds * _MICROSECOND, job_id)
+
+    @classmethod
+    def named(cls, text: str) -> Place | None:
+        """Return the place that an address or a form means; None: it means none."""
+        numbers = [number_in(part) for part in text.split("_")]
+        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
+            return None
+        try:
+            return cls.of(numbers[0], numbers[1])
+        except OverflowError:  # beyond Python's calendar
+            return None
+
+    @property
+    def name(self) -> str:
+        assert isinstance(self.finished_at, datetime), "only a dead letter's place has a name"  # noqa: S101
+        return f"{(self.finished_at - _EPOCH) // _MICROSECOND}_{self.id}"
+
+
+LATEST = Place("infinity", _LAST_ID)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Dead letters whose errors have the same fingerprint."""
+
+    fingerprint: str
+    letters: int  # at most ``counted`` are counted
+    counted: int
+    tasks: tuple[str, ...]  # of the latest ``counted``
+    now: datetime  # the server's
+    first_seen: datetime
+    last_seen: datetime
+    newest: Place
+    sample: str
+
+    @property
+    def latest_id(self) -> int:
+        return self.newest.id
+
+    @property
+    def has_more(self) -> bool:
+        return self.letters > self.counted
+
+    @property
+    def few_tasks(self) -> tuple[str, ...]:
+        return self.tasks[:MOST_TASKS]
+
+    @property
+    def other_tasks(self) -> int:
+        return max(0, len(self.tasks) - MOST_TASKS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """One page of groups, latest seen first."""
+
+    groups: tuple[Group, ...]
+    is_partial: bool  # there are more than were looked for
+    has_older: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One dead letter, as its group's page shows it."""
+
+    id: int
+    task: str
+    queue: str
+    attempts: int  # that counted
+    max_attempts: int
+    finished_at: datetime
+    now: datetime
+    place: Place
+    error: str
+
+
+def groups(alias: str, *, page: int = 0) -> Groups:
+    """Find what kills jobs: one statement."""
+    params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
+    rows = run_joined(alias, group_sql.GROUPS, params | {"sample": SAMPLE, "most_counted": MOST_COUNTED})
+    return Groups(
+        groups=tuple(_group_of(row, MOST_COUNTED) for row in rows),
+        is_partial=any(row[1] for row in rows),
+        has_older=any(row[0] > (page + 1) * GROUPS_ON_A_PAGE for row in rows),
+    )
+
+
+def group(alias: str, fingerprint: str) -> Group | None:
+    """Tell of one group; None: it holds no dead letter any more."""
+    params = {"fingerprint": fingerprint, "sample": SAMPLE, "most_counted": MOST_COUNTED_ALONE}
+    rows = run_joined(alias, group_sql.GROUP, params)
+    return _group_of(rows[0], MOST_COUNTED_ALONE) if rows else None
+
+
+def _group_of(row: tuple[Any, ...], counted: int) -> Group:
+    _, _, now, fingerprint, letters, tasks, first_seen, last_seen, placed, latest_id, sample = row
+    return Group(
+        fingerprint=fingerprint,
+        letters=letters,
+        counted=counted,
+        tasks=tuple(tasks),
+        now=now,
+        first_seen=first_seen,
+        last_seen=last_seen,
+        newest=Place.of(placed, latest_id),
+        sample=one_line(sample),
+    )
+
+
+def letters(alias: str, fingerprint: str, *, before: Place = LATEST) -> tuple[list[Letter], bool]:
+    """Return dead letters of a group, latest first, and whether there are older ones."""
+    params = {"fingerprint": fingerprint, "finished_at": before.finished_at, "id": before.id}
+    rows = run_joined(alias, group_sql.LETTERS, params | {"sample": SAMPLE, "page_size": LETTERS_ON_A_PAGE})
+    return [_letter_of(row) for row in rows[:LETTERS_ON_A_PAGE]], len(rows) > LETTERS_ON_A_PAGE
+
+
+def _letter_of(row: tuple[Any, ...]) -> Letter:
+    job_id, task, queue, attempts, max_attempts, finished_at, now, placed, error = row
+    return Letter(
+        id=job_id,
+        task=task,
+        queue=queue,
+        attempts=attempts,
+        max_attempts=max_attempts,
+        finished_at=finished_at,
+        now=now,
+        place=Place.of(placed, job_id),
+        error=one_line(error),
+    )
+
+
+def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
+    """Return the ids of up to ``most`` dead letters of a group, first dead first, and whether there are others.
+
+    None of them died after ``until``: the newest that was there when somebody decided about them.
+    """
+    params = {"fingerprint": fingerprint, "most": most, "finished_at": until.finished_at, "id": until.id}
+    rows = run_joined(alias, group_sql.OLDEST, params)
+    return [job_id for (job_id,) in rows[:most]], len(rows) > most
+
+
+def among(alias: str, fingerprint: str, job_ids: Sequence[int], *, until: Place = LATEST) -> list[Job]:
+    """Return those of these jobs that are dead letters of the group, and died no later than ``until``.
+
+    Compared here and not in SQL, which could begin with all of the group instead of with the few ids.
+    """
+    dead = Job.objects.using(alias).dead_letters().filter(pk__in=job_ids).only("pk", "task")
+    if until is not LATEST:
+        dead = dead.filter(finished_at__lte=until.finished_at)
+    return [job for job in dead.annotate(fingerprint=Fingerprint("last_error")) if job.fingerprint == fingerprint]
+
+
+def latest_attempt(alias: str, job_id: int) -> Attempt | None:
+    return Attempt.objects.using(alias).filter(job_id=job_id).order_by("-number").first()

@@ -1,0 +1,177 @@
+"""Retrying and deleting many dead letters: in short batches, by verbs that look at each job once more, and logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.db import transaction
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
+from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.models import DeadLetter, Job
+from pulse_django.operations.arguments import MAX_PER_MINUTE
+from pulse_django.operations.batches import BATCH
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Retried
+
+from . import groups
+
+# At a press. More would let a browser, or a proxy, give up before the answer; fewer mean more presses.
+MOST_AT_ONCE = 20_000
+
+
+class ReviveForm(forms.Form):
+    runs = forms.IntegerField(label=_("Runs, at least"), min_value=1, max_value=MOST_RUNS, initial=1)
+    per_minute = forms.IntegerField(
+        label=_("Jobs a minute, at most (empty: at once)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
+    )
+    why = forms.CharField(label=_("Why (for the log)"), max_length=MAX_REASON, required=False)
+
+    def verb(self, alias: str, error: str) -> Verb:
+        return Revive(alias=alias, error=error, **self.cleaned_data)
+
+
+class DeleteForm(forms.Form):
+    why = forms.CharField(label=_("Reason"), max_length=MAX_REASON)
+
+    def verb(self, alias: str, error: str) -> Verb:
+        return Delete(alias=alias, error=error, **self.cleaned_data)
+
+
+@dataclass(kw_only=True)
+class Verb:
+    """One press of a button: what it does to a batch, and how that is told."""
+
+    alias: str
+    error: str  # the fingerprint of those that are meant
+    why: str
+    done: set[int] = field(default_factory=set)
+    met: int = 0
+
+    flag = CHANGE
+    commits_by_itself = False
+    command = "pulse_retry"
+
+    def act(self, ids: Sequence[int]) -> Iterable[int]:
+        """Do it to these jobs, and return to which it was done."""
+        raise NotImplementedError
+
+    def told(self) -> str:
+        raise NotImplementedError
+
+    def details(self) -> str:
+        raise NotImplementedError
+
+    def run(self, ids: Sequence[int]) -> None:
+        for batch in _batches(ids):
+            self.met += len(batch)
+            self.done |= set(self.act(batch))
+
+    @property
+    def moved_on(self) -> int:
+        return self.met - len(self.done)
+
+
+@dataclass(kw_only=True)
+class Revive(Verb):
+    runs: int
+    per_minute: int | None
+
+    def act(self, ids: Sequence[int]) -> Iterable[int]:
+        gap = timedelta(minutes=1) / self.per_minute if self.per_minute else timedelta()
+        delay = gap * len(self.done)  # the batches stand in one line
+        # Looked at once more: while earlier batches were revived, some may have died of something else.
+        dead = [job.pk for job in groups.among(self.alias, self.error, ids)]
+        answer: Retried = Job.objects.db_manager(self.alias).retry(dead, runs=self.runs, delay=delay, gap=gap)
+        if answer.revived and not delay:
+            wake_workers(self.alias, [ANY_QUEUE])
+        return answer.revived
+
+    def told(self) -> str:
+        revived = ngettext("%(count)d revived", "%(count)d revived", len(self.done)) % {"count": len(self.done)}
+        moved_on = ngettext("%(count)d had already moved on.", "%(count)d had already moved on.", self.moved_on)
+        return f"{revived}, {moved_on % {'count': self.moved_on}}"
+
+    def details(self) -> str:
+        runs = gettext("Retried, runs %(runs)d") % {"runs": self.runs}
+        if self.per_minute:
+            runs += gettext(", %(count)d a minute") % {"count": self.per_minute}
+        return f"{runs}: {self.why}" if self.why else runs
+
+
+@dataclass(kw_only=True)
+class Delete(Verb):
+    flag = DELETION
+    commits_by_itself = True
+    command = "pulse_prune --status DEAD_LETTERED"
+
+    def act(self, ids: Sequence[int]) -> Iterable[int]:
+        jobs = Job.objects.db_manager(self.alias)
+        deleted: list[int] = jobs.prune_these(ids, statuses=[Status.DEAD_LETTERED], error=self.error)
+        return deleted
+
+    def told(self) -> str:
+        deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
+        left = ngettext(
+            "%(count)d had moved on or was locked.", "%(count)d had moved on or were locked.", self.moved_on
+        )
+        return f"{deleted}, {left % {'count': self.moved_on}}"
+
+    def details(self) -> str:
+        return gettext("Deleted: %(why)s") % {"why": self.why}
+
+
+def to_selected(verb: Verb, ids: Sequence[int], until: groups.Place, user: Any) -> None:
+    """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
+    jobs = groups.among(verb.alias, verb.error, list(ids), until=until)
+    # A retry and its log are one; a deletion commits by itself, and is logged right after it.
+    with nullcontext() if verb.commits_by_itself else transaction.atomic(using=verb.alias):
+        try:
+            verb.run([job.pk for job in jobs])
+        finally:
+            _log(verb, user, [job for job in jobs if job.pk in verb.done], verb.details())
+    verb.met = len(ids)
+
+
+def to_all(verb: Verb, until: groups.Place, user: Any) -> bool:
+    """Act on the group as it was shown, one entry in the log for all; return whether one press does not take them all.
+
+    All ids are read beforehand, so it ends even if what is revived dies again meanwhile.
+    """
+    ids, is_more = groups.oldest(verb.alias, verb.error, until=until, most=MOST_AT_ONCE)
+    try:
+        verb.run(ids)
+    finally:
+        said = f"{verb.details()} ({verb.told()}) {verb.error}"
+        _log(verb, user, [_LoggedGroup(verb.error)] if verb.done else [], said)
+    return is_more
+
+
+@dataclass(frozen=True)
+class _LoggedGroup:
+    """A group, as the admin's log takes a row of a model: by its primary key."""
+
+    pk: str
+    _meta = DeadLetter._meta
+
+    def __str__(self) -> str:
+        return self.pk
+
+
+def _log(verb: Verb, user: Any, what: Sequence[Any], message: str) -> None:
+    if what:
+        logged: Callable[..., Any] = LogEntry.objects.log_actions
+        logged(user.pk, what, verb.flag, change_message=message)
+
+
+def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]

@@ -1,0 +1,214 @@
+"""What an operator may do to one job from its page: each act with its permission, its statuses and its verb.
+
+Every verb looks at the row once more when it acts. What has moved on meanwhile is left alone, and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.db import router
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django import api
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.models import Job
+from pulse_django.words.job_options import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME, check_queue_name
+from pulse_django.words.states import CLAIMABLE, Status
+
+MOST_RUNS = 100
+MAX_REASON = 500
+MOST_ATTEMPTS = 2**31 - 1  # the column holds no more
+
+Data = Mapping[str, Any]
+
+
+def validate_queue_name(name: str) -> None:
+    try:
+        check_queue_name(name)
+    except InvalidJob as error:
+        raise forms.ValidationError(
+            _("No queue has such a name: it is too long, or holds what cannot be printed.")
+        ) from error
+
+
+class ActForm(forms.Form):
+    """What every act asks: why, for the admin's log."""
+
+    # What the page showed. Missing, or nonsense, is as good as another: the act is refused.
+    attempts = forms.IntegerField(min_value=0, max_value=MOST_ATTEMPTS, widget=forms.HiddenInput)
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What was chosen, for the message and the log."""
+        return {name: value for name, value in self.cleaned_data.items() if name != "attempts" and value != ""}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.order_fields([name for name in self.fields if name != "why"])  # what the act needs comes first
+
+
+class RetryForm(ActForm):
+    runs = forms.IntegerField(label=_("runs, at least"), min_value=1, max_value=MOST_RUNS, initial=1)
+
+
+class CancelForm(ActForm):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on the job, and its handler may ask
+
+
+class PostponeForm(ActForm):
+    delay = forms.TypedChoiceField(
+        label=_("by"),
+        coerce=int,
+        choices=[(300, _("5 minutes")), (3_600, _("1 hour")), (86_400, _("1 day")), (604_800, _("1 week"))],
+    )
+
+
+def errors_in_words(form: forms.Form) -> str:
+    """Say what is wrong with a form, for a message in place of the page that held it."""
+    return "; ".join(f"{form[field].label}: {' '.join(map(str, said))}" for field, said in form.errors.items())
+
+
+class QueueName(forms.CharField):
+    """Any name that a job may name: also one that begins or ends with a space."""
+
+    default_validators = [validate_queue_name]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=MAX_QUEUE_NAME, strip=False, **options)
+
+
+class MoveForm(ActForm):
+    queue = QueueName(label=_("queue"))
+    priority = forms.IntegerField(label=_("priority"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY)
+
+
+def _retry(job_id: int, data: Data) -> bool:
+    return _wake(Job.objects.retry([job_id], runs=data["runs"], attempt=data["attempts"]).revived)
+
+
+def _cancel(job_id: int, data: Data) -> bool:
+    answer = Job.objects.request_cancel([job_id], reason=data["why"], attempt=data["attempts"])
+    return bool(answer.cancelled or answer.asked)
+
+
+def _run_now(job_id: int, data: Data) -> bool:
+    return _wake(Job.objects.reschedule([job_id], attempt=data["attempts"]).changed)
+
+
+def _wake(due: Collection[int]) -> bool:
+    if due:
+        wake_workers(router.db_for_write(Job), [ANY_QUEUE])
+    return bool(due)
+
+
+def _postpone(job_id: int, data: Data) -> bool:
+    delay = timedelta(seconds=data["delay"])
+    return bool(Job.objects.reschedule([job_id], delay=delay, attempt=data["attempts"]).changed)
+
+
+def _move(job_id: int, data: Data) -> bool:
+    moved = Job.objects.move([job_id], queue=data["queue"], priority=data["priority"], attempt=data["attempts"])
+    return bool(moved.changed)
+
+
+def _release(job_id: int, data: Data) -> bool:
+    reason = data["why"] or "taken from its worker by an operator"
+    return bool(api.release(job_id, reason=reason, attempt=data["attempts"]).accepted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One button."""
+
+    name: str
+    label: Any
+    says: Any  # what it does, for whoever hovers or hears the page
+    done: Any  # for the message, and the log of the admin
+    permission: str
+    statuses: tuple[Status, ...]
+    do: Callable[[int, Data], bool]  # whether the job had not moved on
+    form: type[ActForm] = ActForm
+
+    def form_for(self, job: Job, data: Any = None) -> ActForm:
+        initial = {"queue": job.queue, "priority": job.priority, "attempts": job.attempts}
+        return self.form(data, initial=initial, prefix=self.name)
+
+
+ACTS: tuple[Act, ...] = (
+    Act(
+        name="retry",
+        label=_("Retry"),
+        says=_("Revive this dead letter, with its history and so many more runs"),
+        done=_("Retried"),
+        permission="retry_job",
+        statuses=(Status.DEAD_LETTERED,),
+        do=_retry,
+        form=RetryForm,
+    ),
+    Act(
+        name="run-now",
+        label=_("Run now"),
+        says=_("Do not wait for its time"),
+        done=_("Made due"),
+        permission="schedule_job",
+        statuses=CLAIMABLE,
+        do=_run_now,
+    ),
+    Act(
+        name="postpone",
+        label=_("Postpone"),
+        says=_("Let it run later, counted from now"),
+        done=_("Postponed"),
+        permission="schedule_job",
+        statuses=CLAIMABLE,
+        do=_postpone,
+        form=PostponeForm,
+    ),
+    Act(
+        name="move",
+        label=_("Move"),
+        says=_("Let it wait in another queue, or with another priority"),
+        done=_("Moved"),
+        permission="schedule_job",
+        statuses=CLAIMABLE,
+        do=_move,
+        form=MoveForm,
+    ),
+    Act(
+        name="cancel",
+        label=_("Cancel"),
+        says=_("Cancel it if it waits; if it runs, ask its handler to stop"),
+        done=_("Cancelled, or asked to stop"),
+        permission="cancel_job",
+        statuses=(*CLAIMABLE, Status.RUNNING),
+        do=_cancel,
+        form=CancelForm,
+    ),
+    Act(
+        name="release",
+        label=_("Take from its worker"),
+        says=_(
+            "End its lease now. The attempt counts, and its handler may still be at work: what it reports is refused"
+        ),
+        done=_("Taken from its worker"),
+        permission="cancel_job",
+        statuses=(Status.RUNNING,),
+        do=_release,
+    ),
+)
+
+
+def named(name: str) -> Act | None:
+    return next((act for act in ACTS if act.name == name), None)
+
+
+def fitting(job: Job) -> list[Act]:
+    """Return what can be done to a job as it stands."""
+    return [act for act in ACTS if job.status in act.statuses]

@@ -1,0 +1,143 @@
+"""The page of a job, and its buttons. Rows are written by the verbs alone, so nothing is editable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.execution import masking
+from pulse_django.models import Job
+from pulse_django.store.json_columns import UNREADABLE
+
+from . import actions
+from .field_texts import JobWords
+from .job_list import JobList
+from .story import spelt, told_of
+
+SECRETS = ("arguments", "returned")  # for those who may see them
+MOST_SHOWN = 20_000  # characters of one value
+
+
+class JobAdmin(JobList):
+    change_form_template = "admin/pulse_django/job/change_form.html"
+    fieldsets = (
+        (_("What it is"), {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "returned")}),
+        (
+            _("How it may run"),
+            {
+                "classes": ("collapse",),
+                "fields": ("max_attempts", "max_losses", "free_losses", "lease_ttl", "timeout", "stall_after"),
+            },
+        ),
+        (
+            _("Where it stands"),
+            {
+                "classes": ("collapse",),
+                "fields": (
+                    "status", "attempts", "refunds", "losses", "locked_by", "token", "lease_until", "deadline",
+                    "progress_at", "cancel_requested_at", "cancel_reason",
+                )
+            },
+        ),
+        (_("When"), {"fields": ("created_at", "next_run_at", "started_at", "finished_at")}),
+    )  # fmt: skip
+
+    readonly_fields = SECRETS
+    form = JobWords
+
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        return [path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"), *super().get_urls()]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
+        if request.user.has_perm("pulse_django.view_arguments"):
+            return self.fieldsets
+        return [
+            (title, options | {"fields": [name for name in options["fields"] if name not in SECRETS]})
+            for title, options in self.fieldsets
+        ]
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, job: Job) -> str:
+        if UNREADABLE in (job.args, job.kwargs):
+            return gettext("Not shown: they cannot be read.")
+        seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
+        if seen is None:
+            return gettext("Not shown: this process does not know the task, nor what it masks.")
+        args, kwargs = seen
+        lines = [spelt(value) for value in args]
+        lines += [f"{name} = {spelt(value)}" for name, value in kwargs.items()]
+        return format_html("<pre>{}</pre>", _cut("\n".join(lines))) if lines else gettext("none")
+
+    @admin.display(description=_("result"))
+    def returned(self, job: Job) -> str:
+        if job.result is None:
+            return "–"
+        if (may_show := masking.shows_result(job.task, job.masked)) is None:
+            return gettext("Not shown: this process does not know the task, nor what it masks.")
+        text = _cut(spelt(job.result)) if may_show else masking.MASK
+        return format_html("<pre>{}</pre>", text)
+
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do one thing to one job."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        act, job = actions.named(name), self.get_object(request, unquote(object_id))
+        if act is None or job is None:
+            raise Http404
+        if not self._may(request, act, job):
+            raise PermissionDenied
+        form = act.form_for(job, request.POST)
+        if "attempts" in form.errors:
+            self._leave_alone(request)
+        elif not form.is_valid():
+            self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
+        elif act.do(job.pk, form.cleaned_data):
+            details = ", ".join(f"{field} {value}" for field, value in form.told.items())
+            message = f"{act.done}: {details}" if details else str(act.done)
+            self.log_change(request, job, message)
+            self.message_user(request, message, messages.SUCCESS)
+        else:
+            self._leave_alone(request)
+        return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
+
+    def _leave_alone(self, request: HttpRequest) -> None:
+        self.message_user(request, _("The job had moved on: nothing was changed."), messages.WARNING)
+
+    def _may(self, request: HttpRequest, act: actions.Act, job: Job) -> bool:
+        return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")
+
+    def _offered(self, request: HttpRequest, job: Job) -> list[dict[str, Any]]:
+        """Return the buttons that fit the job and the user."""
+        return [
+            {
+                "act": act,
+                "form": act.form_for(job),
+                "url": reverse(f"{self.admin_site.name}:pulse_django_job_act", args=[job.pk, act.name]),
+            }
+            for act in actions.fitting(job)
+            if self._may(request, act, job)
+        ]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        job = self.get_object(request, unquote(object_id))
+        told: dict[str, Any] = {}
+        if job is not None and self.has_view_permission(request, job):
+            told = told_of(job) | {"acts": self._offered(request, job)}
+            if not request.user.has_perm("pulse_django.view_arguments"):
+                told["checkpoint"] = ""
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}\n… {len(text)} characters in all"

@@ -1,0 +1,137 @@
+"""The filters beside the list of jobs: of Django's own kind, so that every theme of the admin shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.models import Job
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.identity import holder_prefixes
+from pulse_django.words.states import Status
+
+from .page_window import ERROR, QUEUE, STATUS, WORKER, same_error
+from .sidebar import Sidebar, sidebar_of
+
+LONGEST_TITLE = 80
+AGES = {
+    "15m": (timedelta(minutes=15), _("Last 15 minutes")),
+    "1h": (timedelta(hours=1), _("Last hour")),
+    "1d": (timedelta(days=1), _("Last day")),
+    "7d": (timedelta(days=7), _("Last week")),
+}
+
+
+class Chosen(admin.SimpleListFilter):
+    """One value of a list, or any other that somebody writes into the address: a link may be older than the list."""
+
+    def value(self) -> str | None:
+        value = super().value()
+        return value if value and "\0" not in value else None  # which PostgreSQL takes in no text
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        offered = list(self.offered(sidebar_of(request, model_admin.get_queryset(request).db)))
+        value = self.value()
+        if value is not None and value not in offered:
+            offered.append(value)
+        return [(one, _shortened(one)) for one in offered]
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        raise NotImplementedError
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Job]) -> QuerySet[Job]:
+        value = self.value()
+        return queryset if value is None else self.narrowed(queryset, value)
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        """Let through what has this value: the parameter in the address is a lookup, unless a filter says otherwise."""
+        found: QuerySet[Job] = jobs.filter(**{str(self.parameter_name): value})
+        return found
+
+
+class StatusFilter(Chosen):
+    title = _("status")
+    parameter_name = STATUS
+
+    def value(self) -> str | None:
+        value = super().value()
+        return value if value in list(Status) else None
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return list(Job._meta.get_field("status").flatchoices)
+
+
+class QueueFilter(Chosen):
+    title = _("queue")
+    parameter_name = QUEUE
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return sidebar.names.queues
+
+
+class TaskFilter(Chosen):
+    title = _("task")
+    parameter_name = "task"
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return sidebar.tasks
+
+
+class ErrorFilter(Chosen):
+    """Dead letters of one group. What their errors do not have in common is shown as #."""
+
+    title = _("error of dead letters")
+    parameter_name = ERROR
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return sidebar.groups
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        return same_error(jobs, value)
+
+
+class WorkerFilter(Chosen):
+    """The jobs that one start of a worker holds now."""
+
+    title = _("worker that holds it")
+    parameter_name = WORKER
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return sidebar.names.workers
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        own, children = holder_prefixes(*value.rpartition(":")[::2])
+        held: QuerySet[Job] = jobs.running().filter(Q(locked_by__startswith=own) | Q(locked_by__startswith=children))
+        return held
+
+
+class AgeFilter(Chosen):
+    title = _("time of creation")
+    parameter_name = "age"
+
+    @property
+    def age(self) -> timedelta | None:
+        value = self.value()
+        return None if value is None else AGES[value][0]
+
+    def value(self) -> str | None:
+        value = super().value()
+        return value if value in AGES else None
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(value, title) for value, (_age, title) in AGES.items()]
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        young: QuerySet[Job] = jobs.filter(created_at__gte=StatementTimestamp() - AGES[value][0])
+        return young
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"

@@ -1,0 +1,121 @@
+"""The list of jobs: newest first, and quick however many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.search_terms import id_in, words_in
+from pulse_django.models import Job
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.display import in_words
+from pulse_django.words.states import CLAIMABLE
+
+from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TaskFilter, WorkerFilter
+from .paging import NewestFirst
+from .story import share_of
+
+
+class JobList(ReadOnly, admin.ModelAdmin):
+    list_display = ("id", "task", "queue", "standing", "attempt", "age", "lease_left", "progress_bar", "error_in_short")
+    list_filter = (StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, AgeFilter)
+    search_fields = ("task", "last_error")
+    search_help_text = _("The id of a job, or words of its task or of its last error.")
+    sortable_by = ()  # by id alone: any other order would read and sort the whole table
+    actions = ("retry_dead_letters",)
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they would count the table, once for each status
+    change_list_template = "admin/pulse_django/job/change_list.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return NewestFirst
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
+        # A list of jobs shows no arguments and results, and each may be a megabyte; the page of one job reads its own.
+        rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
+        return rows.defer("args", "kwargs", "result")
+
+    def get_search_fields(self, request: HttpRequest) -> Any:
+        # A field that completes what one types would look for it in the whole table, and count it.
+        is_completing = getattr(request.resolver_match, "url_name", None) == "autocomplete"
+        return () if is_completing else super().get_search_fields(request)
+
+    def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
+        number = id_in(search_term)
+        if number is not None:
+            return queryset.filter(pk=number), False
+        return super().get_search_results(request, queryset, words_in(search_term))
+
+    @admin.display(description=_("status"))
+    def standing(self, job: Job) -> str:
+        wait = (job.next_run_at - job.now).total_seconds()  # type: ignore[attr-defined]  # annotated
+        said = {"status": job.get_status_display(), "wait": in_words(wait)}
+        return gettext("%(status)s, due in %(wait)s") % said if job.status in CLAIMABLE and wait > 0 else said["status"]
+
+    @admin.display(description=_("attempt"))
+    def attempt(self, job: Job) -> str:
+        counted = job.attempts - job.refunds
+        return gettext("%(counted)d of %(most)d") % {"counted": counted, "most": job.max_attempts}
+
+    @admin.display(description=_("age"))
+    def age(self, job: Job) -> str:
+        return in_words((job.now - job.created_at).total_seconds())  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=_("lease left"), empty_value="")
+    def lease_left(self, job: Job) -> str | None:
+        if job.lease_until is None:
+            return None
+        return in_words((job.lease_until - job.now).total_seconds())  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=_("progress"), empty_value="")
+    def progress_bar(self, job: Job) -> str | None:
+        share = share_of(job.progress)
+        if share is None:
+            return None
+        return format_html('<progress max="1" value="{}" aria-label="{}"></progress>', f"{share:.4f}", f"{share:.0%}")
+
+    @admin.display(description=_("last error"))
+    def error_in_short(self, job: Job) -> str:
+        return " ".join(job.last_error[:200].split())[:100]
+
+    def response_action(self, request: HttpRequest, *args: Any, **options: Any) -> Any:
+        """Act on what was selected: there is no button of ours for all jobs, of which there may be millions."""
+        post = request.POST.copy()
+        post["select_across"] = "0"
+        selected = (id_in(text) for text in post.getlist(ACTION_CHECKBOX_NAME))  # Django fails at what is no number
+        post.setlist(ACTION_CHECKBOX_NAME, [str(number) for number in selected if number])
+        request.POST = post  # type: ignore[assignment]  # it has a setter
+        return super().response_action(request, *args, **options)
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("pulse_django.retry_job")
+
+    @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
+    def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        answer = Job.objects.retry(list(queryset.values_list("pk", flat=True)))
+        # Of all that were selected: a filter no longer finds what moved on since the page was opened.
+        revived = len(answer.revived)
+        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived
+        if answer.revived:
+            done = self.model.objects.only("pk", "task").filter(pk__in=answer.revived)
+            who: Any = request.user.pk  # whoever has a permission is somebody
+            LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
+        self.message_user(request, _told(revived, moved_on), messages.WARNING if moved_on else messages.SUCCESS)
+
+
+def _told(revived: int, moved_on: int) -> str:
+    said = ngettext("%d revived", "%d revived", revived) % revived
+    if not moved_on:
+        return f"{said}."
+    had_moved = ngettext("%d had already moved on", "%d had already moved on", moved_on) % moved_on
+    return f"{said}, {had_moved}."

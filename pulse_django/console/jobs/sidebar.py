@@ -1,0 +1,130 @@
+"""What the filters beside the list offer, in two bounded questions a page, none of which grows with the jobs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from typing import NamedTuple
+
+from django.db import connections
+from django.http import HttpRequest
+
+from pulse_django.execution.registry import registry
+from pulse_django.store.sql_functions import Fingerprint
+
+MOST = 100  # of each kind; more are a list that nobody reads, and an address still takes any
+MOST_TASKS = 200
+MOST_GROUPS = 20
+GROUPS_LOOKED_AT = 200  # one probe of the index each; with more groups of errors the last in the alphabet count
+
+# Queues that wait are found by a loose index scan: one probe of the claim index for each.
+_NAMES = """
+WITH RECURSIVE waiting (queue, place) AS (
+    (
+        SELECT queue, 1
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, waiting.place + 1
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT queue
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > waiting.queue::text
+        ORDER BY queue, priority DESC
+        LIMIT 1
+    ) AS following
+    WHERE waiting.place < %(most)s
+)
+SELECT
+    ARRAY(
+        SELECT queue FROM waiting
+        UNION
+        (SELECT name FROM pulse_django_queue ORDER BY name LIMIT %(most)s)
+        UNION
+        SELECT queue FROM pulse_django_job WHERE status::text = 'RUNNING'
+        ORDER BY 1
+        LIMIT %(most)s
+    ),
+    ARRAY(
+        SELECT DISTINCT key
+        FROM pulse_django_worker
+        CROSS JOIN LATERAL pg_catalog.jsonb_array_elements_text(tasks) AS said (key)
+        WHERE stopped_at IS NULL AND pg_catalog.jsonb_typeof(tasks) = 'array'
+        ORDER BY key
+        LIMIT %(most_tasks)s
+    ),
+    ARRAY(
+        SELECT name::text || ':' || boot_id::text
+        FROM pulse_django_worker
+        WHERE stopped_at IS NULL
+        ORDER BY name, boot_id
+        LIMIT %(most)s
+    )
+"""
+
+# Backwards, so that the first row of each group is its latest dead letter: one probe of the index for each.
+_GROUPS = """
+WITH RECURSIVE found (fingerprint, finished_at, place) AS (
+    (
+        SELECT {fingerprint}, finished_at, 1
+        FROM pulse_django_job
+        WHERE status::text = 'DEAD_LETTERED'
+        ORDER BY {fingerprint} DESC, finished_at DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.fingerprint, following.finished_at, found.place + 1
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT {fingerprint} AS fingerprint, finished_at
+        FROM pulse_django_job
+        WHERE status::text = 'DEAD_LETTERED' AND {fingerprint} < found.fingerprint
+        ORDER BY {fingerprint} DESC, finished_at DESC
+        LIMIT 1
+    ) AS following
+    WHERE found.place < %(looked_at)s
+)
+SELECT fingerprint FROM found ORDER BY finished_at DESC LIMIT %(most)s
+""".format(fingerprint=Fingerprint.template % {"expressions": "last_error"})  # noqa: S608 - made of constants
+
+
+class Names(NamedTuple):
+    queues: list[str]  # of what waits or runs, and those that operators decided about
+    tasks: list[str]  # that live workers say they can run
+    workers: list[str]  # that are there, as their holders begin
+
+
+class Sidebar:
+    """Asked once for all filters of a page."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+
+    @cached_property
+    def names(self) -> Names:
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
+            return Names(*cursor.fetchone())
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        with suppress(Exception):  # a project's module that cannot be imported must not close the page at 3 a.m.
+            registry.discover()
+        return sorted({*registry, *self.names.tasks})[:MOST_TASKS]
+
+    @cached_property
+    def groups(self) -> list[str]:
+        """The fingerprints of the errors of which jobs died last."""
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_GROUPS, {"looked_at": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
+            return [fingerprint for (fingerprint,) in cursor.fetchall()]
+
+
+def sidebar_of(request: HttpRequest, alias: str) -> Sidebar:
+    """Return the one of this page."""
+    sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(alias))
+    return sidebar

@@ -1,0 +1,194 @@
+"""What the page of a job tells: its runs as a drawing and as a list, the lease, and who belongs to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.functions import Left
+
+from pulse_django.models import Attempt, Job
+from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.store.sql_functions import ClockTimestamp, Fingerprint
+from pulse_django.words.display import in_words
+from pulse_django.words.states import Status
+
+from .timeline import BAR, Span, Timeline, draw
+
+MOST_ATTEMPTS = 200  # the latest
+MOST_CHILDREN = 50
+# The latest attempts, of which every word is shown. A traceback may have 64,000 characters: a page of two hundred of
+# them would have 15 MB.
+TOLD_IN_FULL = 5
+MOST_SAID = 500  # characters of the message of any other
+MOST_SAVED = 20_000  # characters of a checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An attempt, and as much of what it said as is shown."""
+
+    attempt: Attempt
+    message: str
+    traceback: str
+    is_cut: bool  # it has a traceback, which is not shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    timeline: Timeline
+    attempts: Sequence[Told]  # the latest first
+    unlisted: int  # attempts before those
+    lease_left: timedelta | None  # by the server's clock; negative: a watchdog has not seen it yet
+    parent: Job | None
+    children: list[Job]
+    has_more_children: bool
+    share_done: float | None  # of the progress, if it says so
+
+
+def story_of(job: Job) -> Story:
+    """Read what belongs to a job: four short queries."""
+    attempts = _attempts_of(job)
+    now = attempts[0].now if attempts else _now(job)
+    spans = [_span_of(attempt) for attempt in attempts]
+    if job.status == Status.RUNNING and job.started_at is not None:
+        spans.append(Span(number=job.attempts, begun=job.started_at, ended=None, worker=_short(job.locked_by or "")))
+    family = Job.objects.using(job._state.db).only("id", "task", "status")
+    children = list(family.filter(parent_id=job.pk).order_by("id")[: MOST_CHILDREN + 1])
+    return Story(
+        timeline=draw(job.created_at, spans, now),
+        attempts=_told(job, attempts),
+        unlisted=attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
+        lease_left=job.lease_until - now if job.lease_until is not None else None,
+        parent=family.filter(pk=job.parent_id).first() if job.parent_id else None,
+        children=children[:MOST_CHILDREN],
+        has_more_children=len(children) > MOST_CHILDREN,
+        share_done=share_of(job.progress),
+    )
+
+
+def _attempts_of(job: Job) -> list[Any]:
+    """Return the latest, without what may be long."""
+    rows = (
+        Attempt.objects.using(job._state.db)
+        .filter(job=job)
+        .defer("message", "traceback")
+        .annotate(
+            now=ClockTimestamp(),
+            beginning=Left("message", MOST_SAID + 1, function="pg_catalog.left"),
+            has_traceback=ExpressionWrapper(~Q(traceback=""), output_field=BooleanField()),
+        )
+    )
+    return list(rows.order_by("-number")[:MOST_ATTEMPTS])
+
+
+def _told(job: Job, attempts: Sequence[Any]) -> list[Told]:
+    numbers = [attempt.number for attempt in attempts[:TOLD_IN_FULL]]
+    rows = Attempt.objects.using(job._state.db).filter(job=job, number__in=numbers)
+    full = {number: said for number, *said in rows.values_list("number", "message", "traceback")} if numbers else {}
+    told = []
+    for attempt in attempts:
+        message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
+        is_cut = attempt.has_traceback and not traceback
+        told.append(Told(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut))
+    return told
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}…"
+
+
+def share_of(progress: Any) -> float | None:
+    """Return how much of the work is done, from 0 to 1, if the handler told both numbers."""
+    if not isinstance(progress, dict):
+        return None
+    done, total = progress.get("done"), progress.get("total")
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in (done, total)):
+        return None
+    try:
+        share = float(done) / float(total)  # type: ignore[arg-type]  # numbers
+    except (OverflowError, ZeroDivisionError):  # JSON holds numbers that no float does
+        return None
+    return None if math.isnan(share) else min(max(share, 0.0), 1.0)
+
+
+def _span_of(attempt: Attempt) -> Span:
+    return Span(
+        number=attempt.number,
+        begun=attempt.started_at,
+        ended=attempt.finished_at,
+        outcome=attempt.outcome,
+        worker=_short(attempt.worker),
+        late_at=attempt.late_at,
+        late_outcome=attempt.late_outcome,
+    )
+
+
+def _short(holder: str) -> str:
+    return holder.partition(":")[0]
+
+
+def _now(job: Job) -> datetime:
+    rows = Job.objects.using(job._state.db).filter(pk=job.pk).annotate(now=ClockTimestamp())
+    instant: datetime = rows.values_list("now", flat=True)[0]
+    return instant
+
+
+def _fingerprint_of(job: Job) -> str:
+    """The group of dead letters that it belongs to."""
+    rows = Job.objects.using(job._state.db).filter(pk=job.pk)
+    return str(rows.values_list(Fingerprint("last_error"), flat=True).first() or "")
+
+
+def _checkpoint_of(progress: Any) -> str:
+    """What the handler saved beside how far it is."""
+    saved = (
+        {key: value for key, value in progress.items() if key not in ("done", "total")}
+        if isinstance(progress, dict)
+        else progress
+    )
+    return spelt(saved)[:MOST_SAVED] if saved else ""
+
+
+def spelt(value: Any) -> str:
+    """Spell a value as JSON. What somebody wrote by hand may lie deeper than that can be done for."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    except RecursionError:
+        return UNREADABLE
+
+
+def told_of(job: Job) -> dict[str, Any]:
+    """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
+    story = story_of(job)
+    timeline = story.timeline
+    return {
+        "story": story,
+        "attempts": story.attempts,
+        "told_in_full": TOLD_IN_FULL,
+        "most_children": MOST_CHILDREN,
+        "counted": job.attempts - job.refunds,
+        "lease_left": None if story.lease_left is None else in_words(story.lease_left.total_seconds()),
+        "fingerprint": _fingerprint_of(job) if job.status == Status.DEAD_LETTERED else "",
+        "checkpoint": _checkpoint_of(job.progress),
+        "share_done": None if story.share_done is None else f"{story.share_done:.4f}",
+        "timeline_height": f"{timeline.height:.0f}",
+        "marks": [{"x": f"{mark.x:.1f}", "says": mark.says} for mark in timeline.marks],
+        "labels": [{"baseline": f"{label.y + BAR - 3:.1f}", "says": label.says} for label in timeline.labels],
+        "shapes": [
+            {
+                "kind": shape.kind,
+                "x": f"{shape.x:.1f}",
+                "y": f"{shape.y:.1f}",
+                "width": f"{shape.width:.1f}",
+                "height": str(shape.height),
+                "says": shape.says,
+            }
+            for shape in timeline.shapes
+        ],
+    }

@@ -1,0 +1,158 @@
+"""The story of a job as a drawing: when it waited, who ran it, and who went on after it had been taken away.
+
+Pure geometry, for a template to draw. Nothing in it decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pulse_django.words.outcomes import OutcomeName
+
+WIDTH = 860
+LABELS = 90  # on the left
+LANE = 26  # the height of a run's line
+BAR = 14
+TOP = 22  # for the scale
+NARROWEST = 3  # so that a run of a millisecond can be seen
+MOST_LANES = 60  # the latest; a job with more runs is told in its table
+
+GOOD = frozenset({OutcomeName.SUCCEEDED})
+NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One run, as the ledger or the lease tells it."""
+
+    number: int
+    begun: datetime
+    ended: datetime | None  # None: it goes on
+    outcome: str = ""
+    worker: str = ""
+    late_at: datetime | None = None  # when its worker reported all the same
+    late_outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A bar of the drawing. ``kind`` is a class of the style sheet, and ``says`` what it means without colours."""
+
+    kind: str  # wait, good, bad, neutral, running, zombie
+    x: float
+    width: float
+    y: float
+    says: str
+    height: int = BAR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    x: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    height: float
+    shapes: list[Shape] = field(default_factory=list)
+    labels: list[Shape] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    left_out: int = 0  # earlier runs
+    has_overlap: bool = False  # two runs were at work at a time
+    width: int = WIDTH
+
+
+def draw(created: datetime, spans: Sequence[Span], now: datetime) -> Timeline:
+    """Draw the runs of a job below each other, from its creation to its last sign."""
+    shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
+    begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
+    end = max([begin + timedelta(milliseconds=1), *(_last(span, now) for span in shown)])
+    scale = _Scale(begin, end)
+    shapes, labels, has_overlap = [], [], False
+    before = begin
+    for lane, span in enumerate(shown):
+        y = TOP + lane * LANE
+        if span.begun > before:
+            shapes.append(scale.bar("wait", before, span.begun, y, f"waited {_said(span.begun - before)}"))
+        ended = span.ended or now
+        shapes.append(scale.bar(_kind(span), span.begun, ended, y, _told(span, ended)))
+        if span.late_at is not None and span.late_at > ended:
+            overlaps = any(other.begun < span.late_at and other.number > span.number for other in shown)
+            has_overlap = has_overlap or overlaps
+            shapes.append(scale.bar("zombie", ended, span.late_at, y, _told_late(span, ended, overlaps=overlaps)))
+        labels.append(Shape(kind="label", x=0, width=LABELS, y=y, says=f"attempt {span.number}"))
+        before = ended
+    return Timeline(
+        height=TOP + max(1, len(shown)) * LANE,
+        shapes=shapes,
+        labels=labels,
+        marks=scale.marks(),
+        left_out=shown[0].number - 1 if len(shown) < len(spans) else 0,
+        has_overlap=has_overlap,
+    )
+
+
+class _Scale:
+    """Instants to pixels."""
+
+    def __init__(self, begin: datetime, end: datetime) -> None:
+        self._begin = begin
+        self._seconds = (end - begin).total_seconds()
+
+    def x(self, instant: datetime) -> float:
+        share = (instant - self._begin).total_seconds() / self._seconds
+        return round(LABELS + max(0.0, min(share, 1.0)) * (WIDTH - LABELS - NARROWEST), 1)
+
+    def bar(self, kind: str, begin: datetime, end: datetime, y: float, says: str) -> Shape:
+        x = self.x(begin)
+        return Shape(kind=kind, x=x, width=max(NARROWEST, round(self.x(end) - x, 1)), y=y, says=says)
+
+    def marks(self) -> list[Mark]:
+        """Return the ends and three instants between them, counted from the beginning."""
+        parts = 4
+        return [
+            Mark(
+                x=self.x(self._begin + timedelta(seconds=self._seconds * part / parts)),
+                says=_said(timedelta(seconds=self._seconds * part / parts)),
+            )
+            for part in range(parts + 1)
+        ]
+
+
+def _last(span: Span, now: datetime) -> datetime:
+    ended = span.ended or now
+    return max(ended, span.late_at) if span.late_at is not None else ended
+
+
+def _kind(span: Span) -> str:
+    if span.ended is None:
+        return "running"
+    if span.outcome in GOOD:
+        return "good"
+    return "neutral" if span.outcome in NEUTRAL else "bad"
+
+
+def _told(span: Span, ended: datetime) -> str:
+    what = span.outcome or "running"
+    return f"attempt {span.number}: {what} after {_said(ended - span.begun)}, by {span.worker}"
+
+
+def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
+    if span.outcome == "SUCCEEDED":
+        return f"attempt {span.number} raised an error {_said(span.late_at - ended)} after it had completed the job"  # type: ignore[operator]  # it is not None
+    beside = ", while another run was at work" if overlaps else ""
+    return f"attempt {span.number} reported {span.late_outcome} {_said(span.late_at - ended)} too late{beside}"  # type: ignore[operator]  # it is not None
+
+
+def _said(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"

@@ -1,0 +1,151 @@
+"""Workers in the admin: who is there, what each is running, and what died with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django import conf
+from pulse_django.console.board.facts import quantiles_in_words
+from pulse_django.console.jobs.story import share_of
+from pulse_django.console.readonly import ReadOnly
+from pulse_django.models import Attempt, Job, Worker
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.display import in_words
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.identity import holder_prefixes
+from pulse_django.words.outcomes import OutcomeName
+
+MOST_RUNNING = 200
+MOST_LOST = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A run that goes on."""
+
+    job: Job
+    since: str
+    lease_left: str
+    share_done: str | None
+
+
+class Workers(ChangeList):
+    def get_filters(self, request: HttpRequest) -> Any:
+        if any("\0" in value for _, values in request.GET.lists() for value in values):
+            raise IncorrectLookupParameters  # PostgreSQL takes it in no text
+        return super().get_filters(request)
+
+
+class WorkerAdmin(ReadOnly, admin.ModelAdmin):
+    list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
+    list_filter = ("host",)
+    ordering = ("-last_beat_at",)
+    show_full_result_count = False
+    change_form_template = "admin/pulse_django/worker/change_form.html"
+    fieldsets = (
+        (None, {"fields": ("name", "boot_id", "host", "pid", "state", "started_at", "last_beat_at", "stopped_at")}),
+        (
+            _("What it can do"),
+            {"fields": ("slots", "in_flight", "stuck_slots", "queues_served", "tasks_known", "versions")},
+        ),
+        (_("Its heartbeats"), {"fields": ("beats", "delays")}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
+        rows: QuerySet[Worker] = super().get_queryset(request).annotate(now=StatementTimestamp())
+        return rows
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return Workers
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("state", "queues_served", "tasks_known", "beats", "delays")
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        worker = self.get_object(request, unquote(object_id))
+        told: dict[str, Any] = {}
+        if worker is not None and self.has_view_permission(request, worker):
+            sees_jobs = request.user.has_perm("pulse_django.view_job")
+            told = {"held": held_by(worker), "lost": lost_with(worker), "sees_jobs": sees_jobs}
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
+
+    @admin.display(description=_("state"))
+    def state(self, worker: Any) -> str:
+        if worker.stopped_at is not None:
+            return gettext("stopped")
+        return (
+            gettext("alive") if worker.now - worker.last_beat_at <= conf.current().worker_silence else gettext("silent")
+        )
+
+    @admin.display(description=_("last beat"))
+    def last_beat(self, worker: Any) -> str:
+        return gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
+
+    @admin.display(description=_("queues"))
+    def queues_served(self, worker: Worker) -> str:
+        return _listed(worker.queues) or gettext("all")
+
+    @admin.display(description=_("tasks"))
+    def tasks_known(self, worker: Worker) -> str:
+        return _listed(worker.tasks) or gettext("it has not said")
+
+    @admin.display(description=_("beats"))
+    def beats(self, worker: Worker) -> str:
+        told = {"beats": _vital(worker, "beats", 0), "failures": _vital(worker, "beat_failures", 0)}
+        return gettext("%(beats)s answered, %(failures)s failed") % told
+
+    @admin.display(description=_("answered after"))
+    def delays(self, worker: Worker) -> str:
+        try:
+            return quantiles_in_words(Histogram.merged([_vital(worker, "beat_delays", {})]))
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            return "–"  # another release's, in another shape
+
+
+# What a worker says of itself is as its release says it: a page must open whatever that is.
+
+
+def _listed(said: Any) -> str:
+    return ", ".join(map(str, said)) if isinstance(said, list) else ""
+
+
+def _vital(worker: Worker, name: str, default: Any) -> Any:
+    return worker.vitals.get(name, default) if isinstance(worker.vitals, dict) else default
+
+
+def held_by(worker: Any) -> list[Held]:
+    """Return what it is running, from the index of running jobs."""
+    jobs = Job.objects.running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
+    shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")[:MOST_RUNNING]
+    return [
+        Held(
+            job=job,
+            since=in_words((worker.now - job.started_at).total_seconds()),
+            lease_left=in_words((job.lease_until - worker.now).total_seconds()),
+            share_done=None if (share := share_of(job.progress)) is None else f"{share:.4f}",
+        )
+        for job in shown
+    ]
+
+
+def lost_with(worker: Worker) -> list[Attempt]:
+    """Return the runs that ended with it, or whose lease it lost."""
+    lost = Attempt.objects.filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
+    return list(lost.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])
+
+
+def _begins(column: str, worker: Worker) -> Q:
+    own, children = holder_prefixes(worker.name, worker.boot_id)
+    return Q(**{f"{column}__startswith": own}) | Q(**{f"{column}__startswith": children})

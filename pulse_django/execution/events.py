@@ -1,0 +1,76 @@
+"""Tells whoever listens what became of a run: our own signals, and Django's of a task's end."""
+
+from __future__ import annotations
+
+from logging import ERROR, INFO
+
+from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import error_after_completion, job_dead_lettered, job_failed, job_finished, lease_lost, tell
+from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Settled
+
+from .execute import Performed
+from .results import finished, result_of_run
+from .tasks_framework import Task, is_heard, sender_of, task_finished
+
+logger = SafeLogger(__name__)
+
+_FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name})
+
+
+def announce(performed: Performed, settled: Settled) -> None:
+    """Tell whoever listens what became of a run, and Django's ``task_finished`` of a job that has come to its end."""
+    report, claim, using = performed.report, performed.run.claim, performed.run.alias
+    status = settled.accepted.get(report.lease) if report is not None else None
+    if report is not None and status is None:
+        if report.lease in settled.lost:
+            tell(lease_lost, Job, claim=claim, outcome=report.outcome, using=using)
+        return
+    if performed.run.completed:
+        status = Status.COMPLETED
+        _tell_error_after_completion(performed)
+    if status is None:
+        return
+    outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
+    if status is not Status.COMPLETED and outcome.name in _FAILURES:
+        tell(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
+    if not status.is_terminal:
+        return
+    tell(job_finished, Job, claim=claim, status=status, outcome=outcome, using=using)
+    if status is Status.DEAD_LETTERED:
+        reason = getattr(report.decision if report else None, "reason", "")
+        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason, using=using)
+    # Django logs a success as INFO, anything else as ERROR.
+    if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
+        _announce_to_django(performed, performed.task, status, outcome)
+
+
+def _tell_error_after_completion(performed: Performed) -> None:
+    """The job stays completed. Somebody should look at what its handler did not do any more."""
+    error, claim = performed.afterwards, performed.run.claim
+    if error is None:
+        return
+    text = "job %d %r attempt %d: completed, and then its handler raised %s"
+    logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
+    tell(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
+
+
+def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
+    run = performed.run
+    try:
+        claim = run.claim
+        result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
+        result = finished(result, status, outcome, run.begun_at)
+    except Exception:  # the job is settled; whether somebody hears of it changes nothing
+        logger.exception("The end of job %d could not be announced", run.claim.job_id)
+        return
+    sender = sender_of(task)
+    if performed.error is None:
+        tell(task_finished, sender, task_result=result)
+        return
+    try:
+        raise performed.error
+    except BaseException:  # Django's own receiver logs the exception that is being handled
+        tell(task_finished, sender, task_result=result)

@@ -1,0 +1,88 @@
+"""Middleware: context managers that stand around every handler, as ``PULSE["MIDDLEWARE"]`` names them.
+
+    @contextmanager
+    def timed(context):
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            histogram.observe(time.monotonic() - begin)
+
+What one raises on its way in ends the run as if the handler had raised it: a Snooze postpones, an exception fails.
+The first one named is the outermost. They stand around async handlers too, on the event loop: they must not block.
+
+A middleware sees what the handler raises and cannot swallow it: the run ends as if it had not tried. Raise
+``Discard`` or ``Snooze`` to end a run otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import lru_cache
+from importlib import import_module
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from pulse_django import conf
+
+if TYPE_CHECKING:
+    from .context import Context
+
+logger = logging.getLogger(__name__)
+
+Middleware = Callable[..., AbstractContextManager[Any]]
+
+
+@contextmanager
+def surrounded(context: Context | None) -> Iterator[None]:
+    """Run the block inside of all middleware. What is raised in it gets out, even if one of them swallows it."""
+    raised: BaseException | None = None
+    with ExitStack() as stack:
+        try:
+            for enter in configured():
+                stack.enter_context(enter(context))
+            yield
+        except BaseException as error:
+            raised = error
+            raise
+    if raised is not None:
+        logger.warning('PULSE["MIDDLEWARE"] swallowed %s; the run ends with it all the same', type(raised).__name__)
+        raise raised
+
+
+def configured() -> tuple[Middleware, ...]:
+    """Return the middleware of this project; a worker that cannot load or call one does not start."""
+    return _load(conf.current().middleware)
+
+
+@lru_cache(maxsize=4)
+def _load(paths: tuple[str, ...]) -> tuple[Middleware, ...]:
+    return tuple(_loaded(path) for path in paths)
+
+
+def _loaded(path: str) -> Middleware:
+    module, _, name = path.rpartition(".")
+    try:
+        found: Middleware = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which cannot be imported: {error}') from error
+    if why := _why_not(found):
+        raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which {why}')
+    return found
+
+
+def _why_not(found: object) -> str:
+    """Say why this cannot make a context manager, as far as one can know without calling it."""
+    if not callable(found):
+        return (
+            f"is a {type(found).__name__} and cannot be called: name a function that is decorated with @contextmanager"
+        )
+    if isgeneratorfunction(found):
+        return "is a generator function: decorate it with contextlib.contextmanager"
+    if iscoroutinefunction(found) or isasyncgenfunction(found):
+        return "is async: middleware is a plain context manager, also around async handlers"
+    return ""

@@ -1,0 +1,213 @@
+"""One run of a handler: what its worker and its handler have to tell each other while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from datetime import timedelta
+from threading import Lock
+from typing import Any, Protocol
+
+from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
+from pulse_django.words.leases import Claim
+from pulse_django.words.outcomes import Outcome
+from pulse_django.words.payloads import encode_progress
+
+Clock = Callable[[], float]
+
+# Seconds. Shorter asks in vain more often; longer keeps a finished job waiting for no reason.
+PAUSE_BEFORE_LOCKED_ROW = 0.05
+
+
+class Tether(Protocol):
+    """Where a keeper leaves its answers: it may know more than this process has had time to hear."""
+
+    def extended_at(self) -> float: ...
+    def is_lost(self) -> bool: ...
+    def is_cancelled(self) -> bool: ...
+
+
+class Run:
+    """Shared between the thread that runs the handler and those that keep its lease."""
+
+    __slots__ = (
+        "_beat",
+        "_clock",
+        "_extended_at",
+        "_lock",
+        "_progress",
+        "_saved",
+        "_ttl",
+        "alias",
+        "begun_at",
+        "cancelled",
+        "claim",
+        "completed",
+        "granted_at",
+        "lost",
+        "noted_at",
+        "reported",
+        "tether",
+        "told_at",
+        "verdict",
+        "was_out_of_touch",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        *,
+        granted_at: float | None = None,
+        clock: Clock = time.monotonic,
+        beat: Callable[[Run], None] | None = None,
+        alias: str | None = None,
+        tether: Tether | None = None,
+    ) -> None:
+        """``granted_at`` is this host's monotonic clock *before* the claim was sent: the lease cannot be older.
+
+        ``beat`` extends the lease at once, for those who have nobody that does it in the background.
+        """
+        self.claim = claim
+        self.alias = alias  # of the database that the job lives in; None: where the router says
+        self.tether = tether
+        self.completed = False  # by the handler itself, in its own transaction
+        self.cancelled = False
+        self.lost = False
+        self.was_out_of_touch = False  # its handler was told to stop because nobody could say who has the job
+        self.reported = False  # somebody has spoken for this run; what comes later is evidence
+        self.verdict: Outcome | None = None  # of whoever made the handler stop
+        self.begun_at: float | None = None
+        self.told_at: float | None = None  # when it was told to stop, though it may not listen
+        self._clock = clock
+        self._beat = beat
+        self.granted_at = clock() if granted_at is None else granted_at
+        self._extended_at = self.granted_at
+        self._ttl = claim.ttl_seconds
+        self._progress: str | None = None  # not yet on its way
+        self._saved: str | None = None  # the latest of all
+        self.noted_at: float | None = None
+        self._lock = Lock()
+
+    # The handler's side
+
+    def check(self) -> None:
+        """Raise where the handler should stop."""
+        if self._beat is not None and not _on_an_event_loop():
+            self._beat(self)
+        self.look()
+        if self.lost:
+            raise LeaseLost("another run has this job by now")
+        if self.verdict is not None and not self.completed:
+            raise DeadlinePassed(getattr(self.verdict, "reason", "the run was ended"))
+        if self.lease_remaining() <= 0:
+            self.was_out_of_touch = True
+            raise LeaseLost("another run may have this job by now")
+        if self.cancelled:
+            raise JobCancelled("the job was asked to stop")
+
+    def lease_remaining(self) -> float:
+        """Seconds for which the lease surely holds, by this host's own monotonic clock."""
+        extended_at = self._extended_at
+        if self.tether is not None:
+            extended_at = max(extended_at, self.tether.extended_at())
+        return extended_at + self._ttl - self._clock()
+
+    def note_progress(self, payload: Mapping[str, Any], *, limit: int) -> None:
+        """Keep progress for the next heartbeat; only the latest is worth sending."""
+        encoded = encode_progress(dict(payload), limit=limit)
+        self.noted_at = self._clock()
+        with self._lock:
+            self._progress = self._saved = encoded
+
+    def take_over_progress(self, encoded: str) -> None:
+        """Keep progress that a handler in another process noted."""
+        self.noted_at = self._clock()
+        with self._lock:
+            self._progress = self._saved = encoded
+
+    # The worker's side
+
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Told to stop because its lease was not extended in time; whether somebody else has the job is not known."""
+        return self.told_at is not None and self.verdict is None and not self.lost
+
+    def look(self) -> None:
+        """Take over what the keeper has learned."""
+        if self.tether is not None:
+            self.lost = self.lost or self.tether.is_lost()
+            self.cancelled = self.cancelled or self.tether.is_cancelled()
+
+    def take_progress(self) -> str | None:
+        """Return what a heartbeat should carry, once."""
+        if self._progress is None:
+            return None
+        with self._lock:
+            progress, self._progress = self._progress, None
+        return progress
+
+    def give_back(self, progress: str | None) -> None:
+        """Keep what could not be delivered, unless there is newer."""
+        with self._lock:
+            if self._progress is None:
+                self._progress = progress
+
+    def last_progress(self) -> str | None:
+        """Return what the final report should carry: a heartbeat that was to bring it may never have been sent."""
+        self._progress = None
+        return self._saved
+
+    def extended(self, sent_at: float) -> None:
+        """Note a heartbeat that succeeded, by the instant before it was sent."""
+        self._extended_at = max(self._extended_at, sent_at)
+
+    def is_first_report(self) -> bool:
+        """Say, once, that nobody has reported on this run yet."""
+        with self._lock:
+            first, self.reported = not self.reported, True
+        return first
+
+    def overdue(self, now: float) -> bool:
+        """Past the deadline that the claim set."""
+        timeout = self.claim.timeout
+        return timeout is not None and now - self.granted_at > timeout.total_seconds()
+
+    def stalled(self, now: float) -> bool:
+        """Without progress for longer than its task allows."""
+        stall_after: timedelta | None = self.claim.stall_after
+        return stall_after is not None and now - (self.noted_at or self.granted_at) > stall_after.total_seconds()
+
+
+def _on_an_event_loop() -> bool:
+    """There the database cannot be asked without waiting, and what is known must do."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+_current: ContextVar[Run | None] = ContextVar("pulse_run", default=None)
+
+
+def current_run() -> Run | None:
+    """The run whose handler is being executed here: what it enqueues are its children."""
+    return _current.get()
+
+
+class running:  # noqa: N801 - used as a function; a generator would take five times as long
+    """Make a run the current one, for a block."""
+
+    __slots__ = ("_run", "_token")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> Run:
+        self._token = _current.set(self._run)
+        return self._run
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -1,0 +1,46 @@
+"""The page for Prometheus: all vital signs of the fleet, for those who may see them.
+
+from pulse_django.exporters.prometheus import metrics
+
+urlpatterns = [path("metrics", metrics), ...]
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import Error, router, transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import cache_control
+from django.views.decorators.http import require_safe
+
+from pulse_django.models import Job
+from pulse_django.words.payloads import error_in_one_line
+from pulse_django.words.vital_signs import ALL
+
+from . import exposition
+from .access import PLAIN, refused
+from .readings import read
+
+logger = logging.getLogger("pulse_django.metrics")
+
+exposition.require()  # while the project starts, and not at three in the morning
+
+
+@cache_control(no_store=True)
+@require_safe
+@login_not_required  # it asks for itself: who comes with a token has no session
+@transaction.non_atomic_requests  # a database that is away is told by us, and not by whoever opens a transaction
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Serve the vital signs to users with ``view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
+    try:
+        return refused(request) or _signs()
+    except Error as error:
+        logger.warning("The vital signs could not be read: %s", error_in_one_line(error))
+        return HttpResponse("The database did not answer.\n", status=503, content_type=PLAIN)
+
+
+def _signs() -> HttpResponse:
+    text = exposition.text(ALL, read(router.db_for_read(Job)))
+    return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

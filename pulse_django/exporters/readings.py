@@ -1,0 +1,87 @@
+"""All vital signs of the fleet as they stand, for any outlet: five short queries, whatever the number of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import conf
+from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet.diagnosis import is_alive
+from pulse_django.fleet.snapshot import Health
+from pulse_django.models import Minute
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words import counters
+from pulse_django.words.vital_signs import (
+    ACTIVE_LEASES,
+    COUNTED,
+    IN_FLIGHT,
+    MINUTE_AGE,
+    ORPHANED_JOBS,
+    PREFETCHED,
+    QUEUE_DUE,
+    QUEUE_LATER,
+    QUEUE_OLDEST_DUE,
+    SLOTS,
+    STUCK_SLOTS,
+    WORKERS,
+    VitalSign,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number of a sign, or one histogram: ``{"count": ..., "sum": ..., "buckets": {...}}``."""
+
+    sign: VitalSign
+    labels: tuple[str, ...]
+    value: Any
+
+
+def read(alias: str) -> list[Reading]:
+    """Read every sign. What was never counted is left out."""
+    now, minute, signs, totals = _latest(alias)
+    health = snapshot_queries.glance(alias)
+    counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
+    broken = [Reading(ORPHANED_JOBS, (name,), count) for name, count in _broken(signs).items()]
+    age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
+    return [*counted, *broken, *age, *_of_queues(health), *_of_workers(health)]
+
+
+def _latest(alias: str) -> Any:
+    rows = Minute.objects.using(alias).filter(totals__isnull=False).annotate(now=StatementTimestamp())
+    latest: Any = rows.order_by("-minute").values_list("now", "minute", "signs", "totals").first()
+    return latest or (None, None, {}, {})
+
+
+def _broken(signs: dict[str, Any]) -> dict[str, float]:
+    found = signs.get("broken")
+    return {name: count for name, count in found.items() if isinstance(count, int)} if isinstance(found, dict) else {}
+
+
+def _of_queues(health: Health) -> Iterator[Reading]:
+    """Queues beyond those that an outlet bears are added up: the busiest come first."""
+    shown, others = health.queues[: counters.MOST_VALUES], health.queues[counters.MOST_VALUES :]
+    rows = [(queue.name, queue.running, queue.due, queue.later, queue.oldest_due) for queue in shown]
+    if others:
+        oldest = max((queue.oldest_due for queue in others if queue.oldest_due is not None), default=None)
+        sums = [sum(getattr(queue, field) for queue in others) for field in ("running", "due", "later")]
+        rows.append((counters.OTHER, *sums, oldest))
+    for name, running, due, later, oldest_due in rows:
+        yield Reading(ACTIVE_LEASES, (name,), running)
+        yield Reading(QUEUE_DUE, (name,), due)
+        yield Reading(QUEUE_LATER, (name,), later)
+        yield Reading(QUEUE_OLDEST_DUE, (name,), (oldest_due or timedelta()).total_seconds())
+
+
+def _of_workers(health: Health) -> Iterator[Reading]:
+    settings = conf.current()
+    alive = [worker for worker in health.workers if is_alive(worker, settings)]
+    yield Reading(WORKERS, ("alive",), len(alive))
+    yield Reading(WORKERS, ("silent",), len(health.workers) - len(alive))
+    yield Reading(SLOTS, (), sum(worker.slots for worker in alive))
+    yield Reading(IN_FLIGHT, (), sum(worker.in_flight for worker in alive))
+    yield Reading(STUCK_SLOTS, (), sum(worker.stuck_slots for worker in alive))
+    yield Reading(PREFETCHED, (), sum(worker.prefetched for worker in alive))

@@ -1,0 +1,54 @@
+"""The numbers of one worker, from what it says of itself: no database is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pulse_django.store.minute_counts import counted_by_workers
+from pulse_django.store.workers import Presence
+from pulse_django.words import counters
+from pulse_django.words.vital_signs import (
+    DATABASE_ERRORS,
+    FENCING_REJECTIONS,
+    HEARTBEAT_DELAY,
+    HEARTBEATS,
+    IN_FLIGHT,
+    PREFETCHED,
+    SLOTS,
+    STUCK_SLOTS,
+    Kind,
+    VitalSign,
+)
+
+from . import exposition
+from .readings import Reading
+
+CHILDREN = VitalSign(
+    name="children",
+    kind=Kind.GAUGE,
+    means="Processes of this worker that are ready to run jobs.",
+    to_do="Fewer than --processes for long: its log says why they die.",
+)
+GAUGES = (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, CHILDREN)
+COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, DATABASE_ERRORS)
+
+
+def exposed(presence: Presence, children: int) -> str:
+    """Return them as Prometheus reads them."""
+    signs = {sign: replace(sign, means=f"Of this worker alone. {sign.means}") for sign in (*GAUGES, *COUNTED)}
+    told = [replace(reading, sign=signs[reading.sign]) for reading in readings(presence, children)]
+    return exposition.text(signs.values(), told, prefix="pulse_worker_")
+
+
+def readings(presence: Presence, children: int) -> list[Reading]:
+    now: dict[VitalSign, Any] = {
+        SLOTS: presence.slots,
+        IN_FLIGHT: presence.in_flight,
+        STUCK_SLOTS: presence.stuck_slots,
+        PREFETCHED: presence.vitals["prefetched"],
+        CHILDREN: children,
+    }
+    since_start = counted_by_workers({"": presence.vitals}, {})
+    counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(since_start, sign)]
+    return [*(Reading(sign, (), value) for sign, value in now.items()), *counted]

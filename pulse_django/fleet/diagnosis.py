@@ -1,0 +1,56 @@
+"""What is wrong, said from the facts: pure, so that a table of examples tests it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pulse_django.conf import PulseSettings
+from pulse_django.words.display import in_words
+
+from .snapshot import Health, QueueFacts, WorkerFacts
+
+# Ticks of the watchdog. A lease that ran out a tick ago is on its way; after three nobody is looking.
+TICKS = 3
+
+
+def troubles(health: Health, settings: PulseSettings) -> list[str]:
+    """Return what an operator should look at, worst first; nothing: all is well."""
+    alive = [worker for worker in health.workers if is_alive(worker, settings)]
+    found = _unreaped(health, settings)
+    for queue in health.queues:
+        found += _of_queue(queue, alive, settings.overdue_after)
+    if silent := [worker for worker in health.workers if not worker.has_stopped and worker not in alive]:
+        silence = in_words(settings.worker_silence.total_seconds())
+        found.append(f"{_count(len(silent), 'worker')} gave no sign of life for {silence}")
+    if stuck := sum(worker.stuck_slots for worker in alive):
+        found.append(f"{_count(stuck, 'slot')} held by handlers that nobody waits for any more")
+    return found
+
+
+def is_alive(worker: WorkerFacts, settings: PulseSettings) -> bool:
+    return not worker.has_stopped and worker.last_beat <= settings.worker_silence
+
+
+def _unreaped(health: Health, settings: PulseSettings) -> list[str]:
+    if health.oldest_expired is None or health.oldest_expired <= TICKS * settings.watchdog_interval:
+        return []
+    ago = in_words(health.oldest_expired.total_seconds())
+    leases = _count(health.expired_leases, "lease")
+    return [f"{leases} ran out, the first {ago} ago, and nobody reaped: does a worker or pulse_watchdog run?"]
+
+
+def _of_queue(queue: QueueFacts, alive: list[WorkerFacts], late_after: timedelta) -> list[str]:
+    if not queue.due or queue.oldest_due is None:
+        return []
+    due, late = _count(queue.due, "job"), in_words(queue.oldest_due.total_seconds())
+    if queue.is_paused:
+        return [f"queue {queue.name} is paused, and {due} due in it, the first for {late}"]
+    if not any(not worker.queues or queue.name in worker.queues for worker in alive):
+        return [f"queue {queue.name}: {due} due, the first for {late}, and no worker serves it"]
+    if queue.oldest_due > late_after:
+        return [f"queue {queue.name}: {due} due, the first for {late}"]
+    return []
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,43 @@
+"""What ``pulse_doctor`` has to say about a database and its settings: each line what, why, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from django.db import DatabaseError
+
+from pulse_django import conf
+from pulse_django.store.tables import problem_with_tables
+from pulse_django.words.payloads import error_in_one_line
+
+from .advice import Advice, Level
+from .connections import on_connections
+from .fleet import on_the_fleet
+from .tables import on_the_tables
+from .timing import on_timing
+
+__all__ = ["Advice", "Level", "examine"]
+
+Examiner = Callable[[str, conf.PulseSettings], Iterator[Advice]]
+EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_the_tables)
+
+
+def examine(alias: str) -> list[Advice]:
+    """Read the database and the settings. Nothing is changed, and no table of jobs is scanned."""
+    if problem := problem_with_tables(alias):
+        why = "Nothing can be kept or examined without them."
+        return [Advice(topic="tables", level=Level.WARNING, what=problem, why=why, to_do="Run manage.py migrate.")]
+    return [advice for examiner in EXAMINERS for advice in _careful(examiner, alias)]
+
+
+def _careful(examiner: Examiner, alias: str) -> Iterator[Advice]:
+    try:
+        yield from examiner(alias, conf.current())
+    except DatabaseError as error:
+        yield Advice(
+            topic=examiner.__name__.removeprefix("on_").removeprefix("the_"),
+            level=Level.UNKNOWN,
+            what=f"could not be examined: {error_in_one_line(error)}",
+            why="The role may not see what is asked, or the server is in trouble.",
+            to_do="Run it as the role that owns the tables, or grant it pg_read_all_stats.",
+        )

@@ -1,0 +1,115 @@
+"""How the application reaches the server: a pooler in between, how many connections, what the server promises."""
+
+from __future__ import annotations
+
+import secrets
+import select
+import time
+from collections.abc import Iterator
+
+import psycopg
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.checks import check_database
+
+from .advice import Advice, Level, rows
+
+PATIENCE = 1.0  # seconds for a notification to come back
+NEARLY_ALL = 0.8
+# Connections of a keeper: heartbeats, recovery, watchdog, wake-ups. And of a process: claims and reports.
+OF_A_KEEPER, OF_A_PROCESS = 4, 2
+
+_SERVER = """
+SELECT
+    pg_catalog.current_setting('max_connections')::int
+        - pg_catalog.current_setting('superuser_reserved_connections')::int,
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    (SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pulse %')
+"""
+_SLOTS = """
+SELECT count(*), COALESCE(pg_catalog.sum(slots), 0)
+FROM pulse_django_worker
+WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s
+"""
+
+
+def on_connections(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
+    yield _of_a_pooler(alias, settings)
+    yield _of_their_number(alias, settings)
+    for message in check_database(databases=[alias]):
+        yield Advice(
+            topic="server", level=Level.WARNING, what=message.msg, why=f"({message.id})", to_do=message.hint or ""
+        )
+
+
+def _of_a_pooler(alias: str, settings: conf.PulseSettings) -> Advice:
+    if not _is_pooled(alias):
+        return Advice(
+            topic="pooler", level=Level.GOOD, what="none: connections are the server's own", why="LISTEN works."
+        )
+    if _hears_itself(alias):
+        return Advice(
+            topic="pooler",
+            level=Level.GOOD,
+            what="there is one, and it keeps sessions: a notification came back",
+            why="Wake-ups work, and everything else does not need a session.",
+        )
+    if settings.listen_dsn:
+        return Advice(
+            topic="pooler",
+            level=Level.GOOD,
+            what="there is one that shares sessions, and LISTEN_DSN leads around it",
+            why="Such a pooler swallows LISTEN without a word. Everything else works through it.",
+        )
+    return Advice(
+        topic="pooler",
+        level=Level.HINT,
+        what="there is one that shares sessions: a notification did not come back",
+        why=f"Workers find jobs by polling, every {settings.poll_interval.total_seconds():g} s. All else works.",
+        to_do='Name a way around it in PULSE["LISTEN_DSN"], or accept the delay and set NOTIFY to False.',
+    )
+
+
+def _is_pooled(alias: str) -> bool:
+    """A pooler invents the process number that it tells its clients at the start of a session."""
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    return bool(connection.connection.info.backend_pid != pid)
+
+
+def _hears_itself(alias: str) -> bool:
+    channel = f"pulse_doctor_{secrets.token_hex(4)}"
+    params = connections[alias].get_connection_params()
+    for name in ("context", "cursor_factory"):
+        params.pop(name, None)
+    with psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None}) as listener:
+        listener.execute(f"LISTEN {channel}")
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SELECT pg_catalog.pg_notify(%s, '')", [channel])
+        until = time.monotonic() + PATIENCE
+        while (left := until - time.monotonic()) > 0:
+            select.select([listener.fileno()], [], [], left)
+            listener.pgconn.consume_input()
+            if listener.pgconn.notifies() is not None:
+                return True
+    return False
+
+
+def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
+    [(allowed, used, ours)] = rows(alias, _SERVER)
+    [(workers, slots)] = rows(alias, _SLOTS, [settings.worker_silence])
+    # Each slot may have a handler that uses the ORM, and a handler's thread has a connection of its own.
+    most = workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
+    what = f"{used} of {allowed} are used, {ours} by workers, which may come to need {most} with every handler busy"
+    if used - ours + most > NEARLY_ALL * allowed:
+        return Advice(
+            topic="connections",
+            level=Level.WARNING,
+            what=what,
+            why="A worker that gets none cannot extend its leases.",
+            to_do="Raise max_connections, put a transaction pooler in between, or lower CONCURRENCY.",
+        )
+    return Advice(topic="connections", level=Level.GOOD, what=what, why="There is room.")

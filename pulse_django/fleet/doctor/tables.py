@@ -1,0 +1,156 @@
+"""What the tables look like to the server: vacuum, updates in place, indexes, size and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.apps import apps
+
+from pulse_django import conf
+from pulse_django.models import Job
+from pulse_django.words.display import in_words
+
+from .advice import Advice, Level, rows
+
+# Updates that touch indexes, for each run: its claim and its settle, and now and then a beat whose page was full.
+MOST_COLD_UPDATES = 3.0
+FEW_RUNS = 1_000
+LARGE = 5 * 1024**3  # bytes
+MANY_ROWS = 100_000
+LONG_SCAN = 10_000  # rows
+
+_STORAGE = """
+SELECT
+    pg_catalog.current_setting('autovacuum')::boolean, COALESCE(c.reloptions, '{}'), s.n_live_tup, s.n_dead_tup,
+    s.n_tup_upd, s.n_tup_hot_upd, s.seq_scan, s.seq_tup_read,
+    COALESCE(GREATEST(s.last_autovacuum, s.last_vacuum)::text, 'never'),
+    (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = pg_catalog.to_regclass('pulse_django_attempt')::oid),
+    pg_catalog.pg_total_relation_size(c.oid), pg_catalog.pg_total_relation_size('pulse_django_attempt')
+FROM pg_class AS c
+JOIN pg_stat_user_tables AS s ON s.relid = c.oid
+WHERE c.oid = 'pulse_django_job'::regclass::oid
+"""
+_INDEXES = """
+SELECT s.indexrelname, s.idx_scan, pg_catalog.pg_get_indexdef(s.indexrelid), x.indisunique
+FROM pg_stat_user_indexes AS s
+JOIN pg_index AS x ON x.indexrelid = s.indexrelid
+WHERE s.relid = 'pulse_django_job'::regclass::oid
+ORDER BY s.indexrelname
+"""
+_OLDEST = """
+SELECT statement_timestamp() - finished_at
+FROM pulse_django_job
+WHERE status::text = %s
+ORDER BY finished_at, id
+LIMIT 1
+"""
+
+
+def on_the_tables(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
+    [row] = rows(alias, _STORAGE)
+    autovacuum, options, live, dead, updates, hot, scans, scanned, last, runs, size, ledger = row
+    yield _of_autovacuum(autovacuum, options, live, dead, last)
+    yield _of_updates(updates, hot, runs)
+    yield from _of_indexes(rows(alias, _INDEXES), scans, scanned, live)
+    yield from _of_retention(alias, settings, size + ledger)
+
+
+def _of_autovacuum(enabled: bool, options: list[str], live: int, dead: int, last: str) -> Advice:
+    what = f"{dead} dead rows beside {live} live ones in pulse_django_job, last vacuum {last}"
+    disabled = not enabled or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options
+    if disabled or not any(option.startswith("autovacuum_vacuum_threshold") for option in options):
+        return Advice(
+            topic="autovacuum",
+            level=Level.WARNING,
+            what=f"{'it is off' if disabled else 'the table has lost its settings'}; {what}",
+            why="A queue's table dies fast: dead rows pile up in front of every claim.",
+            to_do="Turn it on, and set what migration 0002 sets: fillfactor 50, a threshold of 5000, no scale factor.",
+        )
+    return Advice(
+        topic="autovacuum", level=Level.GOOD, what=f"set for a queue; {what}", why="It starts at 5,000 dead rows."
+    )
+
+
+def _of_updates(updates: int, hot: int, runs: int) -> Advice:
+    share = f"{hot / updates:.0%} of {updates}" if updates else "none of 0"
+    what = f"{share} updates of pulse_django_job were in place (HOT)"
+    if runs < FEW_RUNS:
+        why = "Claims and settles touch indexes, heartbeats should not; too few runs to tell."
+        return Advice(topic="updates", level=Level.UNKNOWN, what=what, why=why)
+    cold = (updates - hot) / runs
+    what = f"{what}; {cold:.1f} for each of {runs} runs were not"
+    if cold > MOST_COLD_UPDATES:
+        return Advice(
+            topic="updates",
+            level=Level.WARNING,
+            what=what,
+            why="A claim and a settle make two. The rest are heartbeats that write every index anew.",
+            to_do="Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
+        )
+    return Advice(topic="updates", level=Level.GOOD, what=what, why="Heartbeats leave the indexes alone.")
+
+
+def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: int) -> Iterator[Advice]:
+    ours = {one.name for one in (*Job._meta.indexes, *Job._meta.constraints)} | {"pulse_django_job_pkey"}
+    for name, used, definition, _ in indexes:
+        if name in ours:
+            continue
+        beaten = any(column in definition for column in ("lease_until", "progress", "locked_by"))
+        yield Advice(
+            topic="indexes",
+            level=Level.WARNING if beaten else Level.HINT,
+            what=f"{name} is not Pulse's, and was used {used} times",
+            why="Every heartbeat has to write it." if beaten else "Every claim and every settle has to write it.",
+            to_do="Drop it, unless a query of yours needs it.",
+        )
+    unused = [name for name, used, _, unique in indexes if name in ours and not used and not unique]
+    if unused and live > MANY_ROWS:
+        yield Advice(
+            topic="indexes",
+            level=Level.HINT,
+            what=f"not used since statistics began: {', '.join(unused)}",
+            why="Each serves one query; without its index that query scans the table. Or nobody has asked it yet.",
+        )
+    if scans and scanned / scans > LONG_SCAN:
+        yield Advice(
+            topic="indexes",
+            level=Level.HINT,
+            what=f"pulse_django_job was read from end to end {scans} times, {scanned // scans} rows on average",
+            why="Nothing of Pulse's does that to a large table. A report or a count of yours does.",
+            to_do="Find it in pg_stat_statements, and ask by status and finished_at, which have an index.",
+        )
+
+
+def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterator[Advice]:
+    kept = {"COMPLETED": settings.keep_completed, "CANCELLED": settings.keep_cancelled}
+    kept["DEAD_LETTERED"] = settings.keep_dead_letters
+    label = apps.get_app_config("pulse_django").label
+    human = f"{size / 1024**2:.0f} MiB"
+    late = False
+    for status, keep in kept.items():
+        oldest: timedelta = next((age for (age,) in rows(alias, _OLDEST, [status])), timedelta())
+        if keep and oldest > keep + timedelta(days=1):
+            late = True
+            yield Advice(
+                topic="retention",
+                level=Level.WARNING,
+                what=f"the oldest {status} job ended {in_words(oldest.total_seconds())} ago, and is kept "
+                f"for {in_words(keep.total_seconds())}",
+                why="Watchdogs delete what is older. None runs, or they cannot keep up.",
+                to_do=f"Start a watchdog, or run manage.py pulse_prune --status {status} --yes once.",
+            )
+    for_ever = [status for status, keep in kept.items() if not keep]
+    if size > LARGE and for_ever:
+        yield Advice(
+            topic="retention",
+            level=Level.HINT,
+            what=f"the tables of {label} take {human}; kept for ever: {', '.join(for_ever)}",
+            why="Backups and vacuums take as long as the tables are large.",
+            to_do="Set KEEP_COMPLETED, KEEP_CANCELLED or KEEP_DEAD_LETTERS.",
+        )
+    elif not late:
+        yield Advice(
+            topic="retention", level=Level.GOOD, what=f"jobs and ledger take {human}", why="Old jobs are deleted."
+        )

@@ -1,0 +1,127 @@
+"""The last hours of the fleet, from the minutes that workers wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pulse_django.models import Minute
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words import counters
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.vital_signs import HEARTBEATS, JOBS_ENDED, JOBS_ENQUEUED, RUNS, VitalSign
+
+Signs = Mapping[str, Any]
+Pick = Callable[[Signs], float]
+
+SPAN = timedelta(hours=3)
+POINTS = 60  # of a line; more would be closer together than pixels
+RECENT = timedelta(minutes=7)  # since a minute began for it to count as "of late": the last is written when it is over
+# Beyond it what the latest minute says of the present is too old to be told as such.
+FRESH = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    now: datetime | None  # by the server's clock; None: there are no minutes
+    minutes: Sequence[tuple[datetime, Signs]]  # the oldest first
+
+    @property
+    def latest(self) -> Signs | None:
+        """What the latest minute says, if it is fresh."""
+        return self.minutes[-1][1] if self.minutes and self._age(self.minutes[-1][0]) <= FRESH else None
+
+    @property
+    def broken(self) -> dict[str, int] | None:
+        """What breaks which invariant; None: nobody has asked of late."""
+        found = self._said("broken")
+        if not isinstance(found, dict):
+            return None
+        return {name: count for name, count in found.items() if isinstance(count, int)}
+
+    def names(self, key: str) -> list[str]:
+        """Return a list of names that was written of late."""
+        found = self._said(key)
+        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+    def sampled(self, queue: str) -> int:
+        """Return how many jobs were due in a queue when somebody last counted them."""
+        queues = self._said("queues")
+        found = queues.get(queue) if isinstance(queues, dict) else None
+        return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else 0
+
+    def _said(self, key: str) -> Any:
+        """The latest minute may be so fresh that its writer is still asking."""
+        fresh = (signs for minute, signs in reversed(self.minutes) if self._age(minute) <= FRESH)
+        return next((signs[key] for signs in fresh if key in signs), None)
+
+    def line(self, pick: Pick) -> list[float | None]:
+        """Return one number a minute, as means over a few minutes each; None where nobody wrote."""
+        length = SPAN / POINTS
+        found: list[list[float]] = [[] for _ in range(POINTS)]
+        for minute, signs in self.minutes:
+            place = int((SPAN - self._age(minute)) / length)
+            if 0 <= place < POINTS:
+                found[place].append(pick(signs))
+        return [sum(values) / len(values) if values else None for values in found]
+
+    def rate(self, pick: Pick) -> float | None:
+        """Return how many a minute, of late."""
+        recent = [pick(signs) for minute, signs in self.minutes if self._age(minute) <= RECENT]
+        return sum(recent) / len(recent) if recent else None
+
+    def total(self, pick: Pick, within: timedelta = SPAN) -> int | None:
+        """Return how many there were; None: nobody wrote."""
+        found = [pick(signs) for minute, signs in self.minutes if self._age(minute) <= within]
+        return round(sum(found)) if found else None
+
+    def _age(self, minute: datetime) -> timedelta:
+        return self.now - minute if self.now is not None else SPAN
+
+    def histogram(self, sign: VitalSign, within: timedelta = SPAN) -> Histogram:
+        """Return how long something took, of all queues or tasks."""
+        recent = [signs for minute, signs in self.minutes if self._age(minute) <= within]
+        found = [value for signs in recent for _, value in counters.leaves(signs, sign)]
+        return Histogram.merged(one.get("buckets", {}) for one in found)
+
+    def success_of_beats(self, within: timedelta) -> float | None:
+        """Return the share of heartbeats that were answered; None: there were none."""
+        answered = self.total(lambda signs: counters.total(signs, HEARTBEATS, result="answered"), within) or 0
+        failed = self.total(lambda signs: counters.total(signs, HEARTBEATS, result="failed"), within) or 0
+        return answered / (answered + failed) if answered + failed else None
+
+
+def read(alias: str) -> History:
+    """Read the last hours: one query."""
+    rows = (
+        Minute.objects.using(alias)
+        .filter(minute__gt=StatementTimestamp() - SPAN, minute__lte=StatementTimestamp())
+        .order_by("minute")
+        .annotate(now=StatementTimestamp())
+        .values_list("now", "minute", "signs")
+    )
+    found = list(rows)
+    minutes = [(minute, signs if isinstance(signs, dict) else {}) for _, minute, signs in found]
+    return History(now=found[0][0] if found else None, minutes=minutes)
+
+
+def created_in(queue: str) -> Pick:
+    return lambda signs: counters.total(signs, JOBS_ENQUEUED, queue=queue)
+
+
+def ended_in(queue: str) -> Pick:
+    return lambda signs: counters.total(signs, JOBS_ENDED, queue=queue)
+
+
+def ended_as(status: str) -> Pick:
+    return lambda signs: counters.total(signs, JOBS_ENDED, status=status)
+
+
+def outcomes(*names: str) -> Pick:
+    return lambda signs: sum(counters.total(signs, RUNS, outcome=name) for name in names)
+
+
+def counted(sign: VitalSign) -> Pick:
+    return lambda signs: counters.total(signs, sign)

@@ -1,0 +1,220 @@
+"""Invariants of queues and workers: is there work that nobody will do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pulse_django.fleet import unknown_tasks
+from pulse_django.models import Queue
+from pulse_django.store.job_queries import IS_PAUSED, LANES_CTE
+from pulse_django.words.outcomes import UNKNOWN_TASK
+
+from .catalogue import Invariant, Repair, Severity, register
+
+# Work that is due and may be claimed, a row for each queue; and who is there to do it.
+_DUE = f"""
+{LANES_CTE},
+due AS (
+    SELECT lane.queue, pg_catalog.min(earliest.next_run_at) AS since
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT next_run_at
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+        ORDER BY next_run_at, id
+        LIMIT 1
+    ) AS earliest
+    WHERE earliest.next_run_at <= statement_timestamp()
+    GROUP BY lane.queue
+),
+paused AS (
+    SELECT name, paused_at, paused_until, pause_reason
+    FROM pulse_django_queue
+    WHERE {IS_PAUSED}
+),
+live AS (
+    -- One that has only just started may not have said yet how busy it is.
+    SELECT
+        id, queues, tasks,
+        CASE
+            WHEN started_at > statement_timestamp() - %(silence)s THEN 0
+            ELSE GREATEST(slots - in_flight - stuck_slots, 0)
+        END AS free
+    FROM pulse_django_worker
+    WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s
+)
+"""
+
+
+def _resume(alias: str, names: Sequence[str]) -> int:
+    queues = Queue.objects.db_manager(alias)
+    return sum(queues.resume(name) for name in names)
+
+
+def _give_up(alias: str, _: Sequence[str]) -> int:
+    return len(unknown_tasks.give_up(alias))
+
+
+register(
+    Invariant(
+        name="queue-without-worker",
+        severity=Severity.STUCK,
+        says="Every queue in which jobs are due has a worker that serves it.",
+        means="These jobs wait for a worker that does not exist.",
+        to_do="Start a worker for the queue, or see what --queues and QUEUES leave out.",
+        sql=f"""
+{_DUE}
+SELECT due.queue, pg_catalog.concat(
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
+)
+FROM due
+WHERE due.since < statement_timestamp() - %(silence)s
+    AND due.queue::text NOT IN (SELECT name::text FROM paused)
+    AND NOT EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+# A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
+register(
+    Invariant(
+        name="overdue-while-idle",
+        severity=Severity.STUCK,
+        says="A due job does not wait while workers of its queue have free slots and begin nothing.",
+        means="Something keeps workers from claiming: locks that somebody holds, errors of theirs, or they hang.",
+        to_do="Read a worker's log. Look in pg_stat_activity for a transaction that has locked jobs, and end it.",
+        sql=f"""
+{_DUE},
+begun AS (
+    SELECT queue, started_at FROM pulse_django_job WHERE status::text = 'RUNNING'
+    UNION ALL
+    SELECT job.queue, latest.started_at
+    FROM (SELECT job_id, started_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
+    JOIN pulse_django_job AS job ON job.id = latest.job_id
+)
+SELECT due.queue, pg_catalog.concat(
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since),
+    ' while ', idle.free, ' slots are free'
+)
+FROM due
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.sum(live.free) AS free
+    FROM live
+    WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
+) AS idle
+WHERE due.since < statement_timestamp() - %(overdue)s
+    AND due.queue::text NOT IN (SELECT name::text FROM paused)
+    AND idle.free > 0
+    AND NOT EXISTS (
+        SELECT FROM begun
+        WHERE begun.queue::text = due.queue::text AND begun.started_at > statement_timestamp() - %(overdue)s
+    )
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Invariant(
+        name="paused-backlog",
+        severity=Severity.STUCK,
+        says="No paused queue has jobs that are due.",
+        means="They wait until somebody resumes the queue, or its pause ends.",
+        to_do="Ask who paused it whether the reason still holds.",
+        sql=f"""
+{_DUE}
+SELECT paused.name, pg_catalog.concat(
+    'paused for ', pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at),
+    COALESCE(' until ' || pg_catalog.date_trunc('second', paused.paused_until)::text, ' without an end'),
+    ' (', COALESCE(NULLIF(paused.pause_reason, ''), 'no reason given'), '), jobs due for ',
+    pg_catalog.date_trunc('second', statement_timestamp() - due.since)
+)
+FROM paused
+JOIN due ON due.queue::text = paused.name::text
+ORDER BY paused.name
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Resume the queue.", act=_resume),
+    )
+)
+
+register(
+    Invariant(
+        name="task-unknown",
+        severity=Severity.STUCK,
+        says="A live worker of its queue knows the task of each waiting job: of the oldest in each queue, and of those "
+        "that were put back lately.",
+        means="No worker of the queue has this task, or not any more: its jobs are put back again and again.",
+        to_do="Deploy the code that has it. If it is not in the tasks.py of an installed app, name its module in "
+        "PULSE['TASK_MODULES']. Give a task that was renamed its old name in aliases=(...).",
+        sql=f"""
+{_DUE},
+oldest AS (
+    SELECT job.id, job.task, job.queue
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT id, task, queue, created_at
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+            AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
+        ORDER BY next_run_at, id
+        LIMIT 20
+    ) AS job
+    WHERE job.created_at < statement_timestamp() - %(silence)s  -- here: within it, a lane of young jobs is read whole
+),
+put_back AS (
+    SELECT job.id, job.task, job.queue
+    FROM (SELECT job_id, number, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
+    CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
+        SELECT id, task, queue
+        FROM pulse_django_job
+        WHERE id = latest.job_id AND attempts = latest.number AND status::text IN ('PENDING', 'RETRYING')
+        LIMIT 1
+    ) AS job
+    WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{UNKNOWN_TASK}')
+)
+SELECT task, pg_catalog.concat(count(*), ' jobs or more, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
+FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS waiting
+CROSS JOIN LATERAL (
+    SELECT
+        pg_catalog.bool_or(tasks IS NOT NULL) AS one_tells,
+        pg_catalog.bool_or(tasks IS NULL OR pg_catalog.jsonb_exists(tasks, waiting.task)) AS one_may_know
+    FROM live
+    WHERE queues = '[]' OR pg_catalog.jsonb_exists(queues, waiting.queue)
+) AS serving
+WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
+    AND serving.one_tells AND NOT serving.one_may_know
+GROUP BY task
+ORDER BY task
+LIMIT %(limit)s
+""",
+        repair=Repair(
+            says="Dead-letter those that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
+            act=_give_up,
+        ),
+    )
+)
+
+register(
+    Invariant(
+        name="thread-restarted",
+        severity=Severity.RISK,
+        says="No thread of a live worker had to be started again.",
+        means="Something ended it, from outside of its work: a bug of Pulse's, or code that ends threads.",
+        to_do="Read the worker's log around 'ended': it says what ended the thread. Restart the worker to begin anew.",
+        sql="""
+SELECT
+    pg_catalog.concat('worker ', worker.name, ':', worker.boot_id),
+    pg_catalog.string_agg(pg_catalog.concat(ended.name, ' ', ended.times), ', ')
+FROM pulse_django_worker AS worker
+CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restarts'::text, '{}')) AS ended (name, times)
+WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
+GROUP BY worker.id, worker.name, worker.boot_id
+ORDER BY worker.id
+LIMIT %(limit)s
+""",
+    )
+)

@@ -1,0 +1,200 @@
+"""Invariants of single jobs: what the protocol rules out, and what nobody would look for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.models import Job
+
+from .catalogue import Invariant, Repair, RepairRefused, Severity, register
+
+
+def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
+    return len(Job.objects.db_manager(alias).mend(job_ids))
+
+
+def _reap(alias: str, _: Sequence[int]) -> int:
+    jobs = Job.objects.db_manager(alias)
+    ttl, up_for = conf.current().lease_ttl.total_seconds(), jobs.server_clock().up_for
+    if 0 <= up_for < ttl:
+        raise RepairRefused(f"the server was started {up_for:.0f} s ago: workers may still extend these leases")
+    return len(jobs.reap())
+
+
+def _cancel(alias: str, job_ids: Sequence[int]) -> int:
+    answer = Job.objects.db_manager(alias).request_cancel(job_ids, reason="its parent was cancelled")
+    return len(answer.cancelled) + len(answer.asked)
+
+
+def _raise_the_token(alias: str, _: Sequence[str]) -> int:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            f"SELECT pg_catalog.setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token"
+        )
+    return 1
+
+
+register(
+    Invariant(
+        name="running-without-lease",
+        severity=Severity.BROKEN,
+        says="Every RUNNING job has a holder, a lease, a token and an attempt.",
+        means="Somebody wrote to the table after dropping the CHECK that refuses this. No watchdog sees such a job.",
+        to_do="Find out who writes to pulse_django_job. --repair schema-incomplete brings the CHECK back.",
+        sql="""
+SELECT id, pg_catalog.concat(
+    task, ' attempt ', attempts, ': locked_by ', COALESCE(locked_by, 'nobody'),
+    ', lease_until ', COALESCE(lease_until::text, 'never')
+)
+FROM pulse_django_job
+WHERE status::text = 'RUNNING'
+    AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL OR started_at IS NULL OR attempts <= refunds)
+ORDER BY id
+LIMIT %(limit)s
+""",
+        repair=Repair(
+            says="Give each a lease that runs out one TTL from now; a watchdog then ends the run.",
+            act=_bring_leases_back,
+        ),
+    )
+)
+
+register(
+    Invariant(
+        name="lease-too-long",
+        severity=Severity.BROKEN,
+        says="No lease reaches further than any worker could have meant: five minutes, or three times LEASE_TTL.",
+        means="The server's clock was set back, or somebody wrote the lease. Should its worker die, nobody sees it.",
+        to_do="Check the server's clock (NTP, a failover to another host), then repair.",
+        sql="""
+SELECT id, pg_catalog.concat(
+    task, ' attempt ', attempts, ': leased for ', pg_catalog.date_trunc('second', lease_until - statement_timestamp())
+)
+FROM pulse_django_job
+WHERE status::text = 'RUNNING'
+    AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
+ORDER BY id
+LIMIT %(limit)s
+""",
+        repair=Repair(
+            says="Shorten each to one TTL from now. A live worker goes on extending it.", act=_bring_leases_back
+        ),
+    )
+)
+
+register(
+    Invariant(
+        name="lease-not-reaped",
+        severity=Severity.STUCK,
+        says="A lease that ran out is seen by a watchdog at its next tick.",
+        means="No watchdog runs, or none can: jobs of dead workers stay RUNNING.",
+        to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
+        sql="""
+SELECT id, pg_catalog.concat(
+    task, ' attempt ', attempts, ' by ', locked_by,
+    ': over for ', pg_catalog.date_trunc('second', statement_timestamp() - lease_until)
+)
+FROM pulse_django_job
+WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
+ORDER BY id
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Reap: retry or dead-letter what these leases were for.", act=_reap, at_a_time=1_000),
+    )
+)
+
+register(
+    Invariant(
+        name="attempt-missing",
+        severity=Severity.BROKEN,
+        says="The last run of every job that is not RUNNING has its row in the ledger.",
+        means="One statement writes both, so somebody deleted from pulse_django_attempt, or restored half a backup.",
+        to_do="Find out who deletes there. What a run did cannot be invented afterwards; the jobs go on all the same.",
+        sql="""
+SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
+FROM (
+    (
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'COMPLETED'
+        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    )
+    UNION ALL
+    (
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'
+        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    )
+    UNION ALL
+    (
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'CANCELLED'
+        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    )
+    UNION ALL
+    (
+        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC, next_run_at, id LIMIT %(sample)s
+    )
+) AS job
+WHERE job.attempts > 0 AND NOT EXISTS (
+    SELECT FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts
+)
+ORDER BY job.id
+LIMIT %(limit)s
+""",
+    )
+)
+
+_SEEN = """
+    SELECT GREATEST(
+        (SELECT pg_catalog.max(token) FROM pulse_django_job WHERE status::text = 'RUNNING'),
+        (SELECT pg_catalog.max(token) FROM (
+            SELECT token FROM pulse_django_attempt ORDER BY id DESC LIMIT 1000
+        ) AS latest),
+        (SELECT pg_catalog.max(token) FROM pulse_django_fence)
+    )
+"""
+
+register(
+    Invariant(
+        name="token-repeated",
+        severity=Severity.BROKEN,
+        says="The sequence of fencing tokens stands at or beyond every token that was granted.",
+        means="A restore or a failover put it back: systems that fence by token will refuse new runs as stale.",
+        to_do="Repair before workers go on. Look for what else was lost in the restore.",
+        sql=f"""
+SELECT 'pulse_django_token', pg_catalog.concat('stands at ', last_value, ', and ', seen, ' was granted')
+FROM pulse_django_token, ({_SEEN}) AS granted (seen)
+WHERE seen > last_value
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Set the sequence to the largest token that was granted.", act=_raise_the_token),
+    )
+)
+
+register(
+    Invariant(
+        name="child-of-cancelled",
+        severity=Severity.RISK,
+        says="Nothing that a cancelled job enqueued is still waiting or running.",
+        means="Its result may be wanted by nobody: the job was cancelled without its children.",
+        to_do="Decide whether they are wanted. pulse_cancel --children takes them along next time.",
+        sql="""
+SELECT child.id, pg_catalog.concat(
+    child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled'
+)
+FROM (
+    SELECT id FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+) AS parent
+CROSS JOIN LATERAL (
+    SELECT id, task, status
+    FROM pulse_django_job
+    WHERE parent_id = parent.id AND finished_at IS NULL AND cancel_requested_at IS NULL
+    LIMIT %(limit)s
+) AS child
+ORDER BY child.id
+LIMIT %(limit)s
+""",
+        repair=Repair(says="Cancel what waits, and ask what runs to stop.", act=_cancel),
+    )
+)

@@ -1,0 +1,116 @@
+"""Invariants of the server: its clock, other people's transactions, and what dead rows do to our tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.apps import apps
+from django.db import connections
+
+from .catalogue import Invariant, Repair, Severity, register
+
+register(
+    Invariant(
+        name="clock-stepped",
+        severity=Severity.BROKEN,
+        says="Nothing that was written lately carries an instant of the future.",
+        means="The server's clock was set back. Backoffs, pauses and leases last longer by as much.",
+        to_do="Check NTP on the database's host. --repair lease-too-long shortens leases; the rest passes.",
+        sql="""
+SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
+FROM (
+    SELECT pg_catalog.concat('worker ', name, ':', boot_id) AS which, last_beat_at - statement_timestamp() AS ahead
+    FROM pulse_django_worker
+    UNION ALL
+    SELECT pg_catalog.concat('the creation of job ', id), created_at - statement_timestamp()
+    FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT %(sample)s) AS latest
+    UNION ALL
+    SELECT pg_catalog.concat('the start of job ', id), started_at - statement_timestamp()
+    FROM (
+        SELECT id, started_at FROM pulse_django_job WHERE status::text = 'RUNNING' ORDER BY id LIMIT %(sample)s
+    ) AS running
+    UNION ALL
+    SELECT pg_catalog.concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
+    FROM (
+        SELECT job_id, number, finished_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s
+    ) AS ended
+    UNION ALL
+    SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
+) AS written
+WHERE ahead > %(slack)s
+ORDER BY ahead DESC
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Invariant(
+        name="long-transaction",
+        severity=Severity.RISK,
+        says="No transaction of this database is older than a few minutes.",
+        means="Rows that died since it began cannot be removed: claims and heartbeats read more and more of them.",
+        to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
+        sql="""
+SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)
+FROM (
+    SELECT
+        pg_catalog.concat('pid ', pid) AS which,
+        pg_catalog.concat_ws(' ', usename, NULLIF(application_name, ''), 'is', state) AS what,
+        statement_timestamp() - xact_start AS age
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+        AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)  -- they do not hold back one another
+        AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state LIKE 'idle in transaction%%')
+        AND xact_start < statement_timestamp() - %(long_transaction)s
+    UNION ALL
+    SELECT
+        pg_catalog.concat('prepared ', gid), pg_catalog.concat('a prepared transaction of ', owner),
+        statement_timestamp() - prepared
+    FROM pg_prepared_xacts
+    WHERE database = current_database() AND prepared < statement_timestamp() - %(long_transaction)s
+    UNION ALL
+    SELECT
+        pg_catalog.concat('replication slot ', slot_name),
+        pg_catalog.concat(pg_catalog.age(xmin), ' transactions behind, and nobody reads it'), NULL
+    FROM pg_replication_slots
+    WHERE NOT active AND xmin IS NOT NULL
+) AS open
+ORDER BY age DESC NULLS LAST
+LIMIT %(limit)s
+""",
+    )
+)
+
+
+def _vacuum(alias: str, tables: Sequence[str]) -> int:
+    ours = {model._meta.db_table for model in apps.get_app_config("pulse_django").get_models()}
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        for table in tables:
+            if table in ours:
+                cursor.execute(f"VACUUM (ANALYZE) {connection.ops.quote_name(table)}")
+    return 0  # one time around: what vacuum leaves, an old transaction still needs
+
+
+register(
+    Invariant(
+        name="table-bloat",
+        severity=Severity.RISK,
+        says="Autovacuum keeps up: dead rows are a small share of each table.",
+        means="Claims and heartbeats read through rows that are long gone, and the table grows for nothing.",
+        to_do="Look for a long transaction first: what one may still see cannot be removed. Then at autovacuum.",
+        sql="""
+SELECT relname, pg_catalog.concat(
+    n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',
+    COALESCE(GREATEST(last_autovacuum, last_vacuum)::text, 'never')
+)
+FROM pg_stat_user_tables
+WHERE relname::text LIKE 'pulse\\_django\\_%%' AND pg_catalog.pg_table_is_visible(relid)
+    AND n_dead_tup > %(dead_rows)s AND n_dead_tup::float8 > %(dead_share)s::float8 * n_live_tup::float8
+ORDER BY n_dead_tup DESC
+LIMIT %(limit)s
+""",
+        repair=Repair(says="VACUUM (ANALYZE) the table; the queue goes on meanwhile.", act=_vacuum),
+    )
+)

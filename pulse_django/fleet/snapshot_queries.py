@@ -1,0 +1,224 @@
+"""Reads the facts of ``snapshot.py``: a few bounded statements, none of which grows with the finished jobs.
+
+What lives is counted through its partial indexes, and dead letters through theirs. What else ended is counted up to a
+bound; beyond it the statistics of the server say about how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+
+from pulse_django.models import Job
+from pulse_django.store.job_queries import IS_PAUSED
+from pulse_django.store.json_columns import read
+from pulse_django.store.transactions import Row
+from pulse_django.words.states import Status
+
+from .snapshot import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
+
+# Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
+COUNTED = 10_000
+MOST_WORKERS = 500
+GLANCED = 50_000  # waiting jobs that are counted for whoever looks every few seconds
+
+Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
+
+# Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.
+_WAITING = """
+SELECT
+    queue, status,
+    count(*) FILTER (WHERE next_run_at <= statement_timestamp()),
+    count(*) FILTER (WHERE next_run_at > statement_timestamp()),
+    statement_timestamp() - pg_catalog.min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
+FROM pulse_django_job
+WHERE status::text IN ('PENDING', 'RETRYING')
+GROUP BY queue, status
+"""
+
+_RUNNING = """
+SELECT
+    queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
+    statement_timestamp() - pg_catalog.min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
+FROM pulse_django_job
+WHERE status::text = 'RUNNING'
+GROUP BY queue
+"""
+
+_PAUSED = f"""
+SELECT name, pause_reason, paused_until
+FROM pulse_django_queue
+WHERE {IS_PAUSED}
+"""  # noqa: S608 - made of constants
+
+_NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
+
+# ORDER BY keeps the counts on the retention index: with statistics that call a status common, a LIMIT alone would read
+# the table until it has found enough, and that may be all of it.
+_ENDED = """
+SELECT
+    (SELECT count(*) FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'),
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+    ) AS latest),
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
+    ) AS latest),
+    (SELECT pg_catalog.json_object_agg(common.value, common.share * GREATEST(class.reltuples, 0)) FROM ROWS FROM (
+        pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+        pg_catalog.unnest(column_stats.most_common_freqs)
+    ) AS common (value, share))
+FROM pg_class AS class
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_stats AS column_stats
+    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+    AND column_stats.attname = 'status' AND NOT column_stats.inherited
+WHERE class.oid = 'pulse_django_job'::regclass::oid
+"""
+
+_WORKERS = """
+SELECT
+    id, name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
+    CASE
+        WHEN pg_catalog.jsonb_typeof(vitals -> 'prefetched'::text) = 'number'
+        THEN (vitals ->> 'prefetched'::text)::int ELSE 0
+    END,
+    statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, versions::text
+FROM pulse_django_worker
+WHERE %s OR stopped_at IS NULL
+ORDER BY stopped_at IS NOT NULL, name, boot_id
+LIMIT %s
+"""
+
+_DEAD_LETTERS = """
+SELECT
+    id, task, queue, pg_catalog.left(pg_catalog.split_part(last_error, E'\\n', 1), 100),
+    statement_timestamp() - finished_at
+FROM pulse_django_job
+WHERE status::text = 'DEAD_LETTERED'
+ORDER BY finished_at DESC, id DESC
+LIMIT 5
+"""
+
+
+def take(alias: str, *, stopped_workers: bool = False) -> Health:
+    """Look at everything, once."""
+    waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
+    expired_for = [row[3] for row in running if row[3] is not None]
+    return Health(
+        queues=_queues(_waiting_by_queue(waiting), running, paused),
+        statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
+        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
+        dead_letters=tuple(
+            DeadLetter(id=job_id, task=task, queue=queue, error=error, age=age)
+            for job_id, task, queue, error, age in _rows(alias, _DEAD_LETTERS)
+        ),
+        expired_leases=sum(row[2] for row in running),
+        oldest_expired=max(expired_for, default=None),
+    )
+
+
+def glance(alias: str) -> Health:
+    """Look at what moves, for whoever looks often: depths up to a bound, and what ended not at all."""
+    running = _rows(alias, _RUNNING)
+    expired_for = [row[3] for row in running if row[3] is not None]
+    return Health(
+        queues=_queues(_depths(alias), running, _rows(alias, _PAUSED)),
+        statuses=(),
+        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [False, MOST_WORKERS])),
+        dead_letters=(),
+        expired_leases=sum(row[2] for row in running),
+        oldest_expired=max(expired_for, default=None),
+    )
+
+
+def queues(alias: str, *, named: bool = False) -> tuple[QueueFacts, ...]:
+    """Return how queues stand, by name; ``named``: also those of which operators once decided something."""
+    found = _depths(alias)
+    for name, *_ in _rows(alias, _NAMED) if named else []:
+        found[name] |= {}
+    facts = _queues(found, _rows(alias, _RUNNING), _rows(alias, _PAUSED))
+    return tuple(sorted(facts, key=lambda queue: queue.name))
+
+
+def _depths(alias: str) -> Found:
+    found: Found = defaultdict(dict)
+    for depth in Job.objects.db_manager(alias).depths(GLANCED):
+        overdue = None if depth.overdue is None else timedelta(seconds=depth.overdue)
+        found[depth.queue] = {"due": depth.due, "later": depth.later, "oldest_due": overdue, "is_more": depth.is_more}
+    return found
+
+
+def _waiting_by_queue(waiting: list[Row]) -> Found:
+    found: Found = defaultdict(dict)
+    for name, _, due, later, oldest in waiting:
+        facts = found[name]
+        facts["due"], facts["later"] = facts.get("due", 0) + due, facts.get("later", 0) + later
+        known = facts.get("oldest_due")
+        facts["oldest_due"] = oldest if known is None else known if oldest is None else max(known, oldest)
+    return found
+
+
+def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
+    for name, jobs, *_ in running:
+        found[name]["running"] = jobs
+    for name, reason, until in paused:
+        found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
+    queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
+    return tuple(sorted(queues, key=lambda queue: (-queue.due, -queue.running, queue.name)))
+
+
+def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[StatusCount, ...]:
+    dead, completed, cancelled, shares = ended
+    guesses = json.loads(shares) if isinstance(shares, str) else shares or {}
+    exact = {
+        Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),
+        Status.RUNNING: sum(jobs for _, jobs, *_ in running),
+        Status.RETRYING: sum(due + later for _, status, due, later, _ in waiting if status == Status.RETRYING),
+        Status.COMPLETED: completed,
+        Status.DEAD_LETTERED: dead,
+        Status.CANCELLED: cancelled,
+    }
+    return tuple(_counted(status, jobs, guesses.get(status, 0)) for status, jobs in exact.items())
+
+
+def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
+    if status not in (Status.COMPLETED, Status.CANCELLED) or jobs <= COUNTED:
+        return StatusCount(status=status, jobs=jobs)
+    return StatusCount(status=status, jobs=max(jobs, round(guess)), is_estimate=True)
+
+
+def _worker(row: Row) -> WorkerFacts:
+    worker_id, name, boot_id, host, pid, queues, slots, in_flight, stuck, prefetched, *rest = row
+    last_beat, has_stopped, versions = rest
+    return WorkerFacts(
+        id=worker_id,
+        name=name,
+        boot_id=boot_id,
+        host=host,
+        pid=pid,
+        queues=tuple(_loaded(queues, list)),
+        slots=slots,
+        in_flight=in_flight,
+        stuck_slots=stuck,
+        prefetched=prefetched,
+        last_beat=last_beat,
+        has_stopped=has_stopped,
+        versions=_loaded(versions, dict),
+    )
+
+
+def _loaded(text: str | None, kind: type) -> Any:
+    """Read what a worker said; of another shape, it was written by another release or by hand."""
+    found = read(text or "null")
+    return found if isinstance(found, kind) else kind()
+
+
+def _rows(alias: str, sql: str, params: Any = ()) -> list[Row]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())

@@ -1,0 +1,84 @@
+"""Jobs whose task no live worker knows: workers put them back, and in the end somebody has to say so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pulse_django import conf
+from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import job_dead_lettered, tell
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.decisions import DeadLetter
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import GIVEN_UP, UNKNOWN_TASK, Released
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
+
+logger = SafeLogger(__name__)
+
+MOST_AT_ONCE = 100
+LATEST = 10_000  # attempts among which put-backs are looked for; they come every half a minute
+
+# Two kinds of evidence: workers have met the job and did nothing but put it back for so long; and no worker that knows
+# its task has been alive for so long, as the registry tells, which keeps those that stopped. One that has not said what
+# it knows may know anything.
+_GIVEN_UP = """
+WITH lately AS (
+    SELECT tasks, stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AS is_live
+    FROM pulse_django_worker
+    WHERE last_beat_at > statement_timestamp() - GREATEST(%(age)s, %(silence)s)
+)
+SELECT job.id, statement_timestamp() - met.first
+FROM (
+    SELECT DISTINCT job_id
+    FROM (
+        SELECT job_id, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(latest)s
+    ) AS latest
+    WHERE outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s)
+) AS recent
+JOIN pulse_django_job AS job ON job.id = recent.job_id
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.min(started_at) AS first
+    FROM pulse_django_attempt
+    WHERE job_id = job.id AND number > COALESCE((
+        SELECT pg_catalog.max(number)
+        FROM pulse_django_attempt
+        WHERE job_id = job.id AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
+    ), 0)
+) AS met
+WHERE job.status::text IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
+    AND met.first < statement_timestamp() - %(age)s
+    AND EXISTS (SELECT FROM lately WHERE is_live)
+    AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task))
+ORDER BY job.id
+LIMIT %(most)s
+"""
+
+
+def give_up(alias: str) -> list[int]:
+    """Dead-letter what has been put back for longer than ``UNKNOWN_TASK_AGE``. Return the jobs."""
+    settings = conf.current()
+    params = {
+        "silence": settings.worker_silence,
+        "age": settings.unknown_task_age,
+        "unknown": UNKNOWN_TASK,
+        "latest": LATEST,
+        "most": MOST_AT_ONCE,
+    }
+    waited: dict[int, timedelta] = dict(run_joined(alias, _GIVEN_UP, params))
+    if not waited:
+        return []
+    jobs = Job.objects.db_manager(alias)
+    reports = []
+    for claim in jobs.claim_these(Identity("watchdog"), list(waited)):
+        reason = f"{GIVEN_UP} {claim.task!r}: no live worker has it, for {waited[claim.job_id]}"
+        reports.append(Report(claim.lease, Released(reason=reason), DeadLetter(reason)))
+    settled = jobs.settle(reports)
+    given_up = sorted(lease.job_id for lease, status in settled.accepted.items() if status is Status.DEAD_LETTERED)
+    for report in reports:
+        if report.lease.job_id in given_up:
+            reason = getattr(report.decision, "reason", "")
+            logger.warning("job %d dead-lettered: %s", report.lease.job_id, reason)
+            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=alias)
+    return given_up

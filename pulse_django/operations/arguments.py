@@ -1,0 +1,122 @@
+"""The arguments that the operators' commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import connections, router
+
+from pulse_django.models import Job
+from pulse_django.words.job_ids import MAX_ID
+from pulse_django.words.payloads import clean_text
+from pulse_django.words.states import Status
+
+from .batches import BATCH, Pace
+from .durations import parse_duration
+from .selection import Selection
+
+MOST_DIGITS = 19
+# The verbs travel as one statement with all ids of a batch; beyond that it gains nothing and locks too much.
+MAX_BATCH = 10_000
+MAX_PER_MINUTE = 10_000_000
+
+
+def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
+    """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
+    parser.add_argument("ids", nargs="*", type=whole(1, MAX_ID), metavar="ID", help="these jobs")
+    parser.add_argument("--queue", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--task", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
+    if allowed := tuple(statuses):
+        parser.add_argument(
+            "--status",
+            action="append",
+            default=[],
+            type=_status(allowed),
+            metavar="STATUS",
+            help=f"{', '.join(allowed)}; may be repeated",
+        )
+    parser.add_argument("--error", type=_text, metavar="TEXT", help="a part of the last error")
+    age = "since it ended, or was created if it has not: 7d, 12h, 30m, 45s"
+    parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
+    parser.add_argument("--newer-than", type=duration, metavar="DURATION", help="the same")
+    add_output(parser)
+
+
+def add_output(parser: CommandParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, and nothing else there")
+    parser.add_argument("--database", metavar="ALIAS", help="alias of the database that holds the jobs")
+
+
+def add_action(parser: CommandParser) -> None:
+    parser.add_argument("--all", action="store_true", help="allow it without any filter")
+    parser.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
+    parser.add_argument("--limit", type=whole(1, MAX_ID), metavar="N", help="at most so many, lowest ids first")
+    parser.add_argument("--batch", type=whole(1, MAX_BATCH), default=BATCH, metavar="N", help=f"default {BATCH}")
+    parser.add_argument(
+        "--per-minute", type=whole(1, MAX_PER_MINUTE), metavar="N", help="at most so many jobs a minute, spread evenly"
+    )
+
+
+def selection_of(options: dict[str, Any]) -> Selection:
+    return Selection(
+        ids=tuple(dict.fromkeys(options["ids"])),
+        queues=tuple(options["queue"]),
+        tasks=tuple(options["task"]),
+        statuses=tuple(options.get("status", ())),
+        error=options["error"] or "",
+        older_than=options["older_than"],
+        newer_than=options["newer_than"],
+    )
+
+
+def pace_of(options: dict[str, Any]) -> Pace:
+    return Pace(batch=options["batch"], per_minute=options["per_minute"])
+
+
+def alias_of(options: dict[str, Any]) -> str:
+    """Return where the jobs are written, also for reading: a replica may not know yet what there is."""
+    alias: str = options["database"] or router.db_for_write(Job)
+    if alias not in connections:
+        raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
+    return alias
+
+
+def duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def whole(least: int, most: int) -> Any:
+    """Return a parser of whole numbers in a range."""
+
+    def number(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+def _status(allowed: tuple[Status, ...]) -> Any:
+    def status(text: str) -> Status:
+        name = text.upper().replace("-", "_")
+        if name not in allowed:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(allowed)}")
+        return Status(name)
+
+    return status
+
+
+def _text(text: str) -> str:
+    """An empty name would match nothing, or everything: most likely a variable of a script was not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    if clean_text(text, len(text)) != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no text that PostgreSQL could hold")
+    return text

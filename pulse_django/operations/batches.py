@@ -1,0 +1,115 @@
+"""Do one thing to many jobs: in batches by ascending id, at a pace, until done or told to stop.
+
+``id > last ORDER BY id LIMIT batch`` meets every job once, whatever its verb does to it: a dead letter that is revived
+and dies again has the same id. Jobs that arrive meanwhile have higher ids than the highest of the start, so it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
+
+# Longer batches hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
+BATCH = 500
+# Batches that one look for matches finds. With stale statistics PostgreSQL sorts all matches at every look: 100,000
+# cancels took 9 s with one look a batch, and 5 s so. More of them hold more ids in memory.
+AHEAD = 20
+
+
+class Stopping(Protocol):
+    """What the walk needs of a ``threading.Event``."""
+
+    def wait(self, timeout: float) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How many jobs at a time, and how many a minute at most; None: as fast as the database goes."""
+
+    batch: int = BATCH
+    per_minute: int | None = None
+
+    @property
+    def at_a_time(self) -> int:
+        """Throttled, no more than one second's worth: workers downstream get a trickle and not a gush."""
+        return self.batch if self.per_minute is None else max(1, min(self.batch, self.per_minute // 60))
+
+    def seconds_for(self, jobs: int) -> float:
+        return 0.0 if self.per_minute is None else jobs * 60 / self.per_minute
+
+
+class Walk:
+    """One walk over jobs. What it did so far stands in its attributes, also after an error."""
+
+    def __init__(
+        self,
+        jobs: JobQuerySet,
+        act: Callable[[Sequence[int]], Mapping[str, int]],
+        *,
+        pace: Pace | None = None,
+        limit: int | None = None,
+        after: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pace = pace or Pace()
+        self.met = 0  # jobs that were given to the verb, and what it said of them:
+        self.counts: Counter[str] = Counter()
+        self.unsure: tuple[int, ...] = ()  # given to the verb, and its answer never came
+        self.is_complete = False
+        self._jobs, self._act, self._limit, self._after, self._clock = jobs, act, limit, after, clock
+        self._ahead: list[int] = []  # found, and not looked at again yet
+        self._is_last_look = False
+
+    def run(self, stopping: Stopping, watch: Callable[[Walk], object] = lambda walk: None) -> None:
+        """Walk until all is done or ``stopping`` is set; ``watch`` is called after every batch."""
+        for ids in self._batches(stopping):
+            self.unsure = tuple(ids)
+            counts = self._act(ids)
+            self.unsure = ()
+            self.met += len(ids)
+            for name, count in counts.items():
+                self.counts[name] += count
+            watch(self)
+
+    def _batches(self, stopping: Stopping) -> Iterator[list[int]]:
+        highest, due = self._highest(), self._clock()
+        while not self.is_complete:
+            if stopping.wait(max(0.0, due - self._clock())):
+                return
+            due = self._clock()
+            ids, is_last = self._next(highest)
+            if ids:
+                yield ids
+            # From the beginning of the batch, so that the pace holds however long it took. Time that a slow batch
+            # lost is not made up for: that would be the gush again.
+            due += self.pace.seconds_for(len(ids))
+            self.is_complete = is_last
+
+    def _highest(self) -> int:
+        """The highest id of all, and not of those that match: it costs one look at the primary key."""
+        newest = Job.objects.using(self._jobs.db).order_by("-id").values_list("id", flat=True)
+        return newest.first() or 0
+
+    def _next(self, highest: int) -> tuple[list[int], bool]:
+        """Return the next batch, as it matches at this very moment, and whether it is the last."""
+        size = self.pace.at_a_time
+        if self._limit is not None:
+            size = min(size, self._limit - self.met)
+        matching = self._jobs.order_by("id").values_list("id", flat=True)
+        was_seen_before = bool(self._ahead)
+        if not was_seen_before:
+            most = AHEAD * size
+            found = list(matching.filter(id__gt=self._after, id__lte=highest)[: most + 1])
+            self._ahead, self._is_last_look = found[:most], len(found) <= most
+        ids, self._ahead = self._ahead[:size], self._ahead[size:]
+        self._after = ids[-1] if ids else highest
+        is_last = self._is_last_look and not self._ahead
+        if was_seen_before:  # throttled, that may be long ago
+            ids = list(matching.filter(pk__in=ids))
+        return ids, is_last or (self._limit is not None and self.met + len(ids) >= self._limit)

@@ -1,0 +1,94 @@
+"""What ``pulse_watchdog --check`` and ``--repair`` say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from django.db import Error
+
+from pulse_django.fleet.invariants import Finding, Invariant, RepairRefused, ask, known, mend, named
+from pulse_django.words.display import inert
+
+Paint = Callable[[str], str]
+
+
+class Unrepairable(Exception):
+    """A repair that there is not, or that would do harm just now."""
+
+
+def findings_as_json(findings: Sequence[Finding]) -> str:
+    holds = all(finding.holds for finding in findings)
+    return json.dumps({"holds": holds, "invariants": [finding.to_json() for finding in findings]}, default=str)
+
+
+def findings_in_words(findings: Iterable[Finding], good: Paint = str, bad: Paint = str) -> Iterator[str]:
+    """A line for each invariant that holds, and a paragraph for each that does not."""
+    for finding in findings:
+        one = finding.invariant
+        if finding.holds:
+            yield f"{good('ok  ')} {one.name}: {one.says}"
+            continue
+        yield f"{bad('FAIL')} {one.name} ({one.severity}): {one.says}"
+        if finding.error:
+            yield f"       could not be asked: {inert(finding.error)}"
+            continue
+        for subject in finding.subjects:
+            yield f"       {inert(str(subject.key))}: {inert(subject.words)}"
+        if finding.is_more:
+            yield "       and more"
+        yield f"       What it means: {one.means}"
+        yield f"       What to do: {one.to_do}"
+        if one.repair is not None:
+            yield f"       Repair: pulse_watchdog --repair {one.name}"
+
+
+def repairable(name: str) -> Invariant:
+    """Find an invariant that can be mended, or say why not."""
+    try:
+        invariant = named(name)
+    except KeyError:
+        names = ", ".join(one.name for one in known() if one.repair is not None)
+        raise Unrepairable(f"There is no invariant {name!r}. These have a repair: {names}.") from None
+    if invariant.repair is None:
+        raise Unrepairable(f"{name} has no repair. {invariant.to_do}")
+    return invariant
+
+
+def rehearse(invariant: Invariant, alias: str) -> tuple[Finding, Iterator[str]]:
+    """Say what a repair would do, and do nothing."""
+    finding = ask(invariant, alias)
+    return finding, _rehearsed(invariant, finding)
+
+
+def _rehearsed(invariant: Invariant, finding: Finding) -> Iterator[str]:
+    if finding.error:
+        yield f"{invariant.name} could not be asked: {inert(finding.error)}"
+        return
+    if finding.holds:
+        yield f"{invariant.name} holds: there is nothing to mend."
+        return
+    for subject in finding.subjects:
+        yield f"  {inert(str(subject.key))}: {inert(subject.words)}"
+    if finding.is_more:
+        yield "  and more"
+    yield f"The repair: {invariant.repair.says if invariant.repair else ''}"
+    yield "Nothing was changed. Add --yes to do it."
+
+
+def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> dict[str, Any]:
+    """Mend, telling each step, and ask once more at the end."""
+    steps = mended = 0
+    try:
+        for step in mend(invariant, alias):
+            steps += 1
+            mended += step.mended
+            tell(f"  step {steps}: {len(step.subjects)} found, {step.mended} mended")
+    except RepairRefused as refused:
+        raise Unrepairable(f"Not now: {refused}.") from refused
+    except Error as error:
+        raise Unrepairable(f"After {mended} mended: {inert(' '.join(str(error).split()))}") from error
+    finding = ask(invariant, alias)
+    tell(f"{invariant.name}: {mended} mended; it {'holds now' if finding.holds else 'does not hold yet'}")
+    return {"name": invariant.name, "steps": steps, "mended": mended, "holds": finding.holds}

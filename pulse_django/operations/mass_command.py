@@ -1,0 +1,162 @@
+"""The course that pulse_retry, pulse_cancel and pulse_prune share: choose, preview, and with --yes do and report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
+
+from pulse_django.exceptions import PulseError
+from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.tables import explained
+from pulse_django.words.display import in_words, inert
+from pulse_django.words.payloads import error_in_one_line
+from pulse_django.words.states import Status
+
+from . import arguments
+from .batches import Pace, Stopping, Walk
+from .interrupts import interruptible
+from .preview import Preview, in_lines, look
+from .progress import Progress
+from .report import Report
+from .selection import Selection, unmatched
+from .terminal import showable
+from .verbs import MassVerb
+
+INTERRUPTED = 130  # as shells say it of a program that Ctrl-C ended
+MOST_IDS = 10  # that are told one by one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """What the operator named, looked up."""
+
+    verb: MassVerb
+    jobs: JobQuerySet
+    selection: Selection
+    alias: str
+    preview: Preview
+    missed: dict[int, str | None]  # ids that were named and do not match
+    notes: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "database": self.alias,
+            "filters": to_json(self.selection),
+            "matches": self.preview.matches,
+            "unmatched": to_json(self.missed),
+            "notes": self.notes,
+        }
+
+    def in_lines(self) -> list[str]:
+        lines = [f"{self.preview.matches or 'No'} {self.verb.noun} match.", *in_lines(self.preview)]
+        if self.missed:
+            told = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
+            more = f" and {len(told) - MOST_IDS} more" if len(told) > MOST_IDS else ""
+            lines.append(f"Not among them: {', '.join(told[:MOST_IDS])}{more}.")
+        return [*lines, *self.notes]
+
+
+class MassCommand(BaseCommand):
+    """A command is its verb and its own arguments. Tests replace the clock and the signals."""
+
+    requires_system_checks = ()  # a project whose checks fail may need these commands most
+    statuses: tuple[Status, ...] = ()  # that --status may name
+    clock = staticmethod(time.monotonic)
+
+    def signals(self) -> AbstractContextManager[Stopping]:
+        return interruptible()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        arguments.add_filters(parser, self.statuses)
+        arguments.add_action(parser)
+
+    def verb(self, selection: Selection, options: dict[str, Any]) -> MassVerb:
+        raise NotImplementedError
+
+    def notes(self, verb: Any, alias: str) -> list[str]:
+        """Tell what an operator may not expect of the choice."""
+        return []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._is_json = options["json"]
+        choice, pace = self._choose(options), arguments.pace_of(options)
+        self._say(choice.in_lines())
+        if not options["yes"]:
+            self._preview(choice, pace)
+            return
+        report = self._do(choice, pace, options["limit"])
+        if report.met or choice.preview.matches:
+            self._say(report.in_lines(choice.verb))
+        self._print_json({"preview": False, **choice.to_json(), **report.to_json()})
+        if report.problem:
+            raise CommandError(report.problem)
+        if report.interrupted:
+            sys.exit(INTERRUPTED)
+
+    def _choose(self, options: dict[str, Any]) -> _Choice:
+        alias, selection = arguments.alias_of(options), arguments.selection_of(options)
+        if selection.is_everything and not options["all"]:
+            raise CommandError("Name jobs by id or by a filter, or say --all. Without --yes nothing is changed.")
+        try:
+            verb = self.verb(selection, options)
+            jobs = verb.jobs(alias)
+            return _Choice(
+                verb=verb,
+                jobs=jobs,
+                selection=selection,
+                alias=alias,
+                preview=look(jobs, limit=options["limit"]),
+                missed=unmatched(jobs, selection.ids),
+                notes=self.notes(verb, alias),
+            )
+        except (Error, PulseError, ImproperlyConfigured) as error:
+            raise CommandError(f"Nothing was changed: {inert(explained(error, alias))}") from error
+
+    def _preview(self, choice: _Choice, pace: Pace) -> None:
+        preview, verb = choice.preview, choice.verb
+        seconds = pace.seconds_for(preview.matches)
+        how = f"{pace.at_a_time} at a time"
+        if pace.per_minute is not None:
+            how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
+        if preview.matches:
+            self._say([f"{verb.would(preview.matches, preview.running)}, {how}."])
+            self._say(["Nothing was changed. Add --yes to do it."])
+        told = {"pace": to_json(pace), "seconds": seconds}
+        self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **told})
+
+    def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> Report:
+        verb, alias, matches = choice.verb, choice.alias, choice.preview.matches
+        # The preview knows the lowest id: finished jobs by the million may lie in front of it.
+        after = (choice.preview.lowest_id or 1) - 1
+        clock = self.clock
+        walk = Walk(choice.jobs, lambda ids: verb.act(alias, ids), pace=pace, limit=limit, after=after, clock=clock)
+        progress = Progress(self.stderr._out, matches, clock, per_minute=pace.per_minute)
+        began, problem = clock(), ""
+        try:
+            with self.signals() as stopping:
+                walk.run(stopping, lambda walk: progress.show(walk.met))
+        except KeyboardInterrupt:  # the second Ctrl-C: the report says how far the first got
+            pass
+        except (Error, PulseError) as error:
+            problem = inert(error_in_one_line(error))
+        progress.end(walk.met)
+        return Report.of(walk, verb, matches=matches, seconds=clock() - began, problem=problem)
+
+    def _say(self, lines: list[str]) -> None:
+        if not self._is_json:
+            for line in lines:
+                self.stdout.write(showable(line, self.stdout))
+
+    def _print_json(self, facts: dict[str, Any]) -> None:
+        if self._is_json:
+            command = type(self).__module__.rpartition(".")[2]
+            self.stdout.write(json.dumps({"command": command, **facts}))

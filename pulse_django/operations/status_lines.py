@@ -1,0 +1,82 @@
+"""The facts of ``pulse_status`` on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from pulse_django.fleet.snapshot import Health, QueueFacts, StatusCount, WorkerFacts
+from pulse_django.words.display import in_words, inert
+
+from .matching import LATEST, Matching
+from .terminal import table
+
+MOST_ROWS = 20  # of a table: more is for --json
+
+
+def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
+    lines = ["All is well."] if not troubles else ["Look at this:", *(f"  ! {inert(one)}" for one in troubles)]
+    if health.statuses:
+        lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
+    lines += _section(
+        "Queues", ("queue", "due", "later", "running", "oldest due", ""), [_queue(queue) for queue in health.queues]
+    )
+    lines += _section(
+        "Workers",
+        ("worker", "host", "slots", "in flight", "stuck", "last beat", "versions"),
+        [_worker(worker) for worker in health.workers],
+    )
+    if health.statuses:  # a glance does not ask for what has ended
+        dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
+        lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead)
+    if health.oldest_expired is not None:
+        ago = in_words(health.oldest_expired.total_seconds())
+        lines += ["", f"Leases that ran out and nobody reaped: {health.expired_leases}, the first {ago} ago."]
+    return lines
+
+
+def matching_in_lines(matching: Matching) -> list[str]:
+    if not matching.kinds:
+        lines = ["No jobs match."]
+    else:
+        counts = [(kind.jobs, kind.status, kind.task) for kind in matching.kinds]
+        lines = _section("What matches", ("jobs", "status", "task"), counts)[1:]
+        found = [
+            (job.id, job.status, job.queue, job.task, job.attempts, _ago(job.age), job.error) for job in matching.newest
+        ]
+        lines += _section(
+            "The newest of them", ("id", "status", "queue", "task", "attempts", "created", "error"), found
+        )
+    if matching.is_partial:
+        lines.append(f"Of COMPLETED and CANCELLED only the latest {LATEST} of each were looked at.")
+    return lines
+
+
+def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
+    if not rows:
+        return ["", f"{title}: none"]
+    more = [f"  and {len(rows) - MOST_ROWS} more: see --json"] if len(rows) > MOST_ROWS else []
+    return ["", title, *table(headers, rows[:MOST_ROWS]), *more]
+
+
+def _count(count: StatusCount) -> str:
+    return f"{'~' if count.is_estimate else ''}{count.jobs} {count.status}"
+
+
+def _queue(queue: QueueFacts) -> tuple[object, ...]:
+    oldest = in_words(queue.oldest_due.total_seconds()) if queue.oldest_due is not None else "-"
+    paused = ""
+    if queue.is_paused:
+        until = f" until {queue.paused_until.isoformat(' ', 'seconds')}" if queue.paused_until else ""
+        paused = f"PAUSED{until}{': ' if queue.pause_reason else ''}{queue.pause_reason}"
+    return queue.name, queue.due, queue.later, queue.running, oldest, paused
+
+
+def _worker(worker: WorkerFacts) -> tuple[object, ...]:
+    beat = _ago(worker.last_beat) + (" (stopped)" if worker.has_stopped else "")
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(worker.versions.items()))
+    return worker.name, worker.host, worker.slots, worker.in_flight, worker.stuck_slots, beat, versions
+
+
+def _ago(age: timedelta) -> str:
+    return f"{in_words(age.total_seconds())} ago"

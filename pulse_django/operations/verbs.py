@@ -1,0 +1,159 @@
+"""What can be done to many jobs: whom it would touch, the fenced verb that does it, and how its answer is told.
+
+Every verb of ``Job.objects`` looks at each row once more when it acts. What has moved on since the preview is left as
+it is, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+
+from django.db.models import Q
+
+from pulse_django import conf
+from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.display import in_words
+from pulse_django.words.states import Status
+
+from .selection import Selection, has_status, with_families
+
+LIVE = (Status.PENDING, Status.RETRYING, Status.RUNNING)
+
+Counts = Mapping[str, int]  # by the name that JSON gives them
+
+
+class MassVerb(Protocol):
+    """One intention of an operator."""
+
+    @property
+    def noun(self) -> str:
+        """What it acts on, in the plural."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What may have happened to a job: the names in its counts."""
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return what it would act on now."""
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        """Do it to these jobs, and count what happened."""
+
+    def would(self, matches: int, running: int) -> str:
+        """Say what it would do."""
+
+    def told(self, counts: Counts) -> str:
+        """Say what it did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revive:
+    """Retry dead letters."""
+
+    selection: Selection
+    runs: int = 1
+    delay: timedelta = timedelta()
+    noun = "dead letters"
+    answers = ("revived", "moved_on")
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        answer = Job.objects.db_manager(alias).retry(ids, runs=self.runs, delay=self.delay)
+        if answer.revived and not self.delay:
+            wake_workers(alias, [ANY_QUEUE])
+        return {"revived": len(answer.revived), "moved_on": len(answer.moved_on)}
+
+    def would(self, matches: int, running: int) -> str:
+        runs = f"{self.runs} more run{'s' if self.runs > 1 else ''}"
+        when = f", {in_words(self.delay.total_seconds())} from then" if self.delay else ""
+        return f"Would revive {matches}, each with at least {runs}{when}"
+
+    def told(self, counts: Counts) -> str:
+        return f"{counts['revived']} revived, {counts['moved_on']} had already moved on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Cancel what waits, and ask what runs to stop. Whoever was asked before is not asked again."""
+
+    selection: Selection
+    reason: str = ""
+    children: bool = False
+    noun = "live jobs"
+    answers = ("cancelled", "asked", "refused")
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        meant = self.selection
+        # A parent that has ended may have children that go on: named by its id, it is meant for their sake.
+        if not (self.children and meant.ids):
+            meant = replace(meant, statuses=meant.statuses or LIVE)
+        found = meant.jobs(alias)
+        if self.children:
+            found = with_families(found)
+        return found.filter(has_status(LIVE), cancel_requested_at__isnull=True)
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        answer = Job.objects.db_manager(alias).request_cancel(ids, reason=self.reason)
+        return {"cancelled": len(answer.cancelled), "asked": len(answer.asked), "refused": len(answer.refused)}
+
+    def would(self, matches: int, running: int) -> str:
+        return f"Would cancel {matches - running} that wait and ask {running} that run to stop"
+
+    def told(self, counts: Counts) -> str:
+        return f"{counts['cancelled']} cancelled, {counts['asked']} asked to stop, {counts['refused']} had ended."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prune:
+    """Delete jobs that have ended, with their attempts. Without an age, those that outlived their retention."""
+
+    selection: Selection
+    noun = "ended jobs"
+    answers = ("deleted", "left")
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """Dead letters go only when they are named: somebody should have looked at them."""
+        return self.selection.statuses or (Status.COMPLETED, Status.CANCELLED)
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        jobs = replace(self.selection, statuses=self.statuses).jobs(alias).terminal()
+        if self.selection.older_than is not None:
+            return jobs
+        outlived = Q(pk__in=())
+        for age in {retention(status) for status in self.statuses} - {timedelta()}:
+            same = [status for status in self.statuses if retention(status) == age]
+            outlived |= Q(status__in=same, finished_at__lt=StatementTimestamp() - age)
+        return jobs.filter(outlived)
+
+    def act(self, alias: str, ids: Collection[int]) -> Counts:
+        deleted = Job.objects.db_manager(alias).prune_these(ids)
+        return {"deleted": len(deleted), "left": len(ids) - len(deleted)}
+
+    def would(self, matches: int, running: int) -> str:
+        return f"Would delete {matches}, with their attempts, for ever"
+
+    def told(self, counts: Counts) -> str:
+        left = counts["left"]
+        return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or had moved on."
+
+
+def retention(status: Status) -> timedelta:
+    """Return for how long the settings keep jobs that ended so; 0: for ever."""
+    settings = conf.current()
+    kept = {
+        Status.COMPLETED: settings.keep_completed,
+        Status.CANCELLED: settings.keep_cancelled,
+        Status.DEAD_LETTERED: settings.keep_dead_letters,
+    }
+    if status not in kept:
+        raise ValueError(f"{status} is not terminal: prune never deletes a live job")
+    return kept[status]

@@ -1,0 +1,134 @@
+"""What a job can never be: every state that the protocol does not know, refused by the table itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.db import models
+from django.db.models import F, Q, Value
+from django.db.models.functions import Coalesce
+from django.db.models.lookups import Exact, LessThanOrEqual
+
+from pulse_django.words.job_options import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
+from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+
+from .sql_functions import JsonType, StoredSize, TextSize
+
+# jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
+MAX_STORED_PAYLOAD = 32 * 1024 * 1024
+# Stored values are compressed: 200 MB of one letter take 2 MB. A worker reads the text.
+MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
+
+
+def _stored_payload() -> models.expressions.Combinable:
+    own = StoredSize("args") + StoredSize("kwargs")
+    return own + Coalesce(StoredSize("progress"), 0) + Coalesce(StoredSize("result"), 0)
+
+
+def _text_for_a_claim() -> models.expressions.Combinable:
+    return TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
+
+
+def _sensible(duration: str) -> Q:
+    """A claim adds it to now: one that overflows would fail the claim, and its whole batch with it."""
+    return Q(**{f"{duration}__isnull": True}) | Q(**{f"{duration}__gt": timedelta(), f"{duration}__lte": MAX_DELAY})
+
+
+JOB_CONSTRAINTS: list[models.BaseConstraint] = [
+    models.UniqueConstraint(
+        name="pulse_job_one_per_key",
+        fields=["task", "idempotency_key"],
+        condition=Q(idempotency_key__isnull=False),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_status_is_known",
+        condition=Q(status__in=[status.value for status in Status]),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_running_iff_leased",
+        condition=Q(
+            status=Status.RUNNING.value,
+            locked_by__isnull=False,
+            lease_until__isnull=False,
+            token__isnull=False,
+            started_at__isnull=False,
+            attempts__gt=F("refunds"),
+        )
+        | ~Q(status=Status.RUNNING.value)
+        & Q(
+            locked_by__isnull=True,
+            lease_until__isnull=True,
+            token__isnull=True,
+            deadline__isnull=True,
+        ),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_finished_iff_terminal",
+        condition=Q(status__in=[status.value for status in TERMINAL], finished_at__isnull=False)
+        | ~Q(status__in=[status.value for status in TERMINAL]) & Q(finished_at__isnull=True),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_dead_letter_has_reason",
+        condition=~Q(status=Status.DEAD_LETTERED.value) | ~Q(last_error=""),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_refunds_within_attempts",
+        condition=Q(refunds__gte=0, attempts__gte=F("refunds")),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_attempts_within_budget",
+        condition=Q(max_attempts__gte=1) & Q(max_attempts__gte=F("attempts") - F("refunds")),
+    ),
+    # A claim adds an attempt: were there none left, the claim would fail, and its whole batch with it.
+    models.CheckConstraint(
+        name="pulse_job_waiting_has_budget",
+        condition=~Q(status__in=[status.value for status in CLAIMABLE])
+        | Q(max_attempts__gt=F("attempts") - F("refunds")),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_waiting_is_wanted",
+        condition=~Q(status__in=[status.value for status in CLAIMABLE]) | Q(cancel_requested_at__isnull=True),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_losses_within_attempts",
+        condition=Q(losses__gte=0, attempts__gte=F("losses")),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_result_only_if_completed",
+        condition=Q(result__isnull=True) | Q(status=Status.COMPLETED.value),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_priority_in_range",
+        condition=Q(priority__gte=LOWEST_PRIORITY, priority__lte=HIGHEST_PRIORITY),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_durations_are_sensible",
+        condition=_sensible("lease_ttl") & _sensible("timeout") & _sensible("stall_after"),
+    ),
+    # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
+    models.CheckConstraint(
+        name="pulse_job_instant_can_be_read",
+        condition=Q(
+            next_run_at__gte=datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC),
+            next_run_at__lt=datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC),
+        ),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_arguments_have_their_shape",
+        condition=Exact(JsonType("args"), Value("array")) & Exact(JsonType("kwargs"), Value("object")),
+    ),
+    models.CheckConstraint(
+        name="pulse_job_payload_is_bounded",
+        condition=LessThanOrEqual(_stored_payload(), MAX_STORED_PAYLOAD),
+    ),
+    # Measuring unpacks the values, so it is done when a job begins to wait and when it gets its result, and neither
+    # at a claim nor at a heartbeat (docs/adr/0030).
+    models.CheckConstraint(
+        name="pulse_job_payload_text_is_bounded",
+        condition=(
+            ~Q(status__in=[status.value for status in CLAIMABLE])
+            | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT))
+        )
+        & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
+    ),
+]

@@ -1,0 +1,247 @@
+"""Questions about jobs that the ORM cannot put in one query, answered for ``Job.objects``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db import models, router
+
+from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import UNKNOWN_TASK
+
+from .querysets import JobQuerySet
+from .transactions import Params, Row, run_joined
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+
+class Waiting(NamedTuple):
+    """A lane with claimable jobs."""
+
+    lane: Lane
+    due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
+
+
+class ServerClock(NamedTuple):
+    """What a server's clock says of the server."""
+
+    started_at: float  # in seconds since 1970; another value, another start
+    up_for: float  # seconds; negative if the clock was set back to before the start
+
+
+class Depth(NamedTuple):
+    """How much waits in a queue."""
+
+    queue: str
+    due: int  # its time has come
+    later: int
+    overdue: float | None  # for how many seconds the first has been due
+    is_more: bool  # than was counted
+
+
+# Of a row of pulse_django_queue: whether nobody may claim from that queue now.
+IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
+
+# A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
+# queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
+LANES_CTE = """
+WITH RECURSIVE lane AS (
+    (
+        SELECT queue, priority
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING')
+        ORDER BY queue, priority DESC
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority
+    FROM lane
+    CROSS JOIN LATERAL (
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
+                AND priority < lane.priority
+            ORDER BY priority DESC
+            LIMIT 1
+        )
+        UNION ALL
+        (
+            SELECT queue, priority
+            FROM pulse_django_job
+            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > lane.queue::text
+            ORDER BY queue, priority DESC
+            LIMIT 1
+        )
+        LIMIT 1
+    ) AS following
+)"""
+LANES = f"{LANES_CTE}\nSELECT queue, priority FROM lane"
+
+# An idle worker asks this one question and no other: where work waits, and for how long it will have to. One more probe
+# of the claim index per lane.
+_WAITING = f"""{LANES_CTE}
+SELECT lane.queue, lane.priority, EXTRACT(epoch FROM earliest.next_run_at - statement_timestamp())::float8
+FROM lane
+CROSS JOIN LATERAL (
+    SELECT next_run_at
+    FROM pulse_django_job
+    WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+    ORDER BY next_run_at, id
+    LIMIT 1
+) AS earliest
+WHERE lane.queue::text <> ALL (ARRAY(
+    SELECT name::text FROM pulse_django_queue
+    WHERE {IS_PAUSED}
+))
+"""  # noqa: S608 - made of constants
+
+# Lanes are counted from the claim index, each up to its share of what is counted in all.
+_DEPTHS = f"""{LANES_CTE},
+share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane)
+SELECT
+    lane.queue, pg_catalog.sum(due.jobs)::bigint, pg_catalog.sum(later.jobs)::bigint,
+    EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8,
+    pg_catalog.bool_or(GREATEST(due.jobs, later.jobs) > share.most)
+FROM lane
+CROSS JOIN share
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, pg_catalog.min(next_run_at) AS since
+    FROM (
+        SELECT next_run_at
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+            AND next_run_at <= statement_timestamp()
+        ORDER BY next_run_at
+        LIMIT (SELECT most + 1 FROM share)
+    ) AS first
+) AS due
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs
+    FROM (
+        SELECT
+        FROM pulse_django_job
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+            AND next_run_at > statement_timestamp()
+        ORDER BY next_run_at
+        LIMIT (SELECT most + 1 FROM share)
+    ) AS first
+) AS later
+GROUP BY lane.queue
+ORDER BY lane.queue
+"""  # noqa: S608 - made of constants
+
+_SERVER_CLOCK = """
+SELECT EXTRACT(epoch FROM start)::float8, EXTRACT(epoch FROM clock_timestamp() - start)::float8
+FROM pg_postmaster_start_time() AS start
+"""
+
+FAMILY = """
+WITH RECURSIVE family (id) AS (
+    SELECT pg_catalog.unnest(%s::bigint[])
+    UNION
+    SELECT job.id FROM family JOIN pulse_django_job AS job ON job.parent_id = family.id
+)
+SELECT id FROM family
+"""
+
+# Ids rise with the time at which rows are written, so a search by halves finds where an instant lies among them: some
+# twenty probes of the primary key, whatever the number of rows, and no index on the instant.
+_ID_AT = """
+WITH RECURSIVE search (low, high) AS (
+    SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}
+    UNION ALL
+    SELECT
+        CASE WHEN probe.is_before THEN probe.id + 1 ELSE search.low END,
+        CASE WHEN probe.is_before THEN search.high ELSE half.id END
+    FROM search
+    CROSS JOIN LATERAL (SELECT (search.low + search.high) / 2) AS half (id)
+    CROSS JOIN LATERAL (
+        SELECT id, id < search.high AND {column} < %s AS is_before FROM {table} WHERE id >= half.id ORDER BY id LIMIT 1
+    ) AS probe
+    WHERE search.low < search.high
+)
+SELECT pg_catalog.min(high) FROM search
+"""
+# Rows that were written at once may have their ids and their instants in different orders.
+OUT_OF_ORDER = 1_000
+
+# Only since its last run by a worker that knew its task, or since it was given up and retried.
+_PUT_BACK_FOR = """
+SELECT clock_timestamp() - pg_catalog.min(started_at)
+FROM pulse_django_attempt
+WHERE job_id = %(job)s AND number > COALESCE((
+    SELECT pg_catalog.max(number)
+    FROM pulse_django_attempt
+    WHERE job_id = %(job)s AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
+), 0)
+"""
+
+
+class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time
+    """What ``Job.objects`` can tell beside what its querysets can."""
+
+    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
+        """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
+        lanes = [Lane(queue, priority) for queue, priority in self._rows(LANES, [])]
+        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
+
+    def waiting(self, queues: Collection[str] | None = None) -> list[Waiting]:
+        """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due."""
+        waiting = [Waiting(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
+        return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
+
+    def depths(self, in_all: int) -> list[Depth]:
+        """Return how much waits in each queue, counting about ``in_all`` jobs at most."""
+        return depths(self._alias, in_all)
+
+    def held_by(self, holder_prefix: str) -> list[Job]:
+        """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
+        held = self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
+        return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
+
+    def leases_of(self, holder: str) -> list[Lease]:
+        """Return what one claim was granted and still holds."""
+        held = self.using(self._alias).running().filter(locked_by=holder).order_by("id")
+        return [Lease(job_id, holder, attempt) for job_id, attempt in held.values_list("id", "attempts")]
+
+    def server_clock(self) -> ServerClock:
+        """Return when the server was started, and for how long it has been running, by its own clock."""
+        return ServerClock(*self._rows(_SERVER_CLOCK, [])[0])
+
+    def family(self, job_ids: Collection[int]) -> list[int]:
+        """Return these jobs and all that their handlers enqueued, and those theirs."""
+        return [job_id for (job_id,) in self._rows(FAMILY, [sorted(job_ids)])]
+
+    def put_back_for(self, job_id: int) -> timedelta | None:
+        """Return since when workers have done nothing but put the job back, because none knew its task; or None."""
+        waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
+        return waited
+
+    def id_at(self, instant: datetime) -> int:
+        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
+        return id_at(self._alias, "pulse_django_job", "created_at", instant)
+
+    def _rows(self, sql: str, params: Params) -> list[Row]:
+        return run_joined(self._alias, sql, params)
+
+    @property
+    def _alias(self) -> str:
+        if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
+            raise TypeError("Verbs and questions are asked of Job.objects, not of a related manager.")
+        alias: str = self._db or router.db_for_write(self.model)
+        return alias
+
+
+def depths(alias: str, in_all: int) -> list[Depth]:
+    return [Depth(*row) for row in run_joined(alias, _DEPTHS, {"in_all": in_all})]
+
+
+def id_at(alias: str, table: str, column: str, instant: datetime) -> int:
+    """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
+    [(found,)] = run_joined(alias, _ID_AT.format(table=table, column=column), [instant])
+    return found or 0

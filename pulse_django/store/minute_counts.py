@@ -1,0 +1,155 @@
+"""What happened in one minute, counted from the tables: each question is a range of ids or of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from pulse_django.words import counters
+from pulse_django.words.counters import Tally
+from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
+from pulse_django.words.vital_signs import (
+    DATABASE_ERRORS,
+    DEATH_TO_REQUEUE,
+    ENQUEUE_TO_START,
+    FENCING_REJECTIONS,
+    HEARTBEAT_DELAY,
+    HEARTBEATS,
+    JOBS_ENDED,
+    JOBS_ENQUEUED,
+    LATE_REPORTS,
+    LEASE_ACQUISITION,
+    LEASE_EXPIRATIONS,
+    RECOVERY_REQUEUES,
+    RUN_DURATION,
+    RUNS,
+    VitalSign,
+)
+
+from .job_queries import OUT_OF_ORDER, id_at
+from .transactions import run_joined
+
+LENGTH = timedelta(minutes=1)
+
+_CREATED = """
+SELECT queue, count(*)
+FROM pulse_django_job
+WHERE id >= %(first_job)s AND id < %(last_job)s AND created_at >= %(begin)s AND created_at < %(end)s
+GROUP BY queue
+"""
+
+# One after another, so that each is a range of the retention index.
+_ENDED = """
+SELECT queue, 'COMPLETED', count(*) FROM pulse_django_job
+WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+UNION ALL
+SELECT queue, 'DEAD_LETTERED', count(*) FROM pulse_django_job
+WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+UNION ALL
+SELECT queue, 'CANCELLED', count(*) FROM pulse_django_job
+WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+"""
+
+_BUCKET = f"""pg_catalog.ceil(
+    pg_catalog.ln(GREATEST({{took}}, {SMALLEST}) / {SMALLEST}::float8) / pg_catalog.ln(2.0::float8)
+    * {PER_DOUBLING}::float8 - 1e-9::float8
+)::int"""
+
+
+def _durations(sign: VitalSign, took: str, label: str, condition: str) -> str:
+    """A query of how long something took, by one label."""
+    bucket = _BUCKET.format(took=took)
+    return f"""
+SELECT '{sign.name}', {label}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
+FROM ended
+WHERE {condition}
+GROUP BY 2, 4"""  # noqa: S608 - made of constants
+
+
+# Jobs are looked up by id: a run that was pruned within its minute is counted under no name.
+_RUNS = """
+WITH ended AS MATERIALIZED (
+    SELECT
+        COALESCE(job.task, '') AS task, COALESCE(job.queue, '') AS queue, attempt.outcome, attempt.number,
+        EXTRACT(epoch FROM attempt.finished_at - attempt.started_at)::float8 AS ran,
+        EXTRACT(epoch FROM attempt.started_at - attempt.due_at)::float8 AS waited,
+        EXTRACT(epoch FROM attempt.started_at - job.created_at)::float8 AS begun_after,
+        EXTRACT(epoch FROM attempt.finished_at - attempt.last_seen_at)::float8 AS recovered,
+        job.status::text = 'DEAD_LETTERED' AND job.attempts = attempt.number AS is_dead
+    FROM pulse_django_attempt AS attempt
+    LEFT JOIN pulse_django_job AS job ON job.id = attempt.job_id
+    WHERE attempt.id >= %(first_attempt)s AND attempt.id < %(last_attempt)s
+        AND attempt.finished_at >= %(begin)s AND attempt.finished_at < %(end)s
+)
+"""
+_HOW_THEY_ENDED = f"""{_RUNS}
+SELECT
+    '', task, outcome, NULL::int, count(*), NULL::float8,
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND NOT COALESCE(is_dead, false)),
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND recovered IS NOT NULL)
+FROM ended
+GROUP BY task, outcome
+UNION ALL {_durations(RUN_DURATION, "ran", "task", "true")}
+UNION ALL {_durations(LEASE_ACQUISITION, "waited", "queue", "waited IS NOT NULL")}
+UNION ALL {_durations(ENQUEUE_TO_START, "begun_after", "queue", "number = 1 AND begun_after IS NOT NULL")}
+UNION ALL {_durations(DEATH_TO_REQUEUE, "recovered", "''", "recovered IS NOT NULL")}
+"""  # noqa: S608 - made of constants
+_MEASURED = {sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUEUE_TO_START, DEATH_TO_REQUEUE)}
+
+_LATE = """
+SELECT late_outcome, count(*) FROM pulse_django_attempt
+WHERE late_at >= %(begin)s AND late_at < %(end)s AND NOT (outcome::text = 'SUCCEEDED' AND late_outcome::text = 'FAILED')
+GROUP BY late_outcome
+"""
+
+
+def counted_in(alias: str, begin: datetime) -> Tally:
+    """Count the minute that began then."""
+    span = _span(alias, begin)
+    tally: Tally = {}
+    for queue, jobs in run_joined(alias, _CREATED, span):
+        counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
+    for queue, status, jobs in run_joined(alias, _ENDED, span):
+        counters.count(tally, JOBS_ENDED, (queue, status), jobs)
+    for what, label, outcome, bucket, number, seconds, requeued, expired in run_joined(alias, _HOW_THEY_ENDED, span):
+        if sign := _MEASURED.get(what):
+            counters.measure(tally, sign, (label,) if sign.labels else (), bucket, number, seconds)
+            continue
+        counters.count(tally, RUNS, (label, outcome), number)
+        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
+        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
+    for outcome, reports in run_joined(alias, _LATE, span):
+        counters.count(tally, LATE_REPORTS, (outcome,), reports)
+    return tally
+
+
+def _span(alias: str, begin: datetime) -> dict[str, Any]:
+    end = begin + LENGTH
+    span: dict[str, Any] = {"begin": begin, "end": end}
+    for name, table, column in (
+        ("job", "pulse_django_job", "created_at"),
+        ("attempt", "pulse_django_attempt", "finished_at"),
+    ):
+        first, last = (id_at(alias, table, column, instant) for instant in (begin, end))
+        span |= {f"first_{name}": first - OUT_OF_ORDER, f"last_{name}": last + OUT_OF_ORDER}
+    return span
+
+
+def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Tally:
+    """Return what workers counted themselves since the last minute, from what each says of all its life."""
+    tally: Tally = {}
+    for key, vitals in now.items():
+        if not isinstance(vitals, Mapping):
+            continue  # nothing that one row says keeps the minute from being written
+        fresh = counters.since(vitals, before.get(key) or {})
+        counters.count(tally, HEARTBEATS, ("answered",), fresh.get("beats", 0))
+        counters.count(tally, HEARTBEATS, ("failed",), fresh.get("beat_failures", 0))
+        counters.count(tally, DATABASE_ERRORS, (), fresh.get("database_errors", 0))
+        for verb, times in fresh.get("refused", {}).items():
+            counters.count(tally, FENCING_REJECTIONS, (verb,), times)
+        for bucket, beats in fresh.get("beat_delays", {}).items():
+            if beats:
+                seconds = SMALLEST * 2 ** (int(bucket) / PER_DOUBLING)
+                counters.measure(tally, HEARTBEAT_DELAY, (), int(bucket), beats, beats * seconds)
+    return tally

@@ -1,0 +1,126 @@
+"""What the fleet did, minute by minute: one small row for each, written by whichever watchdog comes first.
+
+Workers write nothing for it: ids of jobs and of attempts rise with the time at which they were written, so a minute is
+a range of ids. What a transaction enqueued in one minute and committed in a later one is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, router
+
+from pulse_django.words import counters
+from pulse_django.words.counters import Tally
+
+from .job_queries import IS_PAUSED, depths
+from .json_columns import read
+from .minute_counts import counted_by_workers, counted_in
+from .transactions import run_joined
+
+if TYPE_CHECKING:
+    from pulse_django.models import Minute  # noqa: F401 - named in the base class below
+
+# Watchdogs look once a minute, not to the second; after a longer absence the older minutes stay unwritten.
+MOST_CAUGHT_UP = 10
+KEPT = timedelta(days=2)
+MOST_WAITING = 1_000_000  # jobs that are counted: a fifth of a second's worth of index. Beyond it depths are too small
+
+# Five seconds later, so that nothing of that minute is still being written. What lies in the future was written before
+# the clock was set back, and says nothing about what is missing.
+_UNWRITTEN = """
+SELECT begin
+FROM pg_catalog.generate_series(
+    pg_catalog.date_trunc('minute', statement_timestamp() - interval '65 s') - %s::float8 * interval '1 min',
+    pg_catalog.date_trunc('minute', statement_timestamp() - interval '65 s'),
+    interval '1 min'
+) AS over (begin)
+WHERE begin > (
+    SELECT COALESCE(pg_catalog.max(minute), '-infinity') FROM pulse_django_minute WHERE minute <= statement_timestamp()
+)
+ORDER BY begin
+"""
+
+_BEFORE = """
+SELECT totals::text, workers::text
+FROM pulse_django_minute
+WHERE totals IS NOT NULL AND minute <> %s
+ORDER BY minute DESC
+LIMIT 1
+"""
+
+_WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), vitals::text FROM pulse_django_worker ORDER BY id"
+
+_WRITE = """
+WITH written AS (
+    INSERT INTO pulse_django_minute (minute, signs, totals, workers) VALUES (%s, %s::jsonb, %s::jsonb, %s::jsonb)
+    ON CONFLICT (minute) DO NOTHING
+    RETURNING minute
+),
+relieved AS (
+    UPDATE pulse_django_minute AS earlier
+    SET totals = NULL, workers = NULL, signs = earlier.signs - 'queues'::text
+    FROM written
+    WHERE earlier.minute <> written.minute AND earlier.totals IS NOT NULL
+)
+SELECT minute FROM written
+"""
+
+_NOTE = "UPDATE pulse_django_minute SET signs = signs || %s::jsonb WHERE minute = %s RETURNING minute"
+
+_PAUSED = f"SELECT name FROM pulse_django_queue WHERE {IS_PAUSED}"  # noqa: S608 - made of constants
+
+# Those of the future as well: the clock was set back, and their totals stand in the latest by now.
+_FORGET = """
+DELETE FROM pulse_django_minute
+WHERE minute < statement_timestamp() - %s::interval OR (minute > statement_timestamp() AND totals IS NULL)
+RETURNING minute
+"""
+
+
+class MinuteManager(models.Manager["Minute"]):
+    def unwritten(self) -> list[datetime]:
+        """Return the minutes that are over and that nobody has written, of the last few."""
+        return [minute for (minute,) in run_joined(self._alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
+
+    def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
+        """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
+        totals, before = self._before(minute)
+        counted, workers = counted_in(self._alias, minute), before
+        if is_latest:
+            workers = self._workers()
+            counted = counters.added(counted, counted_by_workers(workers, before))
+        totals = counters.added(totals, counted)
+        signs: dict[str, Any] = counters.added({}, counted)
+        if is_latest:
+            paused = [name for (name,) in run_joined(self._alias, _PAUSED, [])]
+            signs |= {"queues": self._depths(), "paused": paused}
+        values = [json.dumps(value) for value in (signs, totals, workers)]
+        return bool(run_joined(self._alias, _WRITE, [minute, *values]))
+
+    def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
+        """Add to what a minute says."""
+        run_joined(self._alias, _NOTE, [json.dumps(signs), minute])
+
+    def forget(self, older_than: timedelta = KEPT) -> int:
+        """Delete what is older than anybody looks at, but for the totals."""
+        return len(run_joined(self._alias, _FORGET, [older_than]))
+
+    def _before(self, minute: datetime) -> tuple[Tally, dict[str, Any]]:
+        rows = run_joined(self._alias, _BEFORE, [minute])
+        return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
+
+    def _workers(self) -> dict[str, Any]:
+        said = {key: read(vitals) for key, vitals in run_joined(self._alias, _WORKERS, [])}
+        return {key: vitals for key, vitals in said.items() if isinstance(vitals, dict)}
+
+    def _depths(self) -> dict[str, list[Any]]:
+        waiting = depths(self._alias, MOST_WAITING)
+        return {depth.queue: [depth.due, depth.later, depth.overdue] for depth in waiting}
+
+    @property
+    def _alias(self) -> str:
+        return self._db or router.db_for_write(self.model)

@@ -1,0 +1,58 @@
+"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``managers.py`` writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.functions import Greatest
+
+from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+
+from .sql_functions import StatementTimestamp
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job  # noqa: F401 - named in the base class below
+
+
+def lease_ran_out() -> Q:
+    return Q(lease_until__lt=StatementTimestamp())
+
+
+def past_deadline() -> Q:
+    return Q(deadline__lt=StatementTimestamp())
+
+
+def made_no_progress() -> Q:
+    last_sign = Greatest(F("started_at"), F("progress_at"))  # GREATEST ignores NULL
+    silence = ExpressionWrapper(StatementTimestamp() - last_sign, output_field=DurationField())
+    return Q(stall_after__lt=silence)
+
+
+def lease_ran_out_lately(within: timedelta) -> Q:
+    """Or not at all."""
+    return Q(lease_until__gte=StatementTimestamp() - within)
+
+
+class JobQuerySet(QuerySet["Job"]):
+    def claimable(self) -> Self:
+        """Waiting for a worker, now or later."""
+        return self.filter(status__in=CLAIMABLE)
+
+    def due(self) -> Self:
+        """Claimable, and its time has come."""
+        return self.claimable().filter(next_run_at__lte=StatementTimestamp())
+
+    def running(self) -> Self:
+        return self.filter(status=Status.RUNNING)
+
+    def terminal(self) -> Self:
+        return self.filter(status__in=TERMINAL)
+
+    def dead_letters(self) -> Self:
+        return self.filter(status=Status.DEAD_LETTERED)
+
+    def reapable(self) -> Self:
+        """Running, but to be ended by a watchdog: lease run out, past the deadline, or stalled."""
+        return self.running().filter(lease_ran_out() | past_deadline() | made_no_progress())

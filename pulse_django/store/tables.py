@@ -1,0 +1,65 @@
+"""Whether the tables are there, and as new as this code: asked before anything else goes wrong for want of them."""
+
+from __future__ import annotations
+
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db.models import Model
+
+from pulse_django.words.payloads import error_in_one_line
+
+from .transactions import refuse_other_vendors
+
+_UNDEFINED = ("42P01", "42703")  # undefined_table, undefined_column
+
+# The catalogue can be read by every role, whatever it may do to the tables.
+COLUMNS = """
+SELECT c.relname, a.attname
+FROM pg_class AS c
+JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relname = ANY (%s) AND c.relkind IN ('r', 'p') AND pg_catalog.pg_table_is_visible(c.oid)
+"""
+
+
+def require_tables(alias: str) -> None:
+    """Raise ImproperlyConfigured, with what to do, where jobs cannot be kept."""
+    if problem := problem_with_tables(alias):
+        raise ImproperlyConfigured(problem)
+
+
+def problem_with_tables(alias: str) -> str:
+    """Say in one sentence what is wrong with the tables and what to do. Empty: nothing."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    models = models_with_tables()
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [[model._meta.db_table for model in models]])
+        there = set(cursor.fetchall())
+    option = "" if alias == DEFAULT_DB_ALIAS else f" --database {alias}"
+    run = f"Run: python manage.py migrate{option}"
+    if not there:
+        return f"The tables of Pulse are missing in database {alias!r}. {run}"
+    for model in models:
+        table = model._meta.db_table
+        if not any(name == table for name, _ in there):
+            return f"The tables of Pulse in database {alias!r} are older than this code: there is no {table}. {run}"
+        for field in model._meta.concrete_fields:
+            if (table, field.column) not in there:
+                why = f"{table} has no column {field.column}"
+                return f"The tables of Pulse in database {alias!r} are older than this code: {why}. {run}"
+    return ""
+
+
+def explained(error: Exception, alias: str) -> str:
+    """Say in one line what an error means: that a table is missing usually means that ``migrate`` was forgotten."""
+    if isinstance(error, Error) and getattr(error.__cause__, "sqlstate", "") in _UNDEFINED:
+        try:
+            return problem_with_tables(alias) or error_in_one_line(error)
+        except Error:  # in a transaction that has failed
+            pass
+    return error_in_one_line(error)
+
+
+def models_with_tables() -> list[type[Model]]:
+    return [model for model in apps.get_app_config("pulse_django").get_models() if not model._meta.proxy]

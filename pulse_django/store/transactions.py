@@ -1,0 +1,176 @@
+"""How a verb's statement reaches the server: alone in its own transaction, or joined to the caller's.
+
+Alone means one round trip that carries BEGIN, the settings that must hold, the statement and COMMIT. The isolation
+level is READ COMMITTED whatever the project or the role defaults to, because SKIP LOCKED and the re-check of a fence
+behind a lock need it, and ``synchronous_commit`` is on, because a claim that a crash forgets mints the same attempt
+twice. Both travel in the transaction: session state does not survive a transaction pooler. So do the timeouts of a
+worker's own connections: a statement that waits for a table lock must end on the server before the worker hangs up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from pulse_django.exceptions import NotInsideTransaction
+
+Row = tuple[Any, ...]
+Params = Sequence[Any] | Mapping[str, Any]
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
+_COMMIT = "; COMMIT"
+_TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
+
+
+def with_timeouts(settings: Mapping[str, Any], *, lock: float, statement: float) -> dict[str, Any]:
+    """Return these settings of a connection, with limits in seconds for each of its statements."""
+    timeouts = f"SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
+    return {**settings, _TIMEOUTS: timeouts}
+
+
+def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
+    """Raise where jobs would be kept in another database than PostgreSQL."""
+    if connection.vendor != "postgresql":
+        raise ImproperlyConfigured(
+            f"Pulse keeps its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
+            "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer."
+        )
+
+
+def is_in_callers_transaction(alias: str) -> bool:
+    """A TestCase wraps each test in atomics that Django itself does not count against ``durable``; nor do we."""
+    connection = connections[alias]
+    if not _is_in_transaction(connection):
+        return False
+    blocks = connection.atomic_blocks
+    return not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks)
+
+
+def refuse_callers_transaction(alias: str) -> None:
+    """Raise where a verb that must commit by itself would become part of a transaction of the caller's."""
+    if is_in_callers_transaction(alias):
+        raise NotInsideTransaction(
+            "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
+            "call them outside of atomic()."
+        )
+
+
+def run_alone(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
+    """Run one statement that must commit by itself; wait for a lock for at most that many seconds."""
+    refuse_callers_transaction(alias)
+    return run_joined(alias, sql, params, lock_timeout=lock_timeout)
+
+
+def run_joined(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
+    """Run one statement in the caller's transaction, or alone when there is none."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if _is_in_transaction(connection):
+        return _execute(connection, sql, params)
+    return _run_in_own_transaction(connection, sql, params, lock_timeout)
+
+
+@contextmanager
+def joined(alias: str) -> Iterator[None]:
+    """Run several statements in the caller's transaction, or in one of their own when there is none."""
+    if _is_in_transaction(connections[alias]):
+        yield
+        return
+    with durable(alias):
+        yield
+
+
+@contextmanager
+def durable(alias: str) -> Iterator[None]:
+    """Open a transaction that is no part of another, READ COMMITTED and durable as ours are."""
+    connection = connections[alias]
+    nested = connection.in_atomic_block  # in a TestCase's; in any other the next line raises
+    with transaction.atomic(using=alias, durable=True):
+        if not nested:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("SET LOCAL synchronous_commit = on")
+                for timeout in connection.settings_dict.get(_TIMEOUTS, "").split(";")[:-1]:
+                    cursor.execute(timeout)
+        yield
+
+
+def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    return connection.in_atomic_block or not connection.get_autocommit()
+
+
+def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
+    with _told_briefly(), connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+
+def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    """Send the ORM's statements with the timeouts of their connection too. To be one of its ``execute_wrappers``."""
+    connection, cursor = context["connection"], context["cursor"]
+    if many or _is_in_transaction(connection) or not isinstance(sql, str) or sql.startswith("BEGIN"):
+        return execute(sql, params, many, context)
+    begin = _begin(connection, None)
+    try:
+        answer = execute(f"{begin}{sql}{_COMMIT}", params, many, context)
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+    for _ in range(begin.count(";")):
+        cursor.nextset()
+    return answer
+
+
+def _begin(connection: BaseDatabaseWrapper, lock_timeout: float | None) -> str:
+    begin = _BEGIN + connection.settings_dict.get(_TIMEOUTS, "")
+    return begin if lock_timeout is None else f"{begin}SET LOCAL lock_timeout = {lock_timeout * 1000:.0f}; "
+
+
+def _run_in_own_transaction(
+    connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None
+) -> list[Row]:
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        # The extended protocol takes one statement at a time: five round trips instead of one.
+        with joined(connection.alias):
+            return _execute(connection, sql, params)
+    begin = _begin(connection, lock_timeout)
+    try:
+        with _told_briefly(), connection.cursor() as cursor:
+            cursor.execute(f"{begin}{sql}{_COMMIT}", params)
+            for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
+                cursor.nextset()
+            return list(cursor.fetchall())
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+
+
+class _told_briefly:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
+    """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
+    would logs, dead letters and whoever collects errors."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        cause = error.__cause__ if isinstance(error, DataError | IntegrityError | ProgrammingError) else None
+        if error is not None and isinstance(cause, psycopg.Error) and cause.diag.message_primary:
+            error.args = cause.args = (cause.diag.message_primary,)
+
+
+def _leave_failed_transaction(connection: BaseDatabaseWrapper) -> None:
+    """Our BEGIN is unknown to Django, so ending it after an error is ours to do as well."""
+    raw = connection.connection
+    try:
+        if raw is not None and not raw.closed:
+            raw.rollback()
+    except psycopg.Error:
+        pass  # it died meanwhile
+    if raw is not None and raw.closed:
+        connection.close()  # so that the next statement opens another

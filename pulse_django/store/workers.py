@@ -1,0 +1,95 @@
+"""The registry of workers: what each says of itself, for operators to read. Recovery never does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, router
+
+from .transactions import run_joined
+
+if TYPE_CHECKING:
+    from pulse_django.models import Worker  # noqa: F401 - named in the base class below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """What a worker says of itself with every beat."""
+
+    name: str
+    boot_id: str
+    host: str
+    pid: int
+    versions: dict[str, str]
+    queues: Sequence[str]  # empty: all
+    slots: int
+    in_flight: int
+    stuck_slots: int
+    tasks: Sequence[str] = ()  # the keys of those it can run
+    vitals: Mapping[str, Any] = field(default_factory=dict)  # what it counted since it started
+
+
+_NOTE = """
+INSERT INTO pulse_django_worker AS worker
+    (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
+SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals
+FROM pg_catalog.json_to_record(%s::json) AS said (
+    name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int,
+    stuck_slots int, tasks jsonb, vitals jsonb
+)
+ON CONFLICT (name, boot_id) DO UPDATE SET
+    slots = excluded.slots,
+    in_flight = excluded.in_flight,
+    stuck_slots = excluded.stuck_slots,
+    -- Long, and nearly always the same: a value that is not replaced is not written again.
+    tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
+    vitals = excluded.vitals,
+    last_beat_at = clock_timestamp(),
+    stopped_at = NULL
+RETURNING worker.id
+"""
+
+_FAREWELL = """
+UPDATE pulse_django_worker
+SET in_flight = 0, stopped_at = clock_timestamp(), last_beat_at = clock_timestamp()
+WHERE name::text = %s AND boot_id::text = %s
+RETURNING id
+"""
+
+
+_MARK_GONE = """
+UPDATE pulse_django_worker
+SET stopped_at = last_beat_at, in_flight = 0
+WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %s::interval
+RETURNING name, boot_id
+"""
+
+_FORGET = """
+DELETE FROM pulse_django_worker WHERE stopped_at < statement_timestamp() - %s::interval RETURNING id
+"""
+
+
+class WorkerManager(models.Manager["Worker"]):
+    def note(self, presence: Presence) -> None:
+        """Write down that this worker is there, and how it is."""
+        run_joined(self._alias, _NOTE, [json.dumps(asdict(presence))])
+
+    def farewell(self, name: str, boot_id: str) -> None:
+        """Write down that this worker stopped, of its own will."""
+        run_joined(self._alias, _FAREWELL, [name, boot_id])
+
+    def mark_gone(self, silent_for: timedelta) -> list[str]:
+        """Write down that workers stopped which have said nothing for so long. One that comes back says so itself."""
+        return sorted(f"{name}:{boot_id}" for name, boot_id in run_joined(self._alias, _MARK_GONE, [silent_for]))
+
+    def forget(self, stopped_for: timedelta) -> int:
+        """Delete the rows of workers that stopped that long ago."""
+        return len(run_joined(self._alias, _FORGET, [stopped_for]))
+
+    @property
+    def _alias(self) -> str:
+        return self._db or router.db_for_write(self.model)

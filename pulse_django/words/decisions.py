@@ -1,0 +1,118 @@
+"""What to do about an Outcome: a pure function, facts in, verdict out.
+
+The reap statement holds the same rules as a CASE in SQL; one table-driven test holds the two together. A cancellation
+that was requested while the run was ending wins over any Retry or Postpone inside the UPDATE itself, because only the
+database knows of it in time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import assert_never
+
+from pulse_django.exceptions import CannotBeCalled, UnstorableResult
+
+from .budgets import Budget
+from .outcomes import Cancelled, Discarded, Failed, Outcome, Released, Snoozed, Stalled, Succeeded, TimedOut, WorkerLost
+from .retry_policies import Backoff, Random, RetryPolicy, dotted_path
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    result: str | None = field(default=None, repr=False)  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    delay: timedelta
+    reason: str
+    refund: bool = False  # the attempt does not count
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Run again after ``delay``; the attempt is refunded."""
+
+    delay: timedelta
+    reason: str = ""  # becomes the job's last error, if there is one
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    reason: str = ""
+
+
+Decision = Complete | Retry | Postpone | DeadLetter | Cancel
+
+# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time.
+_NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeCalled)})
+FLEET = Backoff()
+ANY_EXCEPTION = RetryPolicy()
+MAX_LOSSES = 5
+
+
+def decide(
+    outcome: Outcome,
+    budget: Budget,
+    *,
+    policy: RetryPolicy = ANY_EXCEPTION,
+    fleet: Backoff = FLEET,
+    max_losses: int = MAX_LOSSES,
+    rand: Random = random.random,
+) -> Decision:
+    """Turn what happened into what to do.
+
+    A job that lost its ``max_losses`` workers, or else the fleet's, is not tried again, however many attempts it has
+    left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
+    stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
+    """
+    match outcome:
+        case Succeeded():
+            return Complete(outcome.result)
+        case Failed():
+            return _decide_failed(outcome, budget, policy, fleet, rand)
+        case WorkerLost():
+            return _decide_lost(outcome.reason, budget, fleet, max_losses, rand)
+        case TimedOut() | Stalled():
+            return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
+        case Snoozed():
+            return Cancel() if budget.cancel_requested else Postpone(outcome.delay)
+        case Released():
+            return Cancel() if budget.cancel_requested else Postpone(outcome.delay, outcome.reason)
+        case Cancelled() | Discarded():
+            return Cancel(outcome.reason)
+    assert_never(outcome)
+
+
+def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: Backoff, rand: Random) -> Decision:
+    error = outcome.error
+    if budget.cancel_requested:
+        return Cancel()
+    if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
+        return DeadLetter(error.summary)
+    return _retry_or_dead_letter(error.summary, budget, policy.backoff or fleet, rand)
+
+
+def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:
+    if budget.cancel_requested or (budget.left <= 0 and not budget.free_losses):
+        return _retry_or_dead_letter(reason, budget, fleet, rand)
+    lost = budget.losses + 1
+    if lost >= (max_losses if budget.max_losses is None else budget.max_losses):
+        return DeadLetter(f"lost {lost} worker{'s' if lost > 1 else ''}: {reason}")
+    counted = lost if budget.free_losses else budget.counted
+    return Retry(fleet.delay(counted, rand), reason, refund=budget.free_losses)
+
+
+def _retry_or_dead_letter(reason: str, budget: Budget, backoff: Backoff, rand: Random) -> Decision:
+    if budget.cancel_requested:
+        return Cancel()
+    if budget.left <= 0:
+        return DeadLetter(reason)
+    return Retry(backoff.delay(budget.counted, rand), reason)

@@ -1,0 +1,54 @@
+"""Ids of jobs, numbers of attempts and other whole numbers, as callers give them: read before any SQL is sent.
+
+PostgreSQL would refuse a number that does not fit, and with it the caller's transaction. ``int()`` would read 1.9 and
+True as 1, and "1_0" as 10.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pulse_django.exceptions import InvalidJob
+
+MAX_ID = 2**63 - 1
+MAX_ATTEMPT = 2**31 - 1
+_CANONICAL = re.compile("[1-9][0-9]{0,18}")
+
+
+def job_id_of(value: object) -> int:
+    """Return the id that a whole number or its decimal spelling names."""
+    if isinstance(value, str) and _CANONICAL.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ID:
+        raise InvalidJob(f"job id: {shown(value)} is not a whole number from 1 to {MAX_ID}, or a str of its digits")
+    return int(value)
+
+
+def job_ids_of(values: Iterable[object]) -> frozenset[int]:
+    """Return the ids of several jobs."""
+    if isinstance(values, str | bytes):
+        raise InvalidJob(f"job ids: {shown(values)} is one value; write [{shown(values)}] for a single job")
+    return frozenset(map(job_id_of, values))
+
+
+def check_attempt(value: object) -> None:
+    """Refuse what PostgreSQL could not compare with the number of an attempt. None means any."""
+    if value is not None:
+        check_whole_number("attempt", value, -MAX_ATTEMPT, MAX_ATTEMPT)
+
+
+def check_whole_number(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidJob(f"{name}: {shown(value)} is not a whole number")
+    if not least <= value <= most:
+        raise InvalidJob(f"{name}: {shown(value)} is not within {least} to {most}")
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value's spelling. That of a very long number may raise."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,242 @@
+"""JSON and text that PostgreSQL can hold: values arrive as they were given or are refused, error texts are made to fit.
+
+A value that is accepted is read back equal and of the same built-in type. Three things change, as in Django's own
+backends, and ``TaskResult.args`` shows them right after enqueueing: tuples and other sequences become lists, mappings
+become dicts, and instances of subclasses (a ``TextChoices`` member) become the built-in value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+from pulse_django.exceptions import PayloadError, UnstorableResult, UnsupportedValue
+
+# Every reader of a job must be able to decode it, however deep its own stack and whatever its Python's limit.
+MAX_DEPTH = 100
+MAX_DIGITS = 4_300  # of a whole number: what Python reads by default
+_TOO_LONG = 10**MAX_DIGITS
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
+
+Path = tuple[str | int, ...]  # to a value: "args", and the positions and keys on the way
+
+_ATOMS = frozenset({str, int, float, bool, NoneType})
+_BYTES = (bytes, bytearray, memoryview)
+# What to pass instead, and what gives the value back. The first that fits counts.
+_MENDS: tuple[tuple[type | tuple[type, ...], str, str], ...] = (
+    (UUID, "str(value)", "UUID(text)"),
+    (datetime, "value.isoformat()", "datetime.fromisoformat(text)"),
+    (date, "value.isoformat()", "date.fromisoformat(text)"),
+    (time, "value.isoformat()", "time.fromisoformat(text)"),
+    (timedelta, "value.total_seconds()", "timedelta(seconds=number)"),
+    (Decimal, "str(value)", "Decimal(text)"),
+    ((set, frozenset), "list(value)", "set(items)"),
+    (_BYTES, "base64.b64encode(value).decode()", "base64.b64decode(text)"),
+)
+_LONG_NUMBER = re.compile(rf"(?<!\d)\d{{{MAX_DIGITS + 1}}}")
+# jsonb keeps numbers as numeric, which knows neither exponents (1e16 is read back as a whole number) nor -0.0.
+_MAYBE_REWRITTEN = re.compile(r"\de[+-]\d|-0\.0(?!\d)")
+_REWRITTEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?e[+-]\d+|-0\.0(?!\d)')
+# The nearest number that numeric can hold. It is too small for a float, which reads it as -0.0.
+_NEGATIVE_ZERO = f"-0.{'0' * 323}1"
+
+
+def encode_arguments(value: Any, *, limit: int, what: str) -> str:
+    """Return ``value`` as JSON that PostgreSQL gives back unchanged, or refuse it with the place of the first fault."""
+    text = _with_exact_numbers(_dumped(_plain_or_refused(value, what), what))
+    # json.dumps writes NUL as \u0000 and a lone surrogate as \udXXX: rare in honest text, so look closer only then.
+    if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
+        _refuse_unstorable(value, (what,))
+    return _within(text, limit, what)
+
+
+def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None:
+    """Return a handler's return value as JSON; None needs no column. The rules are those of arguments.
+
+    Where a fault lies in what is ``masked`` is not told: the keys on the way are part of it.
+    """
+    if value is None:
+        return None
+    try:
+        return encode_arguments(value, limit=limit, what="result")
+    except PayloadError as error:
+        if masked:
+            raise UnstorableResult(f"result: {error.fault}") from None
+        raise UnstorableResult(str(error)) from error
+    except Exception as error:  # a value of a class of its own may raise anything
+        told = None if masked else error
+        raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from told
+
+
+def encode_progress(value: dict[str, Any], *, limit: int) -> str:
+    """Return a handler's progress as JSON. The rules are those of arguments."""
+    return encode_arguments(value, limit=limit, what="progress")
+
+
+def clean_text(text: str, limit: int) -> str:
+    """Return ``text`` without what PostgreSQL refuses, cut in the middle when it is longer than ``limit``."""
+    if len(text) > limit:
+        half = (limit - 40) // 2
+        text = f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"[:limit]
+    return _UNSTORABLE.sub(_REPLACEMENT, text)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` without what breaks a line, moves a cursor or turns the writing around."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def error_in_one_line(error: BaseException) -> str:
+    """Return what an error says, or its kind if it says nothing."""
+    return one_line(str(error)) or type(error).__name__
+
+
+def _plain_or_refused(value: Any, what: str) -> Any:
+    try:
+        try:
+            return _plain(value, 1)
+        except _Refused:
+            _refuse(value, (what,), 1)
+        raise _refusal((what,), "changed while it was read")
+    except PayloadError as error:
+        raise error from None
+    except Exception as error:  # its keys, its items() or its length may raise anything
+        # Its own words may be its value.
+        fault = f"JSON cannot hold this value: reading it raised {type(error).__name__}"
+        raise _refusal((what,), fault) from error
+
+
+def _refusal(path: Path, fault: str, kind: type[PayloadError] = PayloadError) -> PayloadError:
+    error = kind(f"{spelt_path(path)}: {fault}")
+    error.path, error.fault = path, fault
+    return error
+
+
+def spelt_path(path: Path) -> str:
+    """Spell where in the arguments something is, as Python would find it."""
+    return f"{path[0]}{''.join(f'[{step!r}]' for step in path[1:])}"
+
+
+class _Refused(Exception):
+    """Somewhere in a value is what cannot be stored. Where is looked up only then."""
+
+
+def _plain(value: Any, level: int) -> Any:
+    """Return a value made of what JSON has."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if level > MAX_DEPTH:
+        raise _Refused
+    if kind is list or kind is tuple:
+        return [item if type(item) in _ATOMS else _plain(item, level + 1) for item in value]
+    if kind is dict or isinstance(value, Mapping):
+        return {_key(key): item if type(item) in _ATOMS else _plain(item, level + 1) for key, item in value.items()}
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, _BYTES):
+        return [_plain(item, level + 1) for item in value]
+    raise _Refused
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    raise _Refused
+
+
+def _refuse(value: Any, path: Path, level: int) -> None:
+    """Raise for the first fault of a value, and name its place."""
+    if value is None or isinstance(value, str | int | float):
+        return
+    if isinstance(value, _BYTES) or not isinstance(value, Mapping | Sequence):
+        # "Unsupported type" is what Django's own backends say, and what its tests look for.
+        fault = f"{type(value).__name__} is not JSON (Unsupported type). {_mend_of(value)}"
+        raise _refusal(path, fault, UnsupportedValue)
+    if level > MAX_DEPTH:
+        raise _refusal(path[:1], f"nested more than {MAX_DEPTH} levels deep, or contains itself")
+    if isinstance(value, Sequence):
+        for index, item in enumerate(value):
+            _refuse(item, (*path, index), level + 1)
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
+            fault = (
+                f"has a key of type {type(key).__name__}, and JSON has only keys of type str; "
+                "write str(key), and convert it back where it is read"
+            )
+            raise _refusal(path, fault)
+        _refuse(item, (*path, key), level + 1)
+
+
+def _mend_of(value: Any) -> str:
+    """Say what to store instead, and what gives the value back."""
+    for known, instead, back in _MENDS:
+        if isinstance(value, known):
+            return f"Pass {instead}, and {back} gives it back."
+    return "Pass value.pk, and read the row again." if hasattr(value, "pk") else "Pass str(value) or its parts."
+
+
+def _dumped(value: Any, what: str) -> str:
+    try:
+        return _encode(value)
+    except Exception as error:  # NaN, infinity, a number of too many digits
+        raise _refusal((what,), f"JSON cannot hold this value: {error}") from error
+
+
+def _with_exact_numbers(text: str) -> str:
+    """Spell numbers so that jsonb gives back the same value of the same type."""
+    if "e+" not in text and "e-" not in text and "-0.0" not in text:
+        return text  # a thirtieth of the time that the search takes
+    if _MAYBE_REWRITTEN.search(text) is None:
+        return text
+    return _REWRITTEN.sub(_exact_number, text)
+
+
+def _exact_number(found: re.Match[str]) -> str:
+    piece = found.group()
+    if piece.startswith('"'):
+        return piece
+    if piece == "-0.0":
+        return _NEGATIVE_ZERO
+    digits = format(Decimal(piece), "f")
+    return digits if "." in digits else f"{digits}.0"
+
+
+def _within(text: str, limit: int, what: str) -> str:
+    # ASCII only, so that characters are bytes.
+    if len(text) > limit:
+        raise _refusal((what,), f"{len(text)} bytes of JSON, over the limit of {limit} (PULSE['MAX_PAYLOAD_BYTES'])")
+    return text
+
+
+def _may_hold_a_long_number(text: str) -> bool:
+    if 0 < sys.get_int_max_str_digits() <= MAX_DIGITS:
+        return False  # it could not have been written
+    return len(text) > MAX_DIGITS and _LONG_NUMBER.search(text) is not None
+
+
+def _refuse_unstorable(value: Any, path: Path, what: str = "contains") -> None:
+    if isinstance(value, str):
+        if found := _UNSTORABLE.search(value):
+            kind = "a NUL character" if found.group() == "\x00" else "a lone surrogate"
+            raise _refusal(path, f"{what} {kind}, which PostgreSQL's jsonb cannot hold")
+    elif isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            raise _refusal(path, f"a whole number of more than {MAX_DIGITS} digits, which Python does not read")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_unstorable(key, path, "has a key that contains")
+            _refuse_unstorable(item, (*path, key))
+    elif isinstance(value, Sequence):
+        for index, item in enumerate(value):
+            _refuse_unstorable(item, (*path, index))

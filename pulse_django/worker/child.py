@@ -1,0 +1,330 @@
+"""A child: claims jobs, runs their handlers, reports how they ended. It tells its keeper what it holds.
+
+Four kinds of threads: this one looks after the others and never asks the database; one claims; one reports; the
+executors' run handlers.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from inspect import iscoroutinefunction
+
+from pulse_django import conf
+from pulse_django.execution.execute import Performed
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.execution.tasks_framework import Task
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.tasks import Isolation
+from pulse_django.words.decisions import Postpone
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Released
+from pulse_django.words.verb_results import Report
+
+from .channel import Channel, Hung, Message
+from .claimer import Claimer
+from .executors import Executor
+from .executors.event_loop import EventLoop
+from .executors.processes import Processes
+from .executors.threads import Threads
+from .fork_server import ignore_stops
+from .guarded_connection import Line, keep_calling, longest_wait
+from .in_flight import Hand
+from .log_writer import LogWriter
+from .loops import Loops
+from .memory import resident_mib
+from .report_relay import Relay
+from .reporter import Reporter
+from .run_events import Teller
+from .run_logs import log_lost
+from .run_supervisor import LONGEST_WAIT_FOR_SLOT, Judge
+from .shared_leases import Holdings
+from .worker_options import Orders
+
+logger = SafeLogger("pulse_django.worker")
+
+# Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
+TICK, IDLE_TICK = 0.1, 1.0
+BETWEEN_PROGRESS = 0.2
+PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
+DRAINED = "nothing is due"  # why a burst is over
+ORPHANED = "orphaned"
+EX_SOFTWARE = 70  # sysexits.h: an internal error
+OVERTAKING = "an earlier run of this job has not ended in this worker"
+LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
+# How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
+# waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
+SWITCH_INTERVAL = 0.001
+
+
+class Child:
+    def __init__(self, orders: Orders, number: int, boot_id: str, keeper: Channel, nursery: Channel, held: Holdings):
+        self._orders, self._keeper, self._held = orders, keeper, held
+        self._hand = hand = Hand(held, orders.alias, orders.concurrency, orders.max_jobs)
+        identity = Identity(orders.name, boot_id)
+        held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
+        self._teller = Teller()
+        self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed, self._teller)
+        self._claimer = Claimer(
+            orders,
+            Line(orders.alias, f"claims {number}"),
+            identity,
+            hand,
+            self._start,
+            self._found_work,
+            self._nudge,
+        )
+        self._relay = Relay(keeper.send)
+        self._loops = loops = Loops(self._end_loudly)
+        self._threads = Threads(orders.concurrency, hand.begin, self._done, loops.start)
+        self._loop = EventLoop(orders.concurrency, hand.begin, self._done, loops.start)
+        self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery, loops.start)
+        self._judge = Judge(hand, self._route, self._reporter.report)
+        self._stopping = threading.Event()  # no more claims
+        self._finished = threading.Event()  # no more reports
+        self._why = ""
+        self._routes: dict[str, Executor] = {}
+        self._progress_at = 0.0
+        self._said: Message = {}
+        self._ticked_at = 0.0
+        self._nudged, self._nudges = socket.socketpair()
+        for end in (self._nudged, self._nudges):
+            end.setblocking(False)
+
+    def run(self) -> int:
+        """Work until told to stop, or used up, and everything in hand has been reported."""
+        log = LogWriter()
+        self._loops.start("log", log.run, log.over)
+        log.install()
+        claiming = self._loops.start("claims", self._claim, self._stopping)
+        reporting = self._keep("reports", self._reporter.line, self._finished, self._reporter.run_once)
+        telling = self._loops.start("tells", lambda: self._teller.run(self._finished), self._finished)
+        self._keeper.send({"ready": True})
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._keeper, selectors.EVENT_READ)
+            selector.register(self._nudged, selectors.EVENT_READ)
+            while not (self._why and not claiming.is_alive() and self._is_done()):
+                selector.select(timeout=IDLE_TICK if self._hand.is_idle and not self._why else TICK)
+                nudged = self._take_nudges()
+                if self._why != ORPHANED:
+                    self._hear(selector)
+                # A wake-up is in a hurry, and the thread that it woke needs the interpreter that a tick would hold.
+                if nudged or self._why or time.monotonic() - self._ticked_at >= TICK / 2:
+                    self._tick(claiming)
+        self._finished.set()
+        self._reporter.interrupt()
+        reporting.join(PATIENCE_AT_END)
+        self._teller.interrupt()
+        telling.join(PATIENCE_AT_END)
+        log.close(PATIENCE_AT_END)
+        self._keeper.send({"ended": self._why})
+        self._keeper.flush()
+        return 0
+
+    # Threads of others call these
+
+    def _start(self, runs: Sequence[Run]) -> None:
+        """Hand runs to the executors that fit them."""
+        by_executor: dict[Executor, list[Run]] = {}
+        for run in runs:
+            by_executor.setdefault(self._route(run), []).append(run)
+        for executor, theirs in by_executor.items():
+            try:
+                executor.submit(theirs)
+            except Exception:  # no thread to be had, say: the others go on, and these go back
+                logger.exception("%d jobs could not be begun", len(theirs))
+                for run in executor.take_back():
+                    self._release(run, timedelta(seconds=1))
+
+    def _done(self, run: Run, performed: Performed | None) -> None:
+        """Take over a run whose handler is over, or was never called."""
+        self._hand.ended(run)
+        if performed is None:
+            self._not_begun(run)
+        elif run.is_first_report() or performed.report is not None:
+            self._reporter.report(performed)
+        self._claimer.slot_freed()
+
+    def _not_begun(self, run: Run) -> None:
+        if run.lost:
+            log_lost(run, "it was not begun")
+            self._hand.settled([run])
+        elif not run.reported and self._hand.would_overtake(run):
+            self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
+        elif not run.reported:  # its time was up before it had a slot
+            self._release(run)
+
+    def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
+        """Hand a job back that has not begun. The attempt is refunded."""
+        self._hand.ended(run)
+        if run.is_first_report():
+            self._reporter.report(
+                Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why)))
+            )
+
+    def _slot_freed(self) -> None:
+        self._claimer.slot_freed()
+
+    def _take_nudges(self) -> bool:
+        with suppress(BlockingIOError):
+            return bool(self._nudged.recv(4_096))
+        return False
+
+    def _nudge(self) -> None:
+        """Let the main thread look now instead of at its next tick."""
+        with suppress(BlockingIOError):
+            self._nudges.send(b"!")
+
+    def _found_work(self) -> None:
+        self._keeper.send({"found": True})
+
+    # The main thread's own
+
+    def _hear(self, selector: selectors.BaseSelector) -> None:
+        try:
+            messages = self._keeper.receive()
+        except Hung:
+            selector.unregister(self._keeper)
+            self._orphaned()
+            return
+        for message in messages:
+            if "wake" in message:
+                self._claimer.wake(message["wake"])
+            elif "drain" in message:
+                self._drain(message["drain"])
+            elif "relay" in message:
+                self._reporter.settle = self._relay.settle
+                self._drain(message["relay"])
+            elif "settled" in message:
+                self._relay.answered(message)
+
+    def _orphaned(self) -> None:
+        """Nobody extends our leases any more. What runs may go on for as long as they last."""
+        logger.error("The keeper is gone: finishing what runs, claiming nothing")
+        self._hand.is_orphaned = True
+        self._drain(ORPHANED)
+        self._why = ORPHANED
+
+    def _drain(self, why: str) -> None:
+        if not self._why:
+            self._why = why
+            self._stopping.set()
+            self._claimer.interrupt()
+
+    def _tick(self, claiming: threading.Thread) -> None:
+        self._ticked_at = now = time.monotonic()
+        self._held.live()
+        self._loops.check()
+        self._tell_trouble(now)
+        for line in (self._claimer.line, self._reporter.line):
+            line.enforce(now)
+        self._keeper.flush()
+        runs = self._hand.active
+        if self._judge.look_after(runs, now) and not self._why:
+            self._give_back(now - LONGEST_WAIT_FOR_SLOT)
+        self._pass_progress(runs, now)
+        if self._why and not claiming.is_alive():
+            self._give_back()
+        elif not self._why:
+            self._end_if_due()
+        self._say_how_it_is()
+
+    def _tell_trouble(self, now: float) -> None:
+        since = self._reporter.failing_since
+        self._held.tell_trouble(unreported_since=since, cut_off_since=self._claimer.line.cut_off_since)
+        self._hand.cannot_report = bool(since) and now - since > longest_wait()
+
+    def _end_if_due(self) -> None:
+        if self._orders.burst and self._claimer.drained and self._hand.is_idle:
+            self._drain(DRAINED)
+        elif self._hand.is_used_up:
+            self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
+        elif self._hand.blocks_a_retry(time.monotonic()):
+            self._drain("a retry waits for a handler that does not end")
+        elif self._orders.max_rss and resident_mib() > self._orders.max_rss:
+            self._drain(f"it uses {resident_mib()} MiB")
+
+    def _is_done(self) -> bool:
+        return self._hand.is_idle and self._reporter.is_idle
+
+    def _give_back(self, granted_before: float = float("inf")) -> None:
+        """Return what has not begun. The attempts are refunded."""
+        for executor in (self._threads, self._loop, self._processes):
+            keep: list[Run] = []
+            for run in executor.take_back():
+                if run.granted_at > granted_before and not self._why:
+                    keep.append(run)
+                    continue
+                self._release(run)
+            if keep:
+                executor.submit(keep)
+
+    def _pass_progress(self, runs: Sequence[Run], now: float) -> None:
+        if now - self._progress_at < BETWEEN_PROGRESS:
+            return
+        self._progress_at = now
+        for run in runs:
+            if (progress := run.take_progress()) is not None:
+                lease = run.claim.lease
+                self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
+
+    def _say_how_it_is(self) -> None:
+        lines = (self._claimer.line, self._reporter.line)
+        how_it_is = {
+            "stuck": len(self._hand.stuck),
+            "refused": self._reporter.refused,
+            "database_errors": sum(line.troubles for line in lines),
+        }
+        if how_it_is != self._said:
+            self._said = how_it_is
+            self._keeper.send({"is": how_it_is})
+
+    def _route(self, run: Run) -> Executor:
+        if run.claim.losses >= LOSSES_UNTIL_ALONE:
+            return self._processes
+        key = run.claim.task
+        if key not in self._routes:
+            self._routes[key] = self._executor_for(registry.get(key))
+        return self._routes[key]
+
+    def _executor_for(self, task: Task | None) -> Executor:
+        if task is None:
+            return self._threads
+        if iscoroutinefunction(task.func):
+            return self._loop
+        if getattr(task, "isolation", None) == Isolation.PROCESS:
+            return self._processes
+        return self._threads
+
+    def _claim(self) -> None:
+        keep_calling(self._claimer.line, self._stopping, self._claimer.run_once)
+        with suppress(Exception):
+            self._claimer.farewell()
+
+    def _keep(self, name: str, line: Line, over: threading.Event, step: Callable[[], float]) -> threading.Thread:
+        return self._loops.start(name, lambda: keep_calling(line, over, step), over)
+
+    def _end_loudly(self, name: str, why: str) -> None:
+        """End this process because a thread of it ended: what it holds is its keeper's to recover."""
+        self._keeper.send({"failing": f"its thread {name!r} ended ({why})"})
+        os._exit(EX_SOFTWARE)
+
+
+def child_main(orders: Orders, held: Holdings, order: Message, keeper: Channel, nursery: Channel) -> int:
+    """What a process does that a nursery made for a keeper."""
+    ignore_stops()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.enable()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    conf.current()
+    return Child(orders, order["number"], order["boot_id"], keeper, nursery, held).run()

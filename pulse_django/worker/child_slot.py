@@ -1,0 +1,81 @@
+"""One place for a child, and whoever fills it: each that dies is followed by another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from .channel import Channel, Message
+from .heartbeat import Charge
+from .shared_leases import Holdings
+
+# Seconds before the second child in a row that died young, and the longest. Shorter burns a processor on a child that
+# cannot start; longer leaves slots empty.
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
+YOUNG = 10.0
+
+
+@dataclass(slots=True)
+class Nest:
+    index: int
+    holdings: Holdings
+    charge: Charge = field(init=False)
+    number: int = 0  # of the child in it; 0: none
+    boot_id: str = ""
+    pid: int | None = None
+    channel: Channel | None = None
+    ready: bool = False
+    ended: str = ""  # why it says that it ends
+    killed_for: str = ""  # why we killed it
+    stuck: int = 0
+    said: Message = field(default_factory=dict)  # how the child says that it is
+    born_at: float = 0.0
+    hung_at: float = float("inf")  # since its channel was closed, though nobody told us of its death
+    relaying_at: float = float("inf")  # since it was told to send its reports to us
+    is_leaving: bool = False  # it was told to end, for its own sake
+    failing: str = ""  # what it says that ends it
+    spawn_at: float = 0.0  # the next one not before
+    died_young: int = 0
+
+    def __post_init__(self) -> None:
+        self.charge = Charge(self.holdings)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.number == 0
+
+    def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
+        """Make room for a new child."""
+        self.holdings.clear(f"{name}:{boot_id}:")
+        self.charge.progress.clear()
+        self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
+        self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
+        self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
+        self.failing, self.is_leaving = "", False
+
+    def empty(self, clean: bool) -> None:
+        """Note the end of the child, and when another may come."""
+        now = time.monotonic()
+        self.died_young = 0 if clean or now - self.born_at > YOUNG else self.died_young + 1
+        pause = 0.0 if self.died_young <= 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.died_young - 2, 20))
+        self.spawn_at = now + pause
+        self.number, self.pid, self.ready = 0, None, False
+        if self.channel is not None:
+            self.channel.close()
+        self.channel = None
+
+    def cannot_deliver(self, patience: float) -> bool:
+        """Whether its reports have not come through for so long, though they may come by way of us."""
+        now = time.monotonic()
+        return now - self.relaying_at > patience and now - self.holdings.unreported_since() > patience
+
+    def kill(self, reason: str) -> None:
+        """End the child at once. Its death will be told by the nursery."""
+        if not self.is_empty and not self.killed_for:
+            self.killed_for = reason
+        if self.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)

@@ -1,0 +1,197 @@
+"""The processes of a worker that run handlers: making them, hearing them, replacing those that are of no use."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Lease
+from pulse_django.words.states import Verb
+from pulse_django.words.verb_results import Settled
+
+from .channel import Channel, Hung, Message
+from .child import DRAINED
+from .child_slot import Nest
+from .executors.serialization import report_from_wire, settled_to_wire
+from .fork_server import told
+from .heartbeat import Heartbeat
+from .listener import Listener
+from .overstayers import Overstayers
+from .recovery import Death, Recovery, Relayed
+from .shared_leases import Holdings
+from .worker_options import Orders
+
+logger = SafeLogger("pulse_django.worker")
+
+# Seconds for a process whose channel is closed to be reported dead, before it is made so.
+PATIENCE_WITH_HUNG = 0.5
+
+
+class Children:
+    """Used by the main thread of the keeper. ``ready`` is called when a child says that it is."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        identity: Identity,
+        selector: selectors.BaseSelector,
+        ready: Callable[[], None],
+    ) -> None:
+        overstayers = Overstayers(orders.processes, 3 * orders.concurrency)  # slots of each of three executors
+        self.nests = [Nest(index, Holdings("", overstayers, index)) for index in range(orders.processes)]
+        self.stop_by: float | None = None  # when those that are left are killed
+        self._orders, self._identity, self._selector, self._ready = orders, identity, selector, ready
+        self._number = 0
+        self._heartbeat: Heartbeat
+        self._recovery: Recovery
+        self._listener: Listener | None = None
+
+    def serve(self, heartbeat: Heartbeat, recovery: Recovery, listener: Listener | None) -> None:
+        """Name the loops that the children depend on."""
+        self._heartbeat, self._recovery, self._listener = heartbeat, recovery, listener
+
+    def populate(self, nursery: Channel, now: float) -> None:
+        for nest in self.nests:
+            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended == DRAINED):
+                continue
+            self._number += 1
+            boot_id = f"{self._identity.boot_id}.{self._number}"
+            channel, theirs = Channel.pair()
+            nest.settle_in(self._number, self._identity.name, boot_id, channel)
+            self._selector.register(channel, selectors.EVENT_READ, nest)
+            nursery.send({"number": nest.number, "boot_id": boot_id, "index": nest.index}, [theirs.fileno()])
+            theirs.close()
+
+    def hear_nursery(self, nursery: Channel) -> bool:
+        try:
+            messages = nursery.receive()
+        except Hung:
+            return False
+        for message in messages:
+            number = message.get("born") or message.get("died") or message.get("stillborn")
+            nest = next((nest for nest in self.nests if nest.number == number), None)
+            if nest is None:
+                continue
+            if "born" in message:
+                nest.pid = message["pid"]
+            elif "died" in message:
+                self._died(nest, message["status"])
+            else:
+                logger.error("A process could not be made: %s", message["why"])
+                self._buried(nest, clean=False)
+        return True
+
+    def hear(self, nest: Nest) -> None:
+        channel = nest.channel
+        if channel is None:
+            return
+        try:
+            messages = channel.receive()
+        except Hung:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(channel)
+            nest.hung_at = time.monotonic()
+            return
+        for message in messages:
+            if "progress" in message:
+                nest.charge.progress[Lease(*message["lease"])] = message["progress"]
+            elif "found" in message and self._listener is not None:
+                self._listener.found_work()
+            elif "is" in message:
+                self._note(nest, message["is"])
+            elif "ready" in message:
+                nest.ready = True
+                self._ready()
+            elif "ended" in message:
+                nest.ended = message["ended"]
+            elif "failing" in message:
+                nest.failing = message["failing"]
+            elif "reports" in message:
+                self._relay(nest.channel, message)
+
+    def _note(self, nest: Nest, said: Message) -> None:
+        """Add what a child counted since it last said so: its own counts end with it."""
+        vitals, before = self._heartbeat.vitals, nest.said
+        vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
+        vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
+        nest.stuck, nest.said = said["stuck"], said
+
+    def _relay(self, channel: Channel | None, message: Message) -> None:
+        """Settle for a child what it cannot settle itself."""
+
+        def answer(settled: Settled) -> None:
+            if channel is not None:
+                channel.send({"settled": settled_to_wire(settled), "number": message["number"]})
+
+        self._recovery.relay(Relayed([report_from_wire(said) for said in message["reports"]], answer))
+
+    def _died(self, nest: Nest, status: int) -> None:
+        """See to what a dead child left."""
+        with suppress(Hung):
+            self.hear(nest)  # its last words
+        clean = bool(nest.ended) and status == 0
+        how = nest.killed_for or nest.failing or told(status)
+        held = tuple(nest.holdings.held())
+        if not clean or held:
+            self._recovery.mourn(
+                Death(
+                    holder_prefix=nest.holdings.holder_prefix,
+                    held=held,
+                    progress=dict(nest.charge.progress),
+                    reason=how,
+                    asked_for=self.stop_by is not None and nest.killed_for == "stopped",
+                    at=time.monotonic(),
+                )
+            )
+        if clean:
+            log = logger.debug if self.stop_by is not None else logger.info
+            log("Process %d (pid %s) ended: %s", nest.number, nest.pid, nest.ended)
+        elif nest.killed_for != "stopped":
+            logger.error("Process %d (pid %s) died: %s, with %d jobs", nest.number, nest.pid, how, len(held))
+        self._buried(nest, clean)
+
+    def _buried(self, nest: Nest, clean: bool) -> None:
+        if nest.channel is not None:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(nest.channel)
+        nest.empty(clean)
+
+    def look_after(self, now: float) -> None:
+        silence = conf.current().child_silence.total_seconds()
+        ttl = conf.current().lease_ttl.total_seconds()
+        for nest in self.nests:
+            if nest.is_empty:
+                continue
+            if nest.channel is not None:
+                nest.channel.flush()
+            if nest.holdings.silence() > silence:
+                nest.kill(f"killed after {silence:g} s of silence")
+            elif now > nest.hung_at + PATIENCE_WITH_HUNG:
+                nest.kill("killed after it closed its channel")
+            elif nest.cannot_deliver(ttl):
+                nest.kill("killed because its reports could not be delivered")
+            elif self.stop_by is not None and now > self.stop_by:
+                nest.kill("stopped")
+            else:
+                self._replace_if_useless(nest, now, ttl)
+
+    def _replace_if_useless(self, nest: Nest, now: float, ttl: float) -> None:
+        """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
+        if nest.channel is None or nest.is_leaving:
+            return
+        beats = self._heartbeat
+        unreported_since = max(nest.holdings.unreported_since(), beats.failed_at)
+        cut_off_since = max(nest.holdings.cut_off_since(), beats.failed_at)
+        if now - unreported_since > ttl and beats.extended_at > unreported_since:
+            logger.error("Process %d (pid %s) cannot deliver its reports: replacing it", nest.number, nest.pid)
+            nest.relaying_at, nest.is_leaving = now, True
+            nest.channel.send({"relay": "its reports could not be delivered"})
+        elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
+            logger.error("Process %d (pid %s) cannot reach the database: replacing it", nest.number, nest.pid)
+            nest.is_leaving = True
+            nest.channel.send({"drain": "it cannot reach the database"})

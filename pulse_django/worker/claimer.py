@@ -1,0 +1,157 @@
+"""Claims jobs: never more than can begin soon, in few statements when there are many."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+
+from pulse_django import conf
+from pulse_django.execution.notify import SILENCE
+from pulse_django.execution.run import Run
+from pulse_django.store.job_queries import Waiting
+from pulse_django.words.identity import Identity
+from pulse_django.words.lanes import Lane
+
+from .database_errors import Fault, fault_of
+from .guarded_connection import Line
+from .in_flight import Hand
+from .unanswered_claims import UnansweredClaims
+from .worker_options import Orders
+
+# Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
+# shorter looks for them in vain.
+LANES_KEPT = 1.0
+JITTER = 0.2
+
+
+class Claimer:
+    def __init__(
+        self,
+        orders: Orders,
+        line: Line,
+        identity: Identity,
+        hand: Hand,
+        start: Callable[[Sequence[Run]], None],
+        found_work: Callable[[], None],
+        drained: Callable[[], None],
+    ) -> None:
+        self.line = line
+        self.drained = False  # nothing was due, and nothing in hand, at the last look
+        self._orders, self._identity, self._hand = orders, identity, hand
+        self._start, self._found_work, self._tell_drained = start, found_work, drained
+        self._news = Event()
+        self._hungry = False
+        self._woken: str | None = None
+        self._look_again_at = float("inf")
+        self._lanes: list[Lane] = []
+        self._lanes_at = float("-inf")
+        self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
+        self._unanswered = UnansweredClaims(line)
+        self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
+
+    def wake(self, queue: str) -> None:
+        """Look at once: there may be work in that queue. Called by another thread."""
+        self._woken = queue
+        self._news.set()
+
+    def slot_freed(self) -> None:
+        """There may be room again. Called by other threads, often."""
+        if self._hungry and self._hand.room():
+            self._hungry = False
+            self._news.set()
+
+    def interrupt(self) -> None:
+        self._news.set()
+
+    def run_once(self) -> float:
+        """Claim what there is room for, or wait for news."""
+        self._unanswered.look()
+        self._hungry = True
+        self._news.clear()
+        limit = self._hand.room()
+        if not limit:
+            self._news.wait(self._until_poll())
+            return 0.0
+        self._hungry = False
+        woken, self._woken = self._woken, None
+        if woken is not None:
+            self._look_again_at = time.monotonic() + SILENCE
+        pause = self._look(limit, woken)
+        if pause > 0 and not self._news.is_set():
+            self._hungry = True
+            self._news.wait(pause)
+        return 0.0
+
+    def farewell(self) -> None:
+        """Look once more for claims without an answer."""
+        if self._unanswered:
+            self._unanswered.look(at_all=True)
+            self.line.hang_up()
+
+    def _look(self, limit: int, woken: str | None) -> float:
+        """Claim. Return for how long nothing more is to be expected."""
+        guess = self._guess(woken)
+        if guess and self._claim(limit, guess, woken):
+            return 0.0
+        now, was_idle = time.monotonic(), self._hand.is_idle
+        fresh = now - self._lanes_at > LANES_KEPT
+        if fresh:
+            waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
+            self._lanes = [one.lane for one in waiting if one.due_in <= 0]
+            self._lanes_at = now
+            self._note_lanes(self._lanes)
+            if not self._lanes:
+                return self._nothing_due([one.due_in for one in waiting], was_idle)
+        if self._claim(limit, self._lanes, woken) or not fresh:
+            return 0.0  # with lanes known from before nothing was said about others
+        return self._nothing_due([], was_idle)
+
+    def _guess(self, woken: str | None) -> list[Lane]:
+        """Where a wake-up for a queue finds its job, most likely: it saves the question."""
+        if not woken or self._lanes_at != float("-inf") or (self._orders.queues and woken not in self._orders.queues):
+            return []
+        # One queue's work of one priority, lately: with several, what was never seen might have to come first.
+        lanes = self._seen.get(woken, set())
+        return list(lanes) if len(lanes) == 1 else []
+
+    def _note_lanes(self, lanes: Sequence[Lane]) -> None:
+        for lane in lanes:
+            self._seen.setdefault(lane.queue, set()).add(lane)
+
+    def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
+        self._turn += 1
+        granted_at = time.monotonic()
+        try:
+            claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
+        except Exception as error:
+            if fault_of(error) is Fault.CUT_OFF:  # any other error says that it was rolled back
+                self._unanswered.add(self._identity.last_holder)
+            raise
+        if len(claims) < limit:
+            self._lanes_at = float("-inf")  # these are empty now
+        if not claims:
+            return False
+        self.drained = False
+        self._start(self._hand.take(claims, granted_at))
+        if woken is not None:
+            self._found_work()
+        return True
+
+    def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
+        self._lanes_at = float("-inf")
+        self.drained = was_idle and self._hand.is_idle and not self._unanswered
+        if self.drained and self._orders.burst:
+            self._tell_drained()
+        now = time.monotonic()
+        if now >= self._look_again_at:
+            self._look_again_at = float("inf")
+        look_in = max(0.001, self._unanswered.next_look())
+        return min(
+            self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)
+        )
+
+    def _until_poll(self) -> float:
+        interval = conf.current().poll_interval.total_seconds()
+        return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

@@ -1,0 +1,22 @@
+"""Where handlers run: threads, an event loop, or a process each. They differ in what can be stopped, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pulse_django.execution.run import Run
+
+
+class Executor(Protocol):
+    can_stop: bool  # it can make a handler end
+    kills: bool  # ... whatever the handler does
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Run these as slots become free."""
+
+    def take_back(self) -> list[Run]:
+        """Return what was submitted and has not begun; it will not begin any more."""
+
+    def stop(self, run: Run) -> bool:
+        """Make a handler end. Return whether that can be done to one; if not, its run is to be given up."""

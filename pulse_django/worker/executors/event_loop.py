@@ -1,0 +1,154 @@
+"""Async handlers, all on one event loop. They are cancelled where they await."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
+
+from pulse_django.execution.execute import OUT_OF_TOUCH, Performed, judged, perform_async
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.outcomes import Failed
+from pulse_django.worker.loops import Start, start_thread
+
+from .connection_cleanup import tidy_connections
+from .run_queue import Waiting
+
+logger = SafeLogger("pulse_django.worker")
+
+
+class EventLoop:
+    can_stop, kills = True, False
+
+    def __init__(
+        self,
+        slots: int,
+        begin: Callable[[Run], bool],
+        done: Callable[[Run, Performed | None], None],
+        start: Start = start_thread,
+    ) -> None:
+        self._slots, self._begin, self._done = slots, begin, done
+        self._start_thread = start
+        self._waiting = Waiting()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._filling = False
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        loop = self._loop or self._start()
+        self._waiting.extend(runs)
+        loop.call_soon_threadsafe(self._fill)
+
+    def take_back(self) -> list[Run]:
+        return self._waiting.take_back()
+
+    def stop(self, run: Run) -> bool:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, run)
+        return True
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12
+            loop.set_task_factory(eager)
+        self._loop = loop
+        self._start_thread("event-loop", partial(_serve, loop))
+        return loop
+
+    def _fill(self) -> None:
+        if self._filling:
+            return  # an eager task has come to its end inside of the loop below
+        self._filling = True
+        try:
+            self._begin_some()
+        finally:
+            self._filling = False
+
+    def _begin_some(self) -> None:
+        assert self._loop is not None  # noqa: S101 - for the type checker
+        while len(self._tasks) < self._slots and (run := self._waiting.next()) is not None:
+            if not self._begin(run):
+                self._done(run, None)
+                continue
+            task = self._loop.create_task(self._perform(run))
+            if not task.done():
+                self._tasks[id(run)] = task
+
+    def _cancel(self, run: Run) -> None:
+        task = self._tasks.get(id(run))
+        if task is not None:
+            task.cancel()
+
+    async def _perform(self, run: Run) -> None:
+        task = registry.get(run.claim.task)
+        mine = ThreadSensitiveContext()
+        token = SyncToAsync.thread_sensitive_context.set(mine)
+        try:
+            if task is None:  # it was known when the run was submitted
+                raise LookupError(run.claim.task)
+            performed = await perform_async(run, task)
+        except BaseException as error:  # nothing may end the loop
+            performed = judged(run, task, Failed(ErrorReport.of(error)), error)
+        finally:
+            SyncToAsync.thread_sensitive_context.reset(token)
+        performed.ended_at = time.monotonic()
+        thread = _close_thread_of(mine)
+        self._tasks.pop(id(run), None)
+        if thread is not None and performed.report is not None and performed.report.outcome is OUT_OF_TOUCH:
+            # The attempt is refunded, so the job may run again at once: not while a part of it is still at work.
+            thread.add_done_callback(lambda _: self._done(run, performed))
+        else:
+            self._done(run, performed)
+        if self._waiting:
+            self._fill()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    end_copies_of(loop)
+    while True:  # a handler may stop it
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            # asyncio lets these through, but the task that raised one has it as its exception, and the loop is whole.
+            logger.error("A task on the event loop raised %s; the others go on", type(error).__name__, exc_info=error)
+
+
+def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
+    """Have a process that a handler forks on this loop end where it would go on with the tasks of others.
+
+    Call it in the thread that runs the loop.
+    """
+    thread = threading.get_ident()
+
+    def end_copy() -> None:
+        if threading.get_ident() == thread:
+            with suppress(AttributeError):  # not every loop has it
+                loop._ready.clear()  # type: ignore[attr-defined]
+            loop.call_soon(os._exit, 0)
+
+    os.register_at_fork(after_in_child=end_copy)
+
+
+def _close_thread_of(context: ThreadSensitiveContext) -> Future[None] | None:
+    """End the thread in which a handler used the ORM, if it did, and tidy up there.
+
+    Each has a thread of its own, so that none closes another's connection. The loop does not wait for it: what a
+    cancelled handler left running there may take its time. Return what is done when it has ended.
+    """
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+    if executor is None:
+        return None
+    tidied: Future[None] = executor.submit(tidy_connections)
+    executor.shutdown(wait=False)
+    return tidied

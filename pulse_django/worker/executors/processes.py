@@ -1,0 +1,246 @@
+"""Handlers in disposable processes: one for each run, and it can really be killed.
+
+For tasks that ask for it (``isolation="process"``), and for jobs that lost their worker twice: whatever kills its
+process then kills no neighbour.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+from pulse_django.execution.execute import OUT_OF_TOUCH, Performed, judged
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
+from pulse_django.worker.channel import Channel, Hung, Message
+from pulse_django.worker.fork_server import told
+from pulse_django.worker.loops import Start, start_thread
+
+from .run_queue import Waiting
+from .serialization import claim_to_wire, outcome_from_wire
+
+logger = SafeLogger("pulse_django.worker")
+
+TICK = 0.2
+# Seconds for a handler to stop by itself once its job was cancelled. Longer keeps its slot; shorter cuts off cleanups.
+GRACE_FOR_CANCELLED = 2.0
+NOT_NOW = timedelta(seconds=1)  # until a job that could not be begun is tried again
+
+
+class Ward:
+    """One process, as the child that asked for it sees it."""
+
+    def __init__(self, run: Run, channel: Channel) -> None:
+        self.run, self.channel = run, channel
+        self.pid: int | None = None
+        self.outcome: Outcome | None = None
+        self.afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
+        self.said_done = False
+        self.out_of_touch = False  # killed because nobody could say whether it still held its lease
+        self.told_extended = 0.0
+        self.told_cancelled = False
+        self.kill_at = float("inf")
+        self.hung_at = float("inf")
+
+
+class Processes:
+    """``nursery`` is the channel on which new processes are asked for. All of it happens in one thread."""
+
+    can_stop = kills = True
+
+    def __init__(
+        self,
+        slots: int,
+        begin: Callable[[Run], bool],
+        done: Callable[[Run, Performed | None], None],
+        nursery: Channel,
+        start: Start = start_thread,
+    ) -> None:
+        self._slots, self._begin, self._done, self._nursery = slots, begin, done, nursery
+        self._start_thread = start
+        self._waiting = Waiting()
+        self._wards: dict[int, Ward] = {}
+        self._number = 0
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._wakes = socket.socketpair()
+        self._wakes.setblocking(False)
+        self._thread: threading.Thread | None = None
+        self._orphaned = False
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        self._waiting.extend(runs)
+        if self._thread is None:
+            self._thread = self._start_thread("processes", self._serve)
+        self._wake()
+
+    def take_back(self) -> list[Run]:
+        return self._waiting.take_back()
+
+    def stop(self, run: Run) -> bool:
+        """Kill it, on the next look; one that was cancelled may clean up first. Its run says which."""
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):
+            self._wakes.send(b"!")
+
+    def _serve(self) -> None:
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._nursery, selectors.EVENT_READ)
+        while True:
+            try:
+                self._turn()
+            except BaseException:  # nothing else looks after these processes
+                logger.exception("A turn among the processes failed")
+                time.sleep(TICK)
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(timeout=TICK if self._wards else None):
+            if key.fileobj is self._woken:
+                self._woken.recv(4_096)
+            elif key.fileobj is self._nursery:
+                self._hear_nursery()
+            elif key.data in self._wards.values():
+                self._hear(key.data)
+        self._look_after()
+        self._fill()
+
+    def _fill(self) -> None:
+        while len(self._wards) < self._slots and (run := self._waiting.next()) is not None:
+            if not self._begin(run):
+                self._done(run, None)
+            elif self._orphaned:
+                self._over(run, Released(NOT_NOW, "there is nobody who could make a process for it"))
+            else:
+                self._try_to_ask_for(run)
+
+    def _try_to_ask_for(self, run: Run) -> None:
+        try:
+            self._ask_for(run)
+        except OSError as error:  # a handler leaked all descriptors that this process may have
+            self._wards.pop(self._number, None)
+            self._over(run, Released(NOT_NOW, f"no process could be asked for: {error}"))
+
+    def _ask_for(self, run: Run) -> None:
+        self._number += 1
+        channel, theirs = Channel.pair()
+        self._nursery.send({"number": self._number}, [theirs.fileno()])
+        theirs.close()
+        ward = self._wards[self._number] = Ward(run, channel)
+        self._selector.register(channel, selectors.EVENT_READ, ward)
+        channel.send({"claim": claim_to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
+
+    def _hear_nursery(self) -> None:
+        try:
+            messages = self._nursery.receive()
+        except Hung:
+            self._orphaned = True
+            self._selector.unregister(self._nursery)
+            for number in list(self._wards):
+                self._ended(number, "lost with its nursery")
+            return
+        for message in messages:
+            if "born" in message and (ward := self._wards.get(message["born"])):
+                ward.pid = message["pid"]
+            elif "died" in message:
+                self._ended(message["died"], told(message["status"]))
+            elif "stillborn" in message:
+                self._ended(message["stillborn"], f"not started: {message['why']}")
+
+    def _hear(self, ward: Ward) -> None:
+        try:
+            messages = ward.channel.receive()
+        except Hung:
+            with suppress(KeyError, ValueError):  # its death was told in the same breath
+                self._selector.unregister(ward.channel)
+            ward.hung_at = time.monotonic()
+            return
+        for message in messages:
+            self._note(ward, message)
+
+    def _note(self, ward: Ward, message: Message) -> None:
+        if "progress" in message:
+            ward.run.take_over_progress(message["progress"])
+        elif "done" not in message:
+            ward.run.completed = ward.run.completed or message.get("completed", False)
+        else:
+            ward.said_done = True
+            ward.run.completed = message["completed"]
+            ward.outcome = outcome_from_wire(message["done"]) if message["done"] else None
+            if message["afterwards"]:
+                ward.afterwards = getattr(outcome_from_wire(message["afterwards"]), "error", None)
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for ward in list(self._wards.values()):
+            run = ward.run
+            extended_at = run.tether.extended_at() if run.tether else 0.0
+            if extended_at > ward.told_extended:
+                ward.told_extended = extended_at
+                ward.channel.send({"extended_at": extended_at})
+            if run.cancelled and not ward.told_cancelled:
+                ward.told_cancelled = True
+                ward.channel.send({"cancelled": True})
+            ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
+            ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
+            if ward.pid is not None and (now > ward.kill_at or now > ward.hung_at + GRACE_FOR_CANCELLED):
+                _kill(ward.pid)
+
+    def _ended(self, number: int, how: str) -> None:
+        ward = self._wards.pop(number, None)
+        if ward is None:
+            return
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(ward.channel)
+        with suppress(Hung):
+            for message in ward.channel.receive():  # what it said last
+                self._note(ward, message)
+        ward.channel.close()
+        if ward.pid is not None:
+            _kill(ward.pid)  # what it started and left behind
+        if ward.said_done:
+            self._over(ward.run, ward.outcome, ward.afterwards)
+        elif ward.run.lost:
+            self._over(ward.run, None)
+        elif ward.out_of_touch:
+            self._over(ward.run, OUT_OF_TOUCH)
+        elif ward.pid is None:  # it never was
+            self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
+        else:
+            self._over(ward.run, ward.run.verdict or WorkerLost(f"its process was {how}"))
+
+    def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
+        task = registry.get(run.claim.task)
+        try:
+            performed = judged(run, task, outcome)
+        except BaseException as error:  # nothing may end this thread
+            performed = judged(run, None, WorkerLost(ErrorReport.of(error).summary))
+        performed.ended_at = time.monotonic()
+        performed.afterwards = afterwards
+        self._done(run, performed)
+
+
+def _when_to_kill(run: Run, now: float) -> float:
+    if run.completed:
+        return float("inf")
+    if run.lost or run.is_out_of_touch or isinstance(run.verdict, TimedOut | Stalled):
+        return now
+    return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and all that it started."""
+    for kill, target in ((os.killpg, pid), (os.kill, pid)):
+        with suppress(ProcessLookupError, PermissionError):
+            kill(target, signal.SIGKILL)

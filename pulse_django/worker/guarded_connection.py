@@ -1,0 +1,206 @@
+"""A line to the database: a connection of one thread of the runtime's, with deadlines that this side enforces.
+
+PostgreSQL's ``statement_timeout`` and TCP's keepalives do not help against a peer that acknowledges and says nothing:
+a statement then waits for a quarter of an hour. What helps is to shut the socket down from another thread; so each line
+knows since when it has been waiting, and the main thread of its process looks at all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from typing import Any, TypeVar
+
+from django.db import Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from pulse_django import conf
+from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.transactions import limited, with_timeouts
+from pulse_django.words.payloads import error_in_one_line
+
+from .database_errors import Fault, Patience, fault_of, sqlstate_of
+from .loops import start_thread
+
+T = TypeVar("T")
+logger = SafeLogger("pulse_django.database")
+
+# Seconds. A statement of ours takes milliseconds; one that takes this long will not come back.
+LONGEST_WAIT = 10.0
+SHORTEST_WAIT = 0.5
+# Shares of that wait after which the server gives up: on a lock, and on a statement. The connection can then be used
+# again. Hanging up would leave the statement waiting on the server, beside the one that follows it.
+LOCK_SHARE, STATEMENT_SHARE = 0.5, 0.8
+# Of that wait again: the longest pause after a failure. Longer, and leases run out though the database is back.
+LONGEST_PAUSE_SHARE = 0.5
+# Of that wait once more: for a cancellation to reach the server, before its connection is cut; a second at most.
+CANCEL_SHARE, LONGEST_CANCEL = 0.25, 1.0
+CONNECT_WAIT = 2
+
+# libpq's, for connections over TCP; over Unix sockets they are ignored.
+_OPTIONS = {
+    "connect_timeout": CONNECT_WAIT,
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+# What a project may have set for its own connections and is none of ours: a pool would hand out strangers' sessions,
+# and server-side binding takes a round trip for each statement of a message.
+_NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
+
+
+class Line:
+    """One for each thread. Verbs go through ``call``; the main thread calls ``enforce`` now and then."""
+
+    def __init__(self, alias: str, purpose: str) -> None:
+        self.alias = alias
+        self.purpose = purpose
+        self.patience = Patience()
+        self.troubles = 0  # failures of the database, so far
+        self.cut_off_since = 0.0  # when the line could not be opened any more, by the monotonic clock; 0: it can
+        self._wrapper: BaseDatabaseWrapper | None = None
+        self._until = float("inf")
+        self._calls = 0
+
+    @property
+    def jobs(self) -> Any:
+        return Job.objects.db_manager(self.alias)
+
+    def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run a verb on this thread's connection. If it is cut off, the next call opens another."""
+        wrapper = self._prepared()
+        self._calls += 1
+        self._until = time.monotonic() + longest_wait()
+        try:
+            answer = verb(*args, **kwargs)
+        except Error as error:
+            if fault_of(error) is Fault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
+                self.hang_up()
+            raise
+        finally:
+            self._until = float("inf")
+            self._calls += 1
+        self.cut_off_since = 0.0
+        if self.patience.failures and self.patience.succeeded():
+            logger.info("%s: the database answers again", self.purpose)
+        return answer
+
+    def connection_params(self) -> dict[str, Any]:
+        """Return what psycopg needs to open another connection as ours are. It asks the database nothing."""
+        params: dict[str, Any] = self._prepared().get_connection_params()
+        return {name: value for name, value in params.items() if name not in ("context", "cursor_factory")}
+
+    def enforce(self, now: float) -> None:
+        """Cut a line that has been waiting for too long. Called by another thread, which does not wait for it."""
+        wrapper = self._wrapper
+        if now < self._until or wrapper is None or wrapper.connection is None:
+            return
+        self._until = float("inf")
+        start_thread("cut-line", partial(self._cut, wrapper, wrapper.connection, self._calls))
+
+    def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
+        """Cancel the statement on the server, where it would go on waiting, and close the connection under it."""
+        with suppress(Exception):  # it may be closing in this very moment
+            copy = socket.socket(fileno=os.dup(raw.fileno()))
+            try:
+                if not self._is_waiting(wrapper, raw, call):
+                    return
+                logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+                _cancel(raw)
+                if self._is_waiting(wrapper, raw, call):
+                    copy.shutdown(socket.SHUT_RDWR)
+            finally:
+                copy.close()
+
+    def _is_waiting(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> bool:
+        """Whether that call still waits on that connection: a cancellation that came through has ended it."""
+        return self._calls == call and wrapper.connection is raw and not raw.closed
+
+    def hang_up(self) -> None:
+        """Close the connection of this thread, whatever state it is in."""
+        if self._wrapper is None:
+            return
+        with suppress(Exception):
+            self._wrapper.close()
+        self._wrapper.connection = None
+        self._wrapper = None
+        with suppress(AttributeError):
+            del connections[self.alias]
+
+    def failed(self, error: BaseException) -> float:
+        """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
+        fault = fault_of(error)
+        pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
+        self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
+        said = error_in_one_line(error)
+        if fault is Fault.MISTAKE:
+            logger.error("%s: %s", self.purpose, said, exc_info=error)
+            return pause
+        self.troubles += 1
+        if self.patience.failures == 1:
+            state = sqlstate_of(error)
+            logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
+        return pause
+
+    @staticmethod
+    def _is_cut_off(error: BaseException) -> bool:
+        """Whether the database did not answer. A process without descriptors or settings is cut off as well."""
+        return fault_of(error) is Fault.CUT_OFF or not sqlstate_of(error)
+
+    def _prepared(self) -> BaseDatabaseWrapper:
+        wrapper = connections[self.alias]
+        if wrapper is not self._wrapper:
+            if not wrapper.in_atomic_block:
+                wrapper.close()  # a command may have opened it already, with the project's settings
+            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose)
+            wrapper.execute_wrappers.append(limited)
+            self._wrapper = wrapper
+        return wrapper
+
+
+def longest_wait() -> float:
+    """A third of a lease: time enough to notice, to reconnect and to extend it all the same."""
+    third = conf.current().lease_ttl.total_seconds() / 3
+    return min(LONGEST_WAIT, max(SHORTEST_WAIT, third))
+
+
+def keep_calling(line: Line, stopping: Event, step: Callable[[], float]) -> None:
+    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand.
+
+    Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.
+    """
+    try:
+        while not stopping.is_set():
+            try:
+                pause = step()
+            except BaseException as error:
+                pause = line.failed(error)
+            if pause > 0:
+                stopping.wait(pause)
+    finally:
+        line.hang_up()
+
+
+def _for_us(settings: dict[str, Any], purpose: str) -> dict[str, Any]:
+    theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
+    options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
+    ours = {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
+    wait = longest_wait()
+    return with_timeouts(settings | ours, lock=LOCK_SHARE * wait, statement=STATEMENT_SHARE * wait)
+
+
+def _cancel(raw: Any) -> None:
+    """Ask the server to end what it does on that connection, for at most a moment."""
+    with suppress(Exception):
+        if hasattr(raw, "cancel_safe"):  # since psycopg 3.2
+            raw.cancel_safe(timeout=min(LONGEST_CANCEL, CANCEL_SHARE * longest_wait()))
+        else:
+            raw.cancel()

@@ -1,0 +1,191 @@
+"""Extends the leases of all children of a worker: one statement for a beat, however many there are."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pulse_django import conf
+from pulse_django.models import Worker
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.workers import Presence
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.leases import Lease
+from pulse_django.words.states import Verb
+
+from .database_errors import Fault, fault_of
+from .guarded_connection import Line
+from .shared_leases import Held, Holdings
+
+logger = SafeLogger("pulse_django.heartbeat")
+
+BEATS_PER_LEASE = 3
+# Beats come up to this share early, so that the hosts of a fleet do not beat in step. Never late.
+JITTER = 0.2
+# Seconds between two looks at what is held: a lease shorter than those before it must not wait for their beat.
+TICK = 0.1
+# After a beat that had to leave out a locked row, until that row is looked at again.
+PAUSE_BEFORE_SKIPPED = 0.1
+
+
+@dataclass(slots=True)
+class Charge:
+    """What a keeper extends the leases of: one child."""
+
+    holdings: Holdings
+    # For the next beat to carry; only the latest counts.
+    progress: dict[Lease, str] = field(default_factory=dict, repr=False)
+
+    def forget_the_gone(self) -> None:
+        """Drop progress of runs that ended before a beat could carry it: their reports did."""
+        known = list(self.progress)
+        held = {one.lease for one in self.holdings.held()} if known else set()
+        for lease in known:
+            if lease not in held:
+                self.progress.pop(lease, None)
+
+
+Beaten = list[tuple[Charge, Held]]
+
+
+@dataclass(slots=True)
+class Vitals:
+    """How the beats of this worker fared since it started. A lease has to outlive the delay of its next beat."""
+
+    beats: int = 0
+    failures: int = 0
+    delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
+    refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
+    database_errors: int = 0  # of children; the keeper's own stand on its lines
+    restarts: Counter[str] = field(default_factory=Counter)  # of the keeper's threads that ended, by name
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "beats": self.beats,
+            "beat_failures": self.failures,
+            "beat_delays": self.delays.to_json(),
+            "refused": dict(self.refused),
+            "database_errors": self.database_errors,
+            "restarts": dict(self.restarts),
+        }
+
+
+class Heartbeat:
+    def __init__(
+        self, line: Line, charges: Callable[[], Sequence[Charge]], presence: Callable[[], Presence] | None = None
+    ) -> None:
+        self.line = line
+        self.vitals = Vitals()
+        self._charges, self._presence = charges, presence
+        self._due_at = 0.0
+        self._idle = True
+        self._present_at = float("-inf")
+        self._skipped: Beaten = []
+        # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
+        self.extended_at = self.answered_at = self.failed_at = float("-inf")
+        self.failing_since = 0.0  # 0: beats do not fail
+        self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
+
+    def run_once(self) -> float:
+        """Beat if it is time. Return for how long to wait until the next look."""
+        try:
+            return self._run_once()
+        except BaseException:
+            self.failed_at = time.monotonic()
+            raise
+
+    def _run_once(self) -> float:
+        now = time.monotonic()
+        charges = self._charges()
+        shortest = min((charge.holdings.shortest_ttl() for charge in charges), default=float("inf"))
+        interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
+        if shortest == float("inf"):
+            self._idle = True
+        elif self._idle or self._due_at > now + interval:
+            self._due_at = now + _early(interval)  # what is held was granted since the last look
+            self._idle = False
+        if not self._idle and now >= self._due_at:
+            for charge in charges:
+                charge.forget_the_gone()
+            self._beat([(charge, held) for charge in charges for held in self._extensible(charge)])
+            # A second look at rows that were locked is no beat of its own, and is not late.
+            self.vitals.beats += 1
+            self.vitals.delays.add(time.monotonic() - self._due_at)
+            self._due_at = now + _early(interval)
+        elif self._skipped:
+            self._beat(self._skipped)
+        self._tell_presence(now)
+        return PAUSE_BEFORE_SKIPPED if self._skipped else min(TICK, interval / 2)
+
+    def farewell(self) -> None:
+        """Say that this worker stops."""
+        if self._presence is not None:
+            said = self._presence()
+            self.line.call(Worker.objects.db_manager(self.line.alias).farewell, said.name, said.boot_id)
+
+    def _beat(self, beaten: Beaten) -> None:
+        leases = [held.lease for _, held in beaten]
+        if not leases:
+            self._skipped = []
+            return
+        progress = self._take_progress(beaten)
+        sent_at = time.monotonic()
+        try:
+            beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
+        except Exception as error:
+            self.vitals.failures += 1
+            if fault_of(error) is not Fault.MISTAKE:
+                self.failing_since = self.failing_since or sent_at
+            self._give_back(beaten, progress)
+            raise
+        self._recover()
+        if beat.alive:
+            self.extended_at = self.answered_at = time.monotonic()
+        self._skipped = [one for one in beaten if one[1].lease in beat.skipped]
+        self._give_back(self._skipped, progress)
+        for charge in {id(charge): charge for charge, _ in beaten}.values():
+            mine = [held for other, held in beaten if other is charge]
+            charge.holdings.extended([held for held in mine if held.lease in beat.alive], sent_at)
+            charge.holdings.lost(lost := [held for held in mine if held.lease in beat.lost])
+            # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
+            self.vitals.refused[Verb.HEARTBEAT] += sum(not charge.holdings.is_ending(held) for held in lost)
+            charge.holdings.cancelled([held for held in mine if held.lease in beat.cancelled])
+
+    @staticmethod
+    def _extensible(charge: Charge) -> list[Held]:
+        """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
+        return [held for held in charge.holdings.held() if not charge.holdings.is_told_lost(held)]
+
+    def _recover(self) -> None:
+        """Note that a beat was written. Leases may have run out if the one before is long ago."""
+        now, since = time.monotonic(), self.failing_since
+        if since and now - since >= conf.current().lease_ttl.total_seconds() / BEATS_PER_LEASE:
+            self.recovered_at = now
+        self.failing_since = 0.0
+
+    def _take_progress(self, beaten: Beaten) -> dict[Lease, str]:
+        taken = {}
+        for charge, held in beaten:
+            if (saved := charge.progress.pop(held.lease, None)) is not None:
+                taken[held.lease] = saved
+        return taken
+
+    def _give_back(self, beaten: Beaten, progress: dict[Lease, str]) -> None:
+        for charge, held in beaten:
+            if held.lease in progress:
+                charge.progress.setdefault(held.lease, progress[held.lease])
+
+    def _tell_presence(self, now: float) -> None:
+        if self._presence is None or now - self._present_at < conf.current().heartbeat_interval.total_seconds():
+            return
+        self._present_at = now
+        self.line.call(Worker.objects.db_manager(self.line.alias).note, self._presence())
+        self.answered_at = time.monotonic()
+
+
+def _early(interval: float) -> float:
+    return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

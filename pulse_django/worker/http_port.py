@@ -1,0 +1,214 @@
+"""The port of a worker: probes for whoever supervises it, and its own numbers. It never asks the database.
+
+What it tells is read from the memory of the keeper, by threads of its own: nobody who asks can keep the worker waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import socketserver
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.workers import Presence
+
+logger = SafeLogger("pulse_django.worker")
+
+# Connections. Fewer, and a scrape is cut off by probes; more are threads that compete with heartbeats.
+AT_A_TIME = 8
+PATIENCE = 5.0  # seconds for one request, however slowly its sender talks
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+# Makes the text of /metrics from what a worker says of itself, and from how many of its processes are ready.
+Exposed = Callable[[Presence, int], str]
+
+
+class PortRefused(Exception):
+    """The port cannot be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a worker is, at one instant."""
+
+    hanging: Mapping[str, float]  # loops that do not turn any more, and for how many seconds
+    ready_children: int
+    is_stopping: bool
+    unanswered: float  # seconds since the database last took a heartbeat
+    restarts: Mapping[str, int] = field(default_factory=dict)  # threads of the keeper that ended, and how often
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: HTTPStatus
+    kind: str  # Content-Type
+    text: str
+
+
+def why_unready(standing: Standing, lease: float) -> str:
+    """Say why a worker is of no use just now; nothing if it is."""
+    if standing.is_stopping:
+        return "it is stopping"
+    if standing.ready_children == 0:
+        return "none of its processes is ready"
+    if standing.unanswered == float("inf"):
+        return "the database has not answered yet"
+    if standing.unanswered > lease:
+        return f"the database has not answered for {standing.unanswered:.0f} s"
+    return ""
+
+
+def live(standing: Standing) -> Answer:
+    hanging = {name: round(seconds, 1) for name, seconds in standing.hanging.items()}
+    return _probed({"live": not hanging, "hanging": hanging, "restarts": dict(standing.restarts)}, is_well=not hanging)
+
+
+def ready(standing: Standing) -> Answer:
+    why = why_unready(standing, conf.current().lease_ttl.total_seconds())
+    return _probed({"ready": not why, "why": why}, is_well=not why)
+
+
+def _probed(said: dict[str, Any], *, is_well: bool) -> Answer:
+    status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, "application/json", json.dumps(said))
+
+
+class Outlet:
+    """``exposed`` returns the text of /metrics, or raises ImproperlyConfigured if it cannot be made here."""
+
+    def __init__(self, address: tuple[str, int], standing: Callable[[], Standing], exposed: Callable[[], str]) -> None:
+        self._standing, self._exposed = standing, exposed
+        self._server = _bound(address, self.answer)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def serve(self) -> None:
+        """Serve until closed."""
+        logger.info("Probes and numbers on %s:%d", *self._server.server_address[:2])
+        self._server.serve_forever()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str) -> Answer:
+        match path.partition("?")[0]:
+            case "/live":
+                return live(self._standing())
+            case "/ready":
+                return ready(self._standing())
+            case "/metrics":
+                return self._metrics()
+        return Answer(HTTPStatus.NOT_FOUND, "text/plain", "/live, /ready or /metrics\n")
+
+    def _metrics(self) -> Answer:
+        try:
+            return Answer(HTTPStatus.OK, TEXT, self._exposed())
+        except ImproperlyConfigured as error:
+            return Answer(HTTPStatus.NOT_IMPLEMENTED, "text/plain", f"{error}\n")
+
+
+def _bound(address: tuple[str, int], answer: Callable[[str], Answer]) -> _Server:
+    try:
+        return _Server(address, answer)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+        why = getattr(error, "strerror", None) or error
+        raise PortRefused(f"--metrics-port: {address[0]}:{address[1]} cannot be had: {why}") from error
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_port = False  # a second worker on the same port would take turns with the first
+
+    def __init__(self, address: tuple[str, int], answer: Callable[[str], Answer]) -> None:
+        self.answer = answer
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._begun: dict[Any, float] = {}  # connections, the oldest first
+        self._answering: set[Any] = set()  # those of them whose request has arrived
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's also asks a resolver for our name
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Take a connection. If there are many, hang up on the oldest: silent ones must not keep probes out."""
+        begun = list(self._begun)
+        if len(begun) >= AT_A_TIME:
+            silent = [one for one in begun if one not in self._answering]
+            _hang_up(self, (silent or begun)[0])
+        self._begun[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def answering(self, request: Any) -> None:
+        """Note that a request has arrived."""
+        self._answering.add(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._begun.pop(request, None)
+        self._answering.discard(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on those who take too long. A timeout alone starts anew with every byte."""
+        for request, begun in list(self._begun.items()):
+            if time.monotonic() - begun > PATIENCE:
+                _hang_up(self, request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.debug("A request to the worker's port failed", exc_info=True)
+
+
+def _hang_up(server: _Server, request: Any) -> None:
+    server._begun.pop(request, None)
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "pulse", ""
+    timeout = PATIENCE
+
+    def do_GET(self) -> None:
+        self._give(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._give(with_body=False)
+
+    def do_POST(self) -> None:
+        self.send_error(HTTPStatus.METHOD_NOT_ALLOWED)
+
+    do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST  # noqa: N815 - what http.server calls
+
+    def _give(self, *, with_body: bool) -> None:
+        self.server.answering(self.request)
+        try:
+            answer = self.server.answer(self.path)
+        except Exception:
+            logger.exception("%s could not be told", self.path.partition("?")[0])
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", "see the log of the worker\n")
+        body = answer.text.encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.debug(format, *args)

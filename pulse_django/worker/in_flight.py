@@ -1,0 +1,192 @@
+"""What a child has in hand, and how much more it may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from pulse_django.execution.run import Run
+from pulse_django.words.leases import Claim
+
+from .shared_leases import Holdings
+
+# One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
+MOST_AT_ONCE = 200
+MOST_PREFETCHED = 400
+# Seconds in which what was prefetched should have begun. Longer keeps work from idle workers; shorter makes small
+# batches of short jobs.
+HORIZON = 0.25
+FIRST_PREFETCH = 8
+# Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
+# in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
+MOST_BYTES = 64_000_000
+FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
+# Reports that may wait for a database that is away, beyond which nothing more is claimed.
+MOST_UNREPORTED = 1_000
+# Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
+# keeps the job of a thread that never ends.
+PATIENCE_WITH_OVERSTAYERS = 30.0
+
+
+class Hand:
+    """All runs of a child, from their claim to the answer to their report. Several threads use it."""
+
+    def __init__(self, holdings: Holdings, alias: str, slots: int, max_jobs: int = 0) -> None:
+        self.slots = slots
+        self.taken = 0
+        self.is_orphaned = False  # nobody extends its leases any more
+        self.cannot_report = False  # what it claimed now would run and stay unreported
+        self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
+        self._active: dict[int, Run] = {}  # waiting for a slot, or running
+        self._unreported: dict[int, Run] = {}
+        self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
+        self._retry_waits_since = float("inf")  # for one of them to end
+        self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
+        self._prefetch = 0
+        self._mean = 0.0
+        self._bytes = 0  # of all payloads in hand
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many leases this child has."""
+        return len(self._active) + len(self._unreported)
+
+    def __contains__(self, run: Run) -> bool:
+        return id(run) in self._active or id(run) in self._unreported
+
+    @property
+    def active(self) -> list[Run]:
+        return list(self._active.values())
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._active and not self._unreported
+
+    @property
+    def backlog(self) -> int:
+        """How many are about to come to their end, if nothing holds them up."""
+        return len(self._active) if self._prefetch else 0
+
+    def room(self) -> int:
+        """Return how many jobs to claim now: none, or enough to be worth a statement."""
+        if self.cannot_report or self._bytes >= MOST_BYTES:
+            return 0
+        limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
+        if self._max_jobs:
+            limit = min(limit, self._max_jobs - self.taken)
+        limit = min(limit, MOST_AT_ONCE, self._holdings.room, MOST_UNREPORTED - len(self._unreported))
+        worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
+        return limit if limit >= max(1, worthwhile) else 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """It has had all the runs that it may have, or all its slots are stuck."""
+        return bool(self._max_jobs and self.taken >= self._max_jobs) or len(self.stuck) >= self.slots
+
+    def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
+        """Take over what was claimed; the keeper sees it from now on."""
+        runs = []
+        for claim in claims:
+            entry = self._holdings.hold(claim, _patience_with(claim))
+            run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
+            self._active[id(run)] = run
+            runs.append(run)
+        with self._lock:
+            self._bytes += sum(claim.size for claim in claims)
+        self.taken += len(claims)
+        return runs
+
+    def begin(self, run: Run) -> bool:
+        """Say whether the handler may be called, and note that it will be.
+
+        A job whose lease is gone is never begun, nor one whose time was up before it had a slot.
+        """
+        now = time.monotonic()
+        if now - run.granted_at > FRESH:
+            run.look()
+            if run.lost or run.lease_remaining() <= 0 or run.overdue(now):
+                return False
+        if run.reported or self.would_overtake(run):
+            return False
+        run.tether.begin()  # type: ignore[union-attr]  # runs in hand have one
+        run.begun_at = now
+        return True
+
+    def overstays(self, run: Run) -> None:
+        """Note that a run is past its deadline: until its handler has ended, no other run of its job begins here."""
+        with self._lock:
+            if id(run) in self._active and id(run) not in self._overstaying:
+                self._overstaying[id(run)] = run
+                self._holdings.overstayers.add(self._holdings.index, run.claim.job_id)
+
+    def would_overtake(self, run: Run) -> bool:
+        """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
+        if run.claim.attempt == 1 or run.claim.job_id not in self._holdings.overstayers:
+            return False
+        if any(one.claim.job_id == run.claim.job_id for one in list(self._overstaying.values())):
+            self._retry_waits_since = min(self._retry_waits_since, time.monotonic())
+        return True
+
+    def blocks_a_retry(self, now: float) -> bool:
+        """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
+        return bool(self._overstaying) and self.is_idle and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS
+
+    def is_active(self, run: Run) -> bool:
+        """Waiting for a slot, or running, and nobody has given it up."""
+        return id(run) in self._active
+
+    # Several threads move runs from one dict to the other; a run must not be seen in neither.
+
+    def ended(self, run: Run) -> None:
+        """Note that the handler is over; its slot is free."""
+        with self._lock:
+            self.stuck.pop(id(run), None)
+            if self._overstaying.pop(id(run), None) is not None:
+                self._holdings.overstayers.remove(self._holdings.index, run.claim.job_id)
+                self._retry_waits_since = float("inf")
+            if self._active.pop(id(run), None) is not None:
+                self._unreported[id(run)] = run
+
+    def given_up(self, run: Run) -> bool:
+        """Note that nobody waits for this handler any more, though it keeps its slot. False: it has just ended."""
+        with self._lock:
+            if self._active.pop(id(run), None) is None:
+                return False
+            self._unreported[id(run)] = self.stuck[id(run)] = run
+        return True
+
+    def reporting(self, runs: Iterable[Run]) -> None:
+        """Note that the ends of these are about to be reported."""
+        with self._lock:  # an entry that is let go of meanwhile may be another lease's
+            for run in runs:
+                run.tether.end()  # type: ignore[union-attr]  # runs in hand have one
+
+    def settled(self, runs: Iterable[Run]) -> None:
+        """Let go of leases that are over."""
+        with self._lock:
+            for run in runs:
+                active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
+                if active is not None or unreported is not None:
+                    self._bytes -= run.claim.size
+                    run.tether.drop()  # type: ignore[union-attr]
+
+    def learn(self, took: Sequence[float]) -> None:
+        """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""
+        self._mean += (sum(took) / len(took) - self._mean) * 0.3
+        if max(took) > HORIZON:
+            self._prefetch = 0
+            return
+        fitting = int(HORIZON * self.slots / max(self._mean, 1e-6))
+        self._prefetch = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self._prefetch))
+
+    def slow_down(self) -> None:
+        """A handler is taking long: claim no more than can begin at once."""
+        self._prefetch = 0
+
+
+def _patience_with(claim: Claim) -> float:
+    """In how many seconds a run is over if no beat comes: without one it loses its lease, or seems to stand still."""
+    if claim.stall_after is None:
+        return claim.ttl_seconds
+    return min(claim.ttl_seconds, claim.stall_after.total_seconds())

@@ -1,0 +1,299 @@
+"""The keeper: the parent of a worker. It holds the leases of its children and runs none of the project's handlers.
+
+Its main thread looks after processes and signals and never asks the database. Each of the others has a line of its own:
+heartbeats, recovery of dead children, the watchdog, and wake-ups.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from functools import partial
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.workers import Presence
+from pulse_django.words.identity import Identity
+
+from .channel import Channel, Message
+from .child import DRAINED, child_main
+from .children import Children
+from .executors.process_runner import runner_main
+from .fork_server import Births, start_nursery
+from .guarded_connection import Line, keep_calling
+from .heartbeat import Heartbeat
+from .http_port import Exposed, Outlet, Standing
+from .listener import Listener
+from .log_writer import LogWriter
+from .loop_liveness import MAIN, Pulses
+from .loops import Loops
+from .minute_recorder import PAUSE, Chronicler
+from .recovery import Recovery
+from .systemd import Systemd
+from .watchdog import Watchdog
+from .worker_options import Orders
+from .worker_registration import presence_of
+
+logger = SafeLogger("pulse_django.worker")
+
+TICK = 0.2
+# Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
+PATIENCE_AT_END = 0.9
+PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
+SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
+
+
+class Exit(IntEnum):
+    """How ``pulse_worker`` ends."""
+
+    STOPPED = 0  # as it was asked to, or nothing was left to do
+    REFUSED = 1  # it did not start: checks, flags or imports (what Django does with a CommandError)
+    ABANDONED = 3  # it lost the process that makes its children; whoever supervises it should start it again
+    NOW = 130  # it was told twice: leases that it held run out as after a crash
+
+
+class Keeper:
+    def __init__(self, orders: Orders, *, changed: Callable[[], bool], exposed: Exposed) -> None:
+        self._orders = orders
+        self._identity = Identity(orders.name)
+        self._selector = selectors.DefaultSelector()
+        self._children = Children(orders, self._identity, self._selector, self._tell_ready)
+        self._nests = self._children.nests
+        self._changed, self._exposed = changed, exposed
+        self._pulses = pulses = Pulses()
+        self._systemd = Systemd()
+        self._signals = 0
+        self._signalled_at = float("-inf")
+        self._why = ""
+        self._ready_told = False
+        self._ping_at = 0.0
+        self._heartbeat = Heartbeat(pulses.line(orders.alias, "heartbeat", TICK), self._charges, self._presence)
+        self._recovery = Recovery(pulses.line(orders.alias, "recovery", TICK))
+        ticks = conf.current().watchdog_interval.total_seconds()
+        self._watchdog = (
+            Watchdog(pulses.line(orders.alias, "watchdog", ticks), beats=self._heartbeat) if orders.watchdog else None
+        )
+        self._chronicler = Chronicler(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
+        self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
+        self._over = threading.Event()
+        self._log = LogWriter()
+        self._loops = Loops(self._loop_died)
+        self._heartbeat.vitals.restarts = self._loops.restarts
+        self._children.serve(self._heartbeat, self._recovery, self._listener)
+
+    @property
+    def name(self) -> str:
+        return self._identity.name
+
+    def run(self) -> Exit:
+        """Run until told to stop, or raise PortRefused. To be called in the main thread of a process without others."""
+        holdings = [nest.holdings for nest in self._nests]
+
+        def child(order: Message, keeper: Channel, nursery: Channel) -> int:
+            return child_main(self._orders, holdings[order["index"]], order, keeper, nursery)
+
+        _pid, nursery = start_nursery(Births(child, runner_main))
+        self._open_outlet()  # only now: whoever is forked would inherit the port
+        woken = self._install_signals()
+        self._selector.register(nursery, selectors.EVENT_READ)
+        self._selector.register(woken, selectors.EVENT_READ)
+        self._loops.start("log", self._log.run, self._log.over)
+        self._log.install()
+        logger.info("%s: %s", self.name, self._described())
+        names = self._start_threads()
+        code: Exit | None = None
+        while code is None:
+            code = self._turn(nursery, woken)
+        self._finish(names, code)
+        return code
+
+    # One turn of the loop
+
+    def _turn(self, nursery: Channel, woken: socket.socket) -> Exit | None:
+        for key, _ in self._selector.select(timeout=TICK):
+            if key.fileobj is woken:
+                with suppress(BlockingIOError):
+                    woken.recv(4_096)
+            elif key.fileobj is nursery:
+                if not self._children.hear_nursery(nursery):
+                    return self._abandoned()
+            else:
+                self._children.hear(key.data)
+        now = time.monotonic()
+        self._pulses.turned(MAIN)
+        nursery.flush()
+        self._enforce(now)
+        if self._signals > 1:
+            return self._leave_now()
+        if self._why == "" and (self._signals or self._changed()):
+            self._stop("told to" if self._signals else "the code has changed", now)
+        self._loops.check()
+        for name in self._loops.restart_dead():
+            logger.error("The thread %r was started again", name)
+        self._children.look_after(now)
+        if self._children.stop_by is None:
+            self._children.populate(nursery, now)
+        self._ping(now)
+        return self._end(now)
+
+    # Stopping
+
+    def _stop(self, why: str, now: float) -> None:
+        held = sum(1 for nest in self._nests for _ in nest.holdings.held())
+        self._why = why
+        self._children.stop_by = now + self._orders.grace
+        logger.info("%s is stopping (%s): %d jobs in hand, at most %g s", self.name, why, held, self._orders.grace)
+        self._systemd.stopping(f"finishing {held} jobs")
+        for nest in self._nests:
+            if nest.channel is not None:
+                nest.channel.send({"drain": "stopped"})
+
+    def _end(self, now: float) -> Exit | None:
+        if not all(nest.is_empty for nest in self._nests):
+            return None
+        if self._children.stop_by is not None:
+            return Exit.STOPPED if self._recovery.is_idle or now > self._children.stop_by + PATIENCE_AT_END else None
+        if self._orders.burst and all(nest.ended == DRAINED for nest in self._nests) and self._recovery.is_idle:
+            return Exit.STOPPED
+        return None
+
+    def _leave_now(self) -> Exit:
+        logger.warning("%s was told twice: leaving now", self.name)
+        for nest in self._nests:
+            nest.kill("left behind")
+        return Exit.NOW
+
+    def _abandoned(self) -> Exit:
+        logger.error("%s lost the process that makes its children, and cannot go on", self.name)
+        for nest in self._nests:
+            nest.kill("left behind")
+        return Exit.ABANDONED
+
+    def _finish(self, names: list[str], code: Exit) -> None:
+        self._over.set()
+        if code is not Exit.NOW:
+            until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
+            until = min(until, time.monotonic() + PATIENCE_AT_END)
+            while any(map(self._loops.is_alive, names)) and time.monotonic() < until:
+                self._enforce(time.monotonic())
+                time.sleep(0.01)
+        logger.info("%s has stopped", self.name)
+        self._log.close(PATIENCE_WITH_LOG)
+
+    # Threads, and what they ask
+
+    def _start_threads(self) -> list[str]:
+        steps = [
+            ("heartbeat", self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell),
+            ("recovery", self._recovery.line, self._recovery.run_once, None),
+        ]
+        if self._watchdog is not None:
+            steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
+        if self._chronicler is not None:
+            steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
+        for name, line, step, last in steps:
+            run = partial(_keep, line, self._over, self._pulses.following(name, step), last)
+            self._loops.start(name, run, self._over)
+        if self._listener is not None:
+            self._loops.start("wake-up", partial(self._listener.run, self._over), self._over)
+        return [name for name, *_ in steps] + ["wake-up"]
+
+    def _loop_died(self, name: str, why: str) -> None:
+        logger.error("The thread %r of %s ended (%s)", name, self.name, why)
+
+    def _charges(self) -> list:  # type: ignore[type-arg]
+        return [nest.charge for nest in self._nests if not nest.is_empty]
+
+    def _wake(self, queue: str) -> None:
+        for nest in self._nests:
+            if nest.channel is not None:
+                nest.channel.send({"wake": queue})
+
+    def _presence(self) -> Presence:
+        parts = (self._heartbeat, self._recovery, self._watchdog, self._chronicler)
+        lines = [part.line for part in parts if part is not None]
+        vitals = self._heartbeat.vitals.to_json()
+        vitals["database_errors"] += sum(line.troubles for line in lines)
+        return presence_of(self._identity, self._orders, self._nests, vitals)
+
+    def _enforce(self, now: float) -> None:
+        for part in (self._heartbeat, self._recovery, self._watchdog, self._chronicler, self._listener):
+            if part is not None:
+                part.line.enforce(now)
+
+    # The outside
+
+    def _open_outlet(self) -> None:
+        if self._orders.metrics_port:
+            address = self._orders.metrics_host, self._orders.metrics_port
+            outlet = Outlet(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
+            self._loops.start("outlet", outlet.serve)
+
+    @property
+    def _ready_children(self) -> int:
+        return sum(nest.ready for nest in self._nests)
+
+    def _standing(self) -> Standing:
+        return Standing(
+            hanging=self._pulses.hanging(),
+            ready_children=self._ready_children,
+            is_stopping=self._signals > 0 or self._children.stop_by is not None,
+            unanswered=self._pulses.unanswered("heartbeat"),
+            restarts=dict(self._loops.restarts),
+        )
+
+    def _install_signals(self) -> socket.socket:
+        woken, wakes = socket.socketpair()
+        woken.setblocking(False)
+        wakes.setblocking(False)
+        self._wakes = wakes  # kept open
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+                signal.signal(number, self._signalled)
+        signal.signal(signal.SIGCHLD, self._reap_orphans)
+        return woken
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        """Count the times that we were told. A terminal and its wrapper may both pass on the same Ctrl-C."""
+        now = time.monotonic()
+        if number != signal.SIGINT or now - self._signalled_at > SAME_SIGNAL:
+            self._signals += 1
+            self._signalled_at = now
+
+    def _reap_orphans(self, *_: object) -> None:
+        """As PID 1 of a container we inherit what others left."""
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    def _tell_ready(self) -> None:
+        if not self._ready_told and all(nest.ready for nest in self._nests):
+            self._ready_told = True
+            logger.info("%s is ready", self.name)
+            self._systemd.ready(self._described())
+
+    def _ping(self, now: float) -> None:
+        if now >= self._ping_at:
+            self._ping_at = now + self._systemd.ping_every
+            if self._systemd.ping_every != float("inf"):
+                self._systemd.ping()
+
+    def _described(self) -> str:
+        queues = ", ".join(self._orders.queues) or "all queues"
+        return f"{self._orders.processes} processes of {self._orders.concurrency} slots, {queues}"
+
+
+def _keep(line: Line, over: threading.Event, step: Callable[[], float], last: Callable[[], None] | None) -> None:
+    keep_calling(line, over, step)
+    if last is not None:
+        with suppress(Exception):
+            last()
+        line.hang_up()

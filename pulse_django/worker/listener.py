@@ -1,0 +1,156 @@
+"""Listens for wake-ups: one connection for a host, and a test that it hears anything at all.
+
+Behind a pooler in transaction mode LISTEN succeeds and nothing ever arrives. So the listener sends itself a message by
+the connection that everybody else uses, at the start and every now and then. What it does not hear costs a warning and
+nothing else: the children poll.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import time
+from collections.abc import Callable, Collection
+from threading import Event
+
+import psycopg
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.execution.notify import ANY_QUEUE, CHANNEL
+from pulse_django.safe_logging import SafeLogger
+
+from .guarded_connection import Line, keep_calling
+
+logger = SafeLogger("pulse_django.wakeup")
+
+TEST = "\x01"  # begins a message to oneself; no queue's name does
+# Seconds. More often costs statements; more seldom leaves a dead connection undiscovered for longer.
+BETWEEN_TESTS = 60.0
+PATIENCE_FOR_TEST = 3.0
+BEFORE_TRYING_AGAIN = 600.0  # once it was found that nothing can be heard
+TICK = 0.5
+# Wake-ups in vain: so many at once, and so many a second. NOTIFY is open to every role of the database.
+MOST_IN_VAIN = 5.0
+
+
+class Listener:
+    """``wake`` is called with the name of a queue that has work."""
+
+    def __init__(self, alias: str, queues: Collection[str], wake: Callable[[str], None], *, tick: float = TICK) -> None:
+        self.line = Line(alias, "wake-up")
+        self.hears = False
+        self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
+        self._connection: psycopg.Connection | None = None
+        self._budget = Budget()
+        self._tested_at = float("-inf")
+        self._owed = False
+
+    def run(self, stopping: Event) -> None:
+        try:
+            keep_calling(self.line, stopping, self.run_once)
+        finally:
+            self._hang_up()
+
+    def found_work(self) -> None:
+        """Note that a wake-up was not in vain."""
+        self._budget.refund()
+
+    def run_once(self) -> float:
+        """Listen for a tick. Return for how long to wait until the next."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._listen()
+            if time.monotonic() - self._tested_at > BETWEEN_TESTS and not self._hears_itself(self._connection):
+                self._hang_up()
+                return BEFORE_TRYING_AGAIN
+            patience = min(self._tick, 1 / MOST_IN_VAIN) if self._owed else self._tick
+            self._pass_on(self._receive(self._connection, patience))
+            if self._owed and self._budget.spend():
+                self._owed = False
+                self._wake(ANY_QUEUE)
+        except Exception:
+            self._hang_up()
+            raise
+        return 0.0
+
+    def _listen(self) -> psycopg.Connection:
+        self._hang_up()
+        if dsn := conf.current().listen_dsn:
+            connection = psycopg.connect(dsn, autocommit=True, connect_timeout=3)
+        else:
+            params = self.line.connection_params()
+            connection = psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None})
+        connection.execute(f"LISTEN {CHANNEL}")
+        self._tested_at = float("-inf")
+        return connection
+
+    def _hears_itself(self, connection: psycopg.Connection) -> bool:
+        token = TEST + secrets.token_hex(8)
+        self.line.call(self._say, token)
+        self.line.hang_up()  # needed once a minute
+        until = time.monotonic() + PATIENCE_FOR_TEST
+        heard: list[str] = []
+        while token not in heard and time.monotonic() < until:
+            heard += self._receive(connection, self._tick)
+        self._pass_on([name for name in heard if not name.startswith(TEST)])
+        self._tested_at = time.monotonic()
+        if token not in heard:
+            logger.warning(
+                "LISTEN works, but nothing is heard: is there a transaction pooler in between? Workers find jobs by "
+                'polling every %s s. PULSE["LISTEN_DSN"] can name a way around the pooler.',
+                conf.current().poll_interval.total_seconds(),
+            )
+        elif not self.hears:
+            logger.info("Listening for wake-ups")
+        self.hears = token in heard
+        return self.hears
+
+    def _say(self, text: str) -> None:
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute("SELECT pg_catalog.pg_notify(%s, %s)", [CHANNEL, text])
+
+    def _receive(self, connection: psycopg.Connection, patience: float) -> list[str]:
+        """Return what is said within so many seconds, as soon as something is."""
+        pgconn = connection.pgconn
+        if not select.select([connection.fileno()], [], [], patience)[0]:
+            return []
+        pgconn.consume_input()
+        heard = []
+        while (notice := pgconn.notifies()) is not None:
+            heard.append(notice.extra.decode(errors="replace"))
+        return heard
+
+    def _pass_on(self, names: Collection[str]) -> None:
+        for name in dict.fromkeys(names):
+            if name.startswith(TEST) or (self._queues and name and name not in self._queues):
+                continue
+            if not self._budget.spend():
+                self._owed = True  # one for whatever else was said, once there is budget again
+                return
+            self._wake(name or ANY_QUEUE)
+
+    def _hang_up(self) -> None:
+        self.hears = False
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class Budget:
+    """So many wake-ups a second, not counting those that found work."""
+
+    def __init__(self) -> None:
+        self._left, self._at = MOST_IN_VAIN, time.monotonic()
+
+    def spend(self) -> bool:
+        now = time.monotonic()
+        self._left = min(MOST_IN_VAIN, self._left + (now - self._at) * MOST_IN_VAIN)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def refund(self) -> None:
+        self._left = min(MOST_IN_VAIN, self._left + 1.0)

@@ -1,0 +1,82 @@
+"""Writes the log of a worker's process in a thread of its own: a log handler that hangs holds up nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from pulse_django.safe_logging import SafeLogger, write_now
+
+from .run_logs import OneWrite
+
+# Lines that wait for a log handler which does not return. Beyond that the newest are dropped, and counted.
+MOST_WAITING = 10_000
+MOST_AT_ONCE = 500
+TICK = 0.5
+
+DROPPED = "%d lines of the log were dropped: a log handler is too slow, or hangs"
+
+_ours = logging.getLogger("pulse_django.worker")
+
+Line = tuple[logging.Logger, logging.LogRecord]
+
+
+class LogWriter:
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.over = threading.Event()
+        self._waiting: SimpleQueue[Line] = SimpleQueue()
+        self._writing = False
+
+    def install(self) -> None:
+        """Have every logger of this package write through this."""
+        SafeLogger.write = self.put
+
+    def put(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        """Take over a line. Called by any thread, and never waits."""
+        if self._waiting.qsize() >= MOST_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.put((logger, record))
+
+    def run(self) -> None:
+        """Write lines until closed."""
+        while not self.over.is_set():
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Write what is waiting, or wait for a line."""
+        try:
+            first = self._waiting.get(timeout=TICK)
+        except Empty:
+            return
+        self._writing = True
+        try:
+            self._write([first, *self._next()])
+        finally:
+            self._writing = False
+
+    def close(self, patience: float) -> None:
+        """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
+        SafeLogger.write = staticmethod(write_now)
+        until = time.monotonic() + patience
+        while (self._writing or not self._waiting.empty()) and time.monotonic() < until:
+            time.sleep(0.002)
+        self.over.set()
+
+    def _next(self) -> Iterator[Line]:
+        with suppress(Empty):
+            for _ in range(MOST_AT_ONCE):
+                yield self._waiting.get_nowait()
+
+    def _write(self, lines: list[Line]) -> None:
+        with OneWrite.batch():
+            for logger, record in lines:
+                write_now(logger, record)
+            dropped, self.dropped = self.dropped, 0
+            if dropped:
+                write_now(_ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, DROPPED, (dropped,), None))

@@ -1,0 +1,149 @@
+"""What becomes of the jobs of a child that died: about a second later they are somebody else's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from pulse_django import conf
+from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import job_dead_lettered, tell, worker_lost
+from pulse_django.words.decisions import decide
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import Outcome, Released, WorkerLost
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report, Settled
+
+from .guarded_connection import Line
+from .shared_leases import Held
+
+logger = SafeLogger("pulse_django.recovery")
+
+TICK = 0.2
+# Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
+SECOND_LOOK = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A child that is gone, and what it left."""
+
+    holder_prefix: str
+    held: Sequence[Held]  # as it stood in the shared memory at the end
+    progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
+    reason: str
+    asked_for: bool  # we ended it, because it had to stop: its runs do not count
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """Reports of a child that cannot deliver them itself."""
+
+    reports: Sequence[Report]
+    answer: Callable[[Settled], object]
+
+
+class Recovery:
+    """Settles, under their fences, the leases of children that are certainly dead.
+
+    What had begun is a lost worker: an attempt. What had not is handed back. The table is asked for what else the child
+    had claimed: it may have died between its claim and the note of it.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self._inbox: SimpleQueue[Death | Relayed] = SimpleQueue()
+        self._open: Death | None = None
+        self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
+        self._mourned = self._done = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Every death has been looked at."""
+        return self._mourned == self._done
+
+    def mourn(self, death: Death) -> None:
+        """Take over what a child left. Called by one other thread."""
+        self._mourned += 1
+        self._inbox.put(death)
+
+    def relay(self, relayed: Relayed) -> None:
+        """Take over reports of a child that cannot reach the database. Called by one other thread."""
+        self._inbox.put(relayed)
+
+    def run_once(self) -> float:
+        """Settle what one child left or sent, or wait for that. What the database does not take now is tried again.
+
+        Reports that were sent are not: their child sends them again.
+        """
+        if self._open is None and not self._take_next():
+            return 0.0
+        death = self._open
+        if death is None:
+            return 0.0
+        if time.monotonic() - death.at > conf.current().lease_ttl.total_seconds() * 2:
+            logger.error("%s: its leases have run out; a watchdog will see to them", death.holder_prefix)
+        elif self._settle(death):
+            return TICK / 2
+        elif time.monotonic() - death.at < SECOND_LOOK:
+            self._again.append((death.at + SECOND_LOOK, death))
+        self._open = None
+        self._done += 1
+        return 0.0
+
+    def _take_next(self) -> bool:
+        now = time.monotonic()
+        if self._again and self._again[0][0] <= now:
+            self._open = self._again.pop(0)[1]
+            self._mourned += 1
+            return True
+        try:
+            arrived = self._inbox.get(timeout=TICK)
+        except Empty:
+            return False
+        if isinstance(arrived, Relayed):
+            arrived.answer(self.line.call(self.line.jobs.settle, arrived.reports, wait=False))
+            return False
+        self._open = arrived
+        return True
+
+    def _settle(self, death: Death) -> bool:
+        begun = {held.lease for held in death.held if held.begun}
+        left: list[Job] = self.line.call(self.line.jobs.held_by, death.holder_prefix)
+        reports = [self._report_on(job, death, begun) for job in left]
+        if not reports:
+            return False
+        settled = self.line.call(self.line.jobs.settle, reports, wait=False)
+        for report in reports:
+            if (status := settled.accepted.get(report.lease)) is not None:
+                self._tell(report, status)
+        leases = tuple(settled.accepted)
+        logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
+        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.line.alias)
+        return bool(settled.skipped)
+
+    def _report_on(self, job: Job, death: Death, begun: set[Lease]) -> Report:
+        lease = Lease(job.pk, str(job.locked_by), job.attempts)
+        outcome: Outcome = Released()
+        if lease in begun and not death.asked_for:
+            outcome = WorkerLost(f"worker process {death.reason}")
+        settings = conf.current()
+        decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
+        return Report(lease, outcome, decision, death.progress.get(lease))
+
+    def _tell(self, report: Report, status: Status) -> None:
+        reason = getattr(report.decision, "reason", "")
+        logger.warning(
+            "job %d attempt %d: %s after a lost worker%s",
+            report.lease.job_id,
+            report.lease.attempt,
+            status,
+            f": {reason}" if reason else "",
+            extra={"job_id": report.lease.job_id, "attempt": report.lease.attempt, "holder": report.lease.holder},
+        )
+        if status is Status.DEAD_LETTERED:
+            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=self.line.alias)

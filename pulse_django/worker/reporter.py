@@ -1,0 +1,139 @@
+"""Reports how runs ended: a lone one at once, a flood in hundreds, and again until somebody has heard it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from pulse_django.execution.execute import Performed
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.verb_results import Report, Settled
+
+from .guarded_connection import Line
+from .in_flight import Hand
+from .run_events import Teller
+from .run_logs import log_lost
+
+logger = SafeLogger("pulse_django.worker")
+
+MOST_AT_ONCE = 400
+# With more than this about to end, waiting for a moment makes a larger batch and delays nobody who would notice.
+FLOOD = 32
+LINGER = 0.003
+TICK = 0.5
+PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
+Settle = Callable[[list[Report]], Settled]
+NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
+
+
+class Reporter:
+    def __init__(self, line: Line, hand: Hand, slot_freed: Callable[[], None], teller: Teller) -> None:
+        self.line = line
+        self._hand, self._slot_freed, self._teller = hand, slot_freed, teller
+        self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
+        self._unsent: list[Performed] = []
+        self.refused = 0  # reports of runs that had lost their lease, so far
+        self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
+        self.settle: Settle = self._settle  # or by way of the keeper
+
+    def report(self, performed: Performed) -> None:
+        """Take over a run whose handler is over, or given up. Called by any thread."""
+        self._inbox.put(performed)
+
+    def interrupt(self) -> None:
+        """End the wait for a report."""
+        self._inbox.put(None)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._inbox.empty() and not self._unsent
+
+    def run_once(self) -> float:
+        """Report what there is. Return for how long to pause."""
+        batch = self._unsent + self._next()
+        if not batch:
+            return 0.0
+        self._unsent = batch  # until somebody has heard it
+        waiting: list[Performed] = []
+        sendable: list[Performed] = []
+        for performed in batch:
+            (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
+        self._hand.reporting(performed.run for performed in sendable)
+        if errors := {one.run.claim.lease: one.afterwards for one in sendable if one.afterwards is not None}:
+            self.line.call(self.line.jobs.keep_errors_after_completion, errors)
+        reports = [performed.report for performed in sendable if performed.report is not None]
+        settled = self._send(reports) if reports else NOTHING
+        self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)
+        over = []
+        for performed in sendable:
+            if performed.report is not None and performed.report.lease in settled.skipped:
+                self._unsent.append(performed)
+            else:
+                over.append(performed)
+        self._conclude(over, settled)
+        return PAUSE if self._unsent else 0.0
+
+    def _settle(self, reports: list[Report]) -> Settled:
+        settled: Settled = self.line.call(self.line.jobs.settle, reports, wait=False)
+        return settled
+
+    def _send(self, reports: list[Report]) -> Settled:
+        try:
+            settled = self.settle(reports)
+        except BaseException:
+            self.failing_since = self.failing_since or time.monotonic()
+            raise
+        self.failing_since = 0.0
+        return settled
+
+    def _next(self) -> list[Performed]:
+        first = self._get(None if not self._unsent else 0.0)
+        if first is None:
+            return []
+        batch = [first]
+        if self._hand.backlog > FLOOD:
+            time.sleep(LINGER)
+        while len(batch) < MOST_AT_ONCE and (following := self._get(0.0)) is not None:
+            batch.append(following)
+        return batch
+
+    def _get(self, patience: float | None) -> Performed | None:
+        try:
+            if patience == 0.0:
+                return self._inbox.get_nowait()
+            return self._inbox.get(timeout=TICK)
+        except Empty:
+            return None
+
+    def _is_out_of_touch(self, performed: Performed) -> bool:
+        """A run whose lease is gone by our own clock reports nothing: somebody else may have it.
+
+        As long as a keeper goes on extending it, the next beat that comes through says whether somebody has. If so,
+        the report is told as evidence; if not, the lease is ours again.
+        """
+        run = performed.run
+        if performed.report is None or run.begun_at is None or run not in self._hand:
+            return False
+        run.look()
+        return not run.lost and run.lease_remaining() <= 0
+
+    def _dropped(self, waiting: list[Performed]) -> list[Performed]:
+        for performed in waiting:
+            log_lost(performed.run, "it had not been extended for so long that its report is worth nothing")
+        self._hand.settled([performed.run for performed in waiting])
+        return []
+
+    def _conclude(self, over: list[Performed], settled: Settled) -> None:
+        now = time.monotonic()
+        self.refused += len(settled.lost)
+        self._hand.settled([performed.run for performed in over])
+        took = [
+            (performed.ended_at or now) - performed.run.begun_at
+            for performed in over
+            if performed.run.begun_at is not None
+        ]
+        if took:
+            self._hand.learn(took)
+        self._slot_freed()
+        self._teller.tell(over, settled)

@@ -1,0 +1,100 @@
+"""Judges runs while they go on: which may not, which is told to stop, and which is settled without its handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pulse_django.execution.execute import Performed, judged
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.outcomes import Cancelled, Outcome, Stalled, TimedOut
+
+from .executors import Executor
+from .in_flight import HORIZON, Hand
+from .run_logs import log_lost, log_out_of_touch
+
+logger = SafeLogger("pulse_django.worker")
+
+# Seconds for a handler that was told to stop, and could: after that it is given up as a thread's is.
+PATIENCE_WITH_STOPPED = 1.0
+# What was claimed and has not begun by then goes back: another worker may have a free slot.
+LONGEST_WAIT_FOR_SLOT = 2.0
+
+
+class Judge:
+    """Looks at what a child has in hand, a few times a second."""
+
+    def __init__(
+        self, hand: Hand, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
+    ) -> None:
+        self._hand, self._executor_of, self._report = hand, executor_of, report
+
+    def look_after(self, runs: Sequence[Run], now: float) -> bool:
+        """Judge each of them. Say whether some have waited for a slot for too long."""
+        slow = waits_too_long = False
+        for run in runs:
+            run.look()
+            if run.begun_at is None:
+                waits_too_long = waits_too_long or now - run.granted_at > LONGEST_WAIT_FOR_SLOT
+                continue
+            slow = slow or now - run.begun_at > HORIZON
+            if run.overdue(now) or run.stalled(now):
+                self._hand.overstays(run)
+            self._judge(run, now)
+        if slow:
+            self._hand.slow_down()
+        return waits_too_long
+
+    def _judge(self, run: Run, now: float) -> None:
+        """End a run that may not go on, or that nobody can stop."""
+        remaining = run.lease_remaining()
+        if run.reported or run.completed or not self._hand.is_active(run):
+            return  # it ended while we were looking, and what its entry says is somebody else's
+        if run.is_out_of_touch and not self._hand.is_orphaned:
+            self._await_word(run, now, remaining)
+            return
+        if run.told_at is not None:
+            if now - run.told_at > PATIENCE_WITH_STOPPED and not self._executor_of(run).kills:
+                self._give_up(run)
+            return
+        if run.lost:
+            log_lost(run, "its handler is told to stop")
+        elif remaining <= 0:
+            run.was_out_of_touch = True
+            log_out_of_touch(run, "its handler is told to stop")
+        elif run.overdue(now):
+            run.verdict = TimedOut()
+        elif run.stalled(now):
+            run.verdict = Stalled()
+        elif not (run.cancelled and self._executor_of(run).can_stop):
+            return
+        else:
+            run.verdict = Cancelled()
+        run.told_at = now
+        if not self._executor_of(run).stop(run) and not run.is_out_of_touch:
+            self._give_up(run)
+
+    def _await_word(self, run: Run, now: float, remaining: float) -> None:
+        """A handler that did not stop goes on if a beat comes through after all: nobody else has had its job."""
+        if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
+            run.told_at = None
+            if not self._executor_of(run).can_stop:  # others may be cleaning up
+                log_out_of_touch(run, "it was extended after all, and its handler goes on")
+
+    def _give_up(self, run: Run) -> None:
+        """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
+        verdict: Outcome | None = None if run.lost else run.verdict
+        if not self._hand.given_up(run) or not run.is_first_report():  # it ended in this moment, and says so itself
+            return
+        logger.warning(
+            "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",
+            run.claim.job_id,
+            run.claim.task,
+            len(self._hand.stuck),
+            self._hand.slots,
+        )
+        if verdict is None:
+            self._hand.settled([run])
+        else:
+            self._report(judged(run, registry.get(run.claim.task), verdict))

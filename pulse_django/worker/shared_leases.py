@@ -1,0 +1,231 @@
+"""What a child holds, in memory that it shares with its keeper.
+
+The child writes an entry for each lease that it was granted; the keeper reads them, extends those leases, and writes
+its answer into the other half of the same entry. No message has to be sent, received or waited for: a child that does
+not get to run for a minute still finds its leases extended when it does, and a child that was killed leaves a list of
+what it held, and of what it had begun.
+
+An entry has one writer for each half. Each half carries the lease that it speaks of, and who reads it compares: an
+answer to a lease that is gone is never taken for one to its successor in the same entry.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pulse_django.words.leases import Claim, Lease
+
+from .overstayers import Overstayers
+
+CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more could not be settled within a lease
+
+_WORDS = 10  # of eight bytes, for one entry
+_HEADER = 8  # words
+_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE = range(4)
+# The child's half, and the keeper's.
+_STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
+_CHILDS_HALF = struct.Struct("qqqd")  # but for the state
+_FREE, _WAITING, _BEGUN = range(3)  # waiting: no handler has been called
+_ENDING = 4  # beside one of these: its end is being reported
+_ANSWERED_JOB, _ANSWERED_SERIAL, _ANSWERED_ATTEMPT, _NEWS, _EXTENDED_AT = range(5, 10)
+_LOST, _CANCELLED = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One entry, as the keeper reads it."""
+
+    index: int
+    lease: Lease
+    begun: bool
+    ttl: float
+    serial: int
+
+
+class Holdings:
+    """Made by the keeper before it has children, so that they inherit it."""
+
+    def __init__(self, holder_prefix: str = "", overstayers: Overstayers | None = None, index: int = 0) -> None:
+        """``index`` is that of the child among those of its worker."""
+        self.holder_prefix = holder_prefix
+        self.overstayers, self.index = overstayers or Overstayers(), index
+        self._memory = mmap.mmap(-1, (_HEADER + CAPACITY * _WORDS) * 8)
+        self._whole = memoryview(self._memory).cast("q")
+        self._real = memoryview(self._memory).cast("d")
+        self._free: list[int] = []
+        self._used = 0
+        self.clear(holder_prefix)
+
+    def clear(self, holder_prefix: str) -> None:
+        """Forget the child that was, for the one that comes. Its holders begin with this."""
+        self.holder_prefix = holder_prefix
+        for position in range(len(self._whole)):
+            self._whole[position] = 0
+        self._free = list(range(CAPACITY - 1, -1, -1))
+        self._used = 0
+        self.overstayers.clear(self.index)
+        self.live()
+
+    # The child's side
+
+    @property
+    def room(self) -> int:
+        return len(self._free)
+
+    def hold(self, claim: Claim, ttl: float) -> Entry:
+        """Note a lease that was granted: from here on the keeper extends it."""
+        index = self._free.pop()
+        at, (job_id, holder, attempt) = _HEADER + index * _WORDS, claim.lease
+        serial = int(holder[len(self.holder_prefix) :])
+        _CHILDS_HALF.pack_into(self._memory, (at + _JOB) * 8, job_id, serial, attempt, ttl)
+        self._whole[at] = _WAITING  # last: only now it counts
+        if index >= self._used:
+            self._used = self._whole[_USED] = index + 1
+        return Entry(self, at, job_id, serial, attempt)
+
+    def live(self) -> None:
+        """Show a sign of life."""
+        self._real[_ALIVE_AT] = time.monotonic()
+
+    def tell_trouble(self, *, unreported_since: float, cut_off_since: float) -> None:
+        """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
+        self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
+
+    # The keeper's side
+
+    def unreported_since(self) -> float:
+        """When the child's reports began to fail, by the monotonic clock; infinite if they do not."""
+        return self._real[_UNREPORTED_SINCE] or float("inf")
+
+    def cut_off_since(self) -> float:
+        """When the child's claims were cut off from the database; infinite if they are not."""
+        return self._real[_CUT_OFF_SINCE] or float("inf")
+
+    def silence(self) -> float:
+        """Seconds since the child's last sign of life."""
+        return time.monotonic() - self._real[_ALIVE_AT]
+
+    def held(self) -> Iterator[Held]:
+        """Yield what the child holds now."""
+        words, prefix = self._whole, self.holder_prefix
+        for index in range(words[_USED]):
+            at = _HEADER + index * _WORDS
+            state = words[at]
+            if state != _FREE:  # an ending lease is held until its end has been answered
+                serial = words[at + _SERIAL]
+                lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
+                yield Held(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
+
+    def shortest_ttl(self) -> float:
+        """Return the shortest TTL among what is held; infinite if nothing is."""
+        words, ttls, shortest = self._whole, self._real, float("inf")
+        for index in range(words[_USED]):
+            at = _HEADER + index * _WORDS
+            if words[at] and ttls[at + _TTL] < shortest:
+                shortest = ttls[at + _TTL]
+        return shortest
+
+    def extended(self, held: Sequence[Held], sent_at: float) -> None:
+        """Answer that these leases were extended by a beat sent at that instant of the monotonic clock."""
+        for one in held:
+            at = self._address(one)
+            self._name(at, one)
+            self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
+
+    def lost(self, held: Sequence[Held]) -> None:
+        """Answer that these leases are somebody else's by now."""
+        self._tell(held, _LOST)
+
+    def is_told_lost(self, held: Held) -> bool:
+        """Whether it has been said already that this lease is somebody else's: there is nothing left to extend."""
+        at = self._address(held)
+        return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
+
+    def is_ending(self, held: Held) -> bool:
+        """Whether its holder reports its end, or has let go of it: then a beat that does not find it tells no news."""
+        words, at, lease = self._whole, self._address(held), held.lease
+        state, *names = words[at + _STATE], words[at + _JOB], words[at + _SERIAL], words[at + _ATTEMPT]
+        return state == _FREE or bool(state & _ENDING) or names != [lease.job_id, held.serial, lease.attempt]
+
+    def cancelled(self, held: Sequence[Held]) -> None:
+        """Answer that these jobs were asked to stop."""
+        self._tell(held, _CANCELLED)
+
+    def _tell(self, held: Sequence[Held], news: int) -> None:
+        for one in held:
+            at = self._address(one)
+            self._name(at, one)
+            self._whole[at + _NEWS] |= news
+
+    def _name(self, at: int, held: Held) -> None:
+        """Write down which lease this half speaks of, and forget what it said of another."""
+        if not self._is_named(at, held):
+            words, lease = self._whole, held.lease
+            self._real[at + _EXTENDED_AT] = 0.0
+            words[at + _NEWS] = 0
+            words[at + _ANSWERED_JOB] = lease.job_id
+            words[at + _ANSWERED_SERIAL] = held.serial
+            words[at + _ANSWERED_ATTEMPT] = lease.attempt
+
+    def _is_named(self, at: int, held: Held) -> bool:
+        words, lease = self._whole, held.lease
+        said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
+        return said == (lease.job_id, held.serial, lease.attempt)
+
+    @staticmethod
+    def _address(held: Held) -> int:
+        return _HEADER + held.index * _WORDS
+
+
+class Entry:
+    """One lease in its holder's hands: the tether of its run."""
+
+    __slots__ = ("_at", "_attempt", "_holdings", "_job", "_serial")
+
+    def __init__(self, holdings: Holdings, at: int, job_id: int, serial: int, attempt: int) -> None:
+        self._holdings, self._at = holdings, at
+        self._job, self._serial, self._attempt = job_id, serial, attempt
+
+    def begin(self) -> None:
+        """Note that a handler is about to be called: if this process dies now, that was an attempt."""
+        self._holdings._whole[self._at] = _BEGUN
+
+    def end(self) -> None:
+        """Note that the end is about to be reported: the lease may be gone before the answer is here."""
+        if self._at >= 0:
+            self._holdings._whole[self._at] |= _ENDING
+
+    def drop(self) -> None:
+        """Hold the lease no longer."""
+        if self._at >= 0:
+            self._holdings._whole[self._at] = _FREE
+            self._holdings._free.append((self._at - _HEADER) // _WORDS)
+            self._at = -1
+
+    def extended_at(self) -> float:
+        """The instant of the last beat that extended the lease; 0 before the first."""
+        if self._at < 0:
+            return 0.0
+        # The name first: once it is ours it stays so, and what is read after it speaks of us.
+        return self._holdings._real[self._at + _EXTENDED_AT] if self._is_answered() else 0.0
+
+    def is_lost(self) -> bool:
+        return self._news(_LOST)
+
+    def is_cancelled(self) -> bool:
+        return self._news(_CANCELLED)
+
+    def _news(self, kind: int) -> bool:
+        return self._at >= 0 and self._is_answered() and bool(self._holdings._whole[self._at + _NEWS] & kind)
+
+    def _is_answered(self) -> bool:
+        words, at = self._holdings._whole, self._at
+        return (
+            words[at + _ANSWERED_JOB] == self._job
+            and words[at + _ANSWERED_SERIAL] == self._serial
+            and words[at + _ANSWERED_ATTEMPT] == self._attempt
+        )

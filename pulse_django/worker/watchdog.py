@@ -1,0 +1,251 @@
+"""Looks for runs that are over without anybody having said so, and sends them through retry or dead letter.
+
+Any number of watchdogs may run, in workers and alone; they share the work without knowing of each other.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from pulse_django import conf
+from pulse_django.fleet import unknown_tasks
+from pulse_django.managers import PRUNE_LIMIT, REAP_LIMIT
+from pulse_django.models import Job, Queue, Worker
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import job_dead_lettered, job_reaped, tell
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.payloads import one_line
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Reaped
+
+from .database_errors import Fault, fault_of
+from .guarded_connection import Line
+from .outages import Beats, Outages
+
+logger = SafeLogger("pulse_django.watchdog")
+
+OUTAGES = (Fault.CUT_OFF, Fault.FULL)
+STEP = 1.0  # seconds by which the server's clock may go back unnoticed
+# A lease that ran out so many sweeps ago was left by the last one.
+SWEEPS_TO_NOTICE = 1.2
+# Seconds for a holder to extend a lease after the lock on its row is gone: a few of its looks.
+PATIENCE_WITH_HOLDERS = 0.4
+MOST_OVERLOOKED = 5_000  # in one sweep
+JITTER = 0.2  # the share by which a sweep may come early
+BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
+KEEP_WORKERS = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one sweep did."""
+
+    reaped: list[Reaped]
+    resumed: list[str] = field(default_factory=list)  # queues
+    gone: list[str] = field(default_factory=list)  # workers
+    given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
+    pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
+    has_more: bool = False  # the next sweep should not wait
+    took: float = 0.0  # seconds
+
+    def to_json(self) -> str:
+        """One line for a log."""
+        outcomes = Counter(str(one.outcome) for one in self.reaped)
+        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
+        said |= {"given_up": self.given_up}
+        return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
+
+
+class Watchdog:
+    def __init__(self, line: Line, interval: float | None = None, beats: Beats | None = None) -> None:
+        self.line = line
+        self.interval = interval or conf.current().watchdog_interval.total_seconds()
+        self._outages = Outages(beats)
+        self._clock: ServerClock | None = None  # when the last sweep ended
+        self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: nobody knows
+        self._kept_house_at = float("-inf")
+
+    def run_once(self) -> float:
+        """Sweep. Return for how long to wait until the next."""
+        return self.pause_after(self.sweep())
+
+    def pause_after(self, swept: Swept) -> float:
+        """Return for how long to wait after a sweep: at once if it left something, else never quite as long as before,
+        so that many watchdogs do not come in step.
+        """
+        return 0.0 if swept.has_more else self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+
+    def sweep(self, *, housekeeping: bool | None = None) -> Swept:
+        """End every run that is over; now and then, or if asked to, see to what is less urgent."""
+        begin = time.monotonic()
+        self._look_at_server()
+        try:
+            return self._swept(begin, housekeeping)
+        finally:
+            self._pass_time(time.monotonic() - begin)  # however long a sweep was at work, it did not sleep
+
+    def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
+        reaped = self._reap_if_leases_can_be_trusted()
+        if housekeeping is None:
+            housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
+        if not housekeeping:
+            return Swept(reaped=reaped, took=time.monotonic() - begin)
+        swept = self._keep_house(reaped)
+        self._kept_house_at = float("-inf") if swept.has_more else begin
+        return replace(swept, took=time.monotonic() - begin)
+
+    def _reap_if_leases_can_be_trusted(self) -> list[Reaped]:
+        outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
+        try:
+            if outages.is_on:
+                self.line.call(self.line.jobs.touch_expired)
+                self._wait(outages.over(time.monotonic(), ttl))
+            reaped = self._reap() if outages.trusts_leases(time.monotonic(), ttl) else []
+        except Exception as error:
+            outages.failed(error)
+            raise
+        outages.answered(time.monotonic())
+        return reaped
+
+    def _reap(self) -> list[Reaped]:
+        lately = timedelta(seconds=SWEEPS_TO_NOTICE * self.interval)
+        ended: list[Reaped] = []
+        while True:
+            reaped: list[Reaped] = self.line.call(self.line.jobs.reap, within=lately)
+            ended += self._told(reaped)
+            if len(reaped) < REAP_LIMIT:
+                return ended + self._reap_overlooked(lately)
+
+    def _reap_overlooked(self, lately: timedelta) -> list[Reaped]:
+        """End runs whose lease ran out before the last sweep, which left them.
+
+        Most likely somebody's transaction had locked the row, and its heartbeats were skipped as well. The holder looks
+        again several times a second, so it comes first if it lives.
+        """
+        overlooked: list[int] = self.line.call(self.line.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
+        if not overlooked:
+            return []
+        time.sleep(PATIENCE_WITH_HOLDERS)
+        ended: list[Reaped] = []
+        for start in range(0, len(overlooked), REAP_LIMIT):
+            some = overlooked[start : start + REAP_LIMIT]
+            ended += self._told(self.line.call(self.line.jobs.reap_these, some))
+        return ended
+
+    def _told(self, reaped: list[Reaped]) -> list[Reaped]:
+        for one in reaped:
+            self._tell(one)
+        return reaped
+
+    def _keep_house(self, reaped: list[Reaped]) -> Swept:
+        """One bounded statement for each kind of thing; what is left over is for the next sweep."""
+        settings, alias = conf.current(), self.line.alias
+        resumed = self.line.call(Queue.objects.db_manager(alias).resume_ended)
+        silence = settings.worker_silence
+        gone = self.line.call(Worker.objects.db_manager(alias).mark_gone, silence)
+        self.line.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+        given_up = self.line.call(unknown_tasks.give_up, alias)
+        pruned = {}
+        for status, kept in (
+            (Status.COMPLETED, settings.keep_completed),
+            (Status.CANCELLED, settings.keep_cancelled),
+            (Status.DEAD_LETTERED, settings.keep_dead_letters),
+        ):
+            if kept:
+                pruned[status] = self.line.call(self.line.jobs.prune, status, older_than=kept)
+        for queue in resumed:
+            logger.info("The pause of queue %r has ended", queue)
+        for worker in gone:
+            logger.warning("Worker %s has said nothing for %s: taken for gone", one_line(worker), silence)
+        return Swept(
+            reaped=reaped,
+            resumed=resumed,
+            gone=gone,
+            given_up=given_up,
+            pruned=pruned,
+            has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE,
+        )
+
+    def _look_at_server(self) -> None:
+        """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.
+
+        A server that was started meanwhile was away, and so were we if we slept. That a connection was merely closed
+        is no outage: the next one is there at once.
+        """
+        clock, before, ttl = self._server_clock(), self._clock, conf.current().lease_ttl.total_seconds()
+        self._clock = clock
+        if 0 <= clock.up_for < ttl:
+            self._wait(ttl - clock.up_for)
+        elif before is None:
+            self._wait(ttl if clock.up_for < 0 else 0.0)  # set back by a step: it may have been started just now
+        elif clock.started_at != before.started_at or self._slept(clock.up_for - before.up_for, ttl):
+            self._wait(ttl)
+        if before is not None and clock.up_for < before.up_for - STEP:
+            self._steps.append(timedelta(seconds=before.up_for - clock.up_for))
+        elif before is None and clock.up_for < 0:
+            self._steps.append(None)
+        while self._steps:
+            self._shorten_leases(self._steps[0])
+            self._steps.pop(0)  # last: a row that somebody has locked is waited for, and then tried again
+
+    def _slept(self, since: float, ttl: float) -> bool:
+        """Whether this host did not get to run for a lease or longer, by the server's clock.
+
+        Its own workers could not beat either, and are about to. Our clock may have slept as well.
+        """
+        return not self._outages.is_on and since > max(ttl, 1.5 * self.interval)
+
+    def _pass_time(self, seconds: float) -> None:
+        if self._clock is not None:
+            self._clock = self._clock._replace(up_for=self._clock.up_for + seconds)
+
+    def _shorten_leases(self, step: timedelta | None) -> None:
+        """Bring leases that were granted before the clock was set back to what they would be now."""
+        shortened = 0
+        while (some := self.line.call(self.line.jobs.shorten_leases, step=step)) > 0:
+            shortened += some
+            if some < REAP_LIMIT:
+                break
+        if shortened:
+            logger.warning("The server's clock was set back: %d leases were shortened by as much", shortened)
+
+    def _wait(self, seconds: float) -> None:
+        """Believe no lease that ran out for so many seconds, and never for longer than one lease."""
+        until = time.monotonic() + seconds
+        if seconds > 0 and until > self._outages.trusts_leases_at + 1.0:
+            logger.info("The database was away: leases that ran out are believed in %.1f s", seconds)
+        if seconds > 0:
+            self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
+
+    def _server_clock(self) -> ServerClock:
+        for is_last in (False, True):
+            try:
+                clock: ServerClock = self.line.call(self.line.jobs.server_clock)
+            except Exception as error:
+                if fault_of(error) not in OUTAGES or is_last:
+                    if is_last and self._clock is not None:
+                        self._outages.away()
+                    raise
+            else:
+                return clock
+        raise AssertionError  # the second try returns or raises
+
+    def _tell(self, reaped: Reaped) -> None:
+        lease = reaped.lease
+        logger.warning(
+            "job %d attempt %d: %s, held by %s; now %s",
+            lease.job_id,
+            lease.attempt,
+            reaped.outcome,
+            one_line(lease.holder),
+            reaped.status,
+            extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
+        )
+        tell(job_reaped, Job, reaped=reaped, using=self.line.alias)
+        if reaped.status is Status.DEAD_LETTERED:
+            tell(job_dead_lettered, Job, job_id=lease.job_id, reason=str(reaped.outcome), using=self.line.alias)

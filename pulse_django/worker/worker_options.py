@@ -1,0 +1,62 @@
+"""What a worker was told to do: settings as defaults, flags win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from django.db import router
+
+from pulse_django.conf import PulseSettings
+from pulse_django.models import Job
+from pulse_django.words.job_options import check_queue_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """Handed to every process of a worker."""
+
+    name: str
+    alias: str  # of the database
+    processes: int
+    concurrency: int  # handlers of a kind at a time, in each process
+    queues: tuple[str, ...]  # empty: all
+    grace: float  # seconds for handlers after SIGTERM
+    max_jobs: int  # runs until a process is replaced; 0: never
+    max_rss: int  # MiB until a process is replaced; 0: never
+    burst: bool = False  # end when nothing is due
+    watchdog: bool = True
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0  # for probes and the worker's own numbers; 0: none
+
+    @classmethod
+    def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> Orders:
+        """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
+        orders = cls(
+            name=name,
+            alias=router.db_for_write(Job),
+            processes=settings.processes,
+            concurrency=settings.concurrency,
+            queues=settings.queues,
+            grace=settings.grace.total_seconds(),
+            max_jobs=settings.max_jobs,
+            max_rss=settings.max_rss,
+        )
+        known = {field.name for field in fields(cls)}
+        given = {flag: value for flag, value in flags.items() if flag in known and value is not None}
+        return replace(orders, **given).checked()
+
+    def checked(self) -> Orders:
+        """Return them if they make sense."""
+        for queue in self.queues:
+            check_queue_name(queue)
+        for flag in ("processes", "concurrency"):
+            if getattr(self, flag) < 1:
+                raise ValueError(f"--{flag} must be at least 1")
+        for flag in ("grace", "max_jobs", "max_rss"):
+            if getattr(self, flag) < 0:
+                raise ValueError(f"--{flag.replace('_', '-')} cannot be negative")
+        if not 0 <= self.metrics_port <= 65_535:
+            raise ValueError("--metrics-port must be a port: 1 to 65535, or 0 for none")
+        return self

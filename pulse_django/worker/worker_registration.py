@@ -1,0 +1,43 @@
+"""What a worker says of itself with every beat."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Sequence
+
+import django
+import psycopg
+
+from pulse_django import __version__
+from pulse_django.execution.registry import registry
+from pulse_django.store.workers import Presence
+from pulse_django.words.identity import MAX_HOST, Identity, printable
+
+from .channel import Message
+from .child_slot import Nest
+from .worker_options import Orders
+
+
+def presence_of(identity: Identity, orders: Orders, nests: Sequence[Nest], vitals: Message) -> Presence:
+    held = [nest.holdings.held() for nest in nests]
+    return Presence(
+        name=identity.name,
+        boot_id=identity.boot_id,
+        host=printable(socket.gethostname(), MAX_HOST),
+        pid=os.getpid(),
+        versions={
+            "pulse_django": __version__,
+            "django": django.get_version(),
+            "psycopg": psycopg.__version__,
+            "python": platform.python_version(),
+        },
+        queues=orders.queues,
+        slots=orders.processes * orders.concurrency,
+        # What has ended and is not reported yet is held as well.
+        in_flight=sum(min(orders.concurrency, sum(one.begun for one in mine)) for mine in held),
+        stuck_slots=sum(nest.stuck for nest in nests),
+        tasks=list(registry),
+        vitals=vitals | {"prefetched": sum(not one.begun for mine in held for one in mine)},
+    )
