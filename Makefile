@@ -43,7 +43,7 @@ test: $(READY)
 
 # Everything that works without a session of its own. Which tests need one, and why, their marks say.
 pooled: $(READY)
-	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) tests/storage tests/tasks tests/invariants tests/crash $(ARGS)
+	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) tests/store tests/protocol tests/execution tests/fleet tests/crash $(ARGS)
 
 # One at a time: what they measure is the server's, and another's table of a million rows shows in it.
 proofs: $(READY)

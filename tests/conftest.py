@@ -33,7 +33,7 @@ ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transaction
 PROCESSES = {
     "children": ("crash/test_c", "crash/test_d", "crash/test_e"),
     "crashes": ("crash/",),
-    "runtime": ("runtime/", "outlets/test_worker_port.py", "security/test_notify.py", "security/test_processes.py"),
+    "worker": ("worker/", "exporters/test_worker_port.py", "security/test_notify.py", "security/test_processes.py"),
 }
 
 

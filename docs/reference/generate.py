@@ -25,9 +25,7 @@ from django.core.management import BaseCommand, load_command_class
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
-from pulse_django.words import retry_policies as policies
-from pulse_django.words import verb_results as answers
-from pulse_django.words import vital_signs
+from pulse_django.words import retry_policies, verb_results, vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
@@ -136,7 +134,7 @@ OF_A_RUN = {
     "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "retry", "release")
-ANSWERS = {"cancel": answers.CancelRequested, "retry": answers.Retried, "release": answers.Settled}
+ANSWERS = {"cancel": verb_results.CancelRequested, "retry": verb_results.Retried, "release": verb_results.Settled}
 
 
 def python_page() -> str:
@@ -148,7 +146,7 @@ def python_page() -> str:
             *of_functions(),
             *of_contexts(),
             "\n## Retry policies\n",
-            *(entry(name, getattr(policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
+            *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
             "\n## Signals\n\nIn `pulse_django.signals`. The sender is `Job`. ",
@@ -173,7 +171,7 @@ def of_functions() -> list[str]:
         lines.append(entry(name, getattr(api, name)))
         if name in ANSWERS:
             lines.append("\n| of the answer | |\n|---|---|\n")
-            fields = comments_beside(answers.__file__, ANSWERS[name].__name__)
+            fields = comments_beside(verb_results.__file__, ANSWERS[name].__name__)
             lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
     return lines
 

@@ -1,1 +1,1 @@
-"""What the admin shows beside rows: the story of a job, and lists that open at once however long they are."""
+"""The admin: a board that answers "is it healthy?", and a room for each kind of page."""

@@ -1,1 +1,1 @@
-"""Where the vital signs come out, other than in the admin: Prometheus, OpenTelemetry, probes."""
+"""Where the vital signs leave the project: Prometheus, OpenTelemetry, probes over HTTP."""

@@ -15,8 +15,7 @@ from pulse_django.words.states import Status
 from pulse_django.words.thresholds import THRESHOLDS, Crossing, FleetFacts, crossed, orphans_of
 from pulse_django.words.vital_signs import LEASE_EXPIRATIONS
 
-from . import history
-from . import snapshot_queries as vitals
+from . import history, snapshot_queries
 from .diagnosis import TICKS, is_alive
 from .snapshot import Health
 
@@ -40,7 +39,7 @@ def probe(alias: str, allowed: Mapping[str, float] | None = None) -> FleetHealth
 
 
 def facts_now(alias: str) -> FleetFacts:
-    health, past, settings = vitals.glance(alias), history.read(alias), conf.current()
+    health, past, settings = snapshot_queries.glance(alias), history.read(alias), conf.current()
     broken = past.broken or {}
     is_unreaped = health.oldest_expired is not None and health.oldest_expired > TICKS * settings.watchdog_interval
     waiting = [queue for queue in health.queues if queue.oldest_due is not None and not queue.is_paused]

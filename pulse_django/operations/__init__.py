@@ -1,1 +1,1 @@
-"""What operators do to many jobs at a time, and what they ask: the commands print it, the admin shows it."""
+"""What operators do to many jobs at a time. The commands print it and the admin shows it."""

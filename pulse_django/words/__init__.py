@@ -1,0 +1,1 @@
+"""The words of a job queue: statuses, outcomes, decisions, leases, options. Pure: no ORM, no I/O, no settings."""

@@ -13,7 +13,7 @@ from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 TRACEBACK = """Traceback (most recent call last):
   File "shop/tasks.py", line 41, in send_invoice

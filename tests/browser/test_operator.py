@@ -17,7 +17,7 @@ from testproject.shop import tasks
 from tests.browser.conftest import PASSWORD, VIEWPORT, Visit
 from tests.crash.workers import Worker, Workers, wait_until
 from tests.factories import AttemptFactory, make_job
-from tests.runtime import handlers
+from tests.worker import handlers
 
 SETTINGS = {"LEASE_TTL": 3, "HEARTBEAT_INTERVAL": 0.5}
 SAFE = {"DJANGO_ALLOW_ASYNC_UNSAFE": ""}  # workers have no browser

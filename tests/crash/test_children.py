@@ -14,7 +14,7 @@ from pulse_django.models import Attempt, Job, Worker
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, is_alive, outcomes, status, wait_for, wait_until
-from tests.runtime import handlers
+from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -74,7 +74,7 @@ def test_a_disposable_process_has_no_socket_but_its_channel_and_what_it_starts_h
     ("name", "said"), [("exits", "exited with status 3"), ("segfaults", "SIGSEGV")], ids=["os._exit", "segfault"]
 )
 def test_how_a_process_ended_is_kept(workers: Workers, name: str, said: str) -> None:
-    job = handlers.registered(f"tests.runtime.handlers.{name}").enqueue().id
+    job = handlers.registered(f"tests.worker.handlers.{name}").enqueue().id
     workers.start(settings=LONG_LEASE)
     wait_for(Status.DEAD_LETTERED, job)
     assert outcomes(job) == ["WORKER_LOST"]

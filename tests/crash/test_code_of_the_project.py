@@ -11,12 +11,12 @@ from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, outcomes, wait_for, wait_until
 from tests.factories import make_job
-from tests.runtime import handlers, harmful_handlers
-from tests.runtime.handlers import EXECUTORS, registered
+from tests.worker import handlers, harmful_handlers
+from tests.worker.handlers import EXECUTORS, registered
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
-MODULES: dict[str, Any] = {"TASK_MODULES": ["tests.runtime.handlers", "tests.runtime.harmful_handlers"]}
+MODULES: dict[str, Any] = {"TASK_MODULES": ["tests.worker.handlers", "tests.worker.harmful_handlers"]}
 
 
 class TestReceivers:

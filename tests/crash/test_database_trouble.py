@@ -15,9 +15,9 @@ from tests.crash.processes import database_url, through
 from tests.crash.scratch import scratch_server
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
 from tests.pgbouncer import LISTENS
+from tests.protocol.steps import sql
 from tests.proxy import BlackHole
-from tests.runtime import handlers
-from tests.storage.steps import sql
+from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -115,7 +115,7 @@ def test_a_server_that_crashes_under_load_loses_no_job_and_reaps_no_healthy_one(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scratch_server(monkeypatch) as server:
-        name = "tests.runtime.handlers"
+        name = "tests.worker.handlers"
         long = server.enqueue(f"{name}.naps", 2, 4.0)
         jobs = long + server.enqueue(f"{name}.naps", 400, 0.02) + server.enqueue(f"{name}.naps_on_the_loop", 100, 0.1)
         settings = {"LEASE_TTL": 6, "HEARTBEAT_INTERVAL": 1}
@@ -144,7 +144,7 @@ def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
     """Handlers that stop when told to are put back, those that do not go on: none is taken for lost."""
     ttl = 0.8
     with scratch_server(monkeypatch) as server:
-        name = "tests.runtime.handlers"
+        name = "tests.worker.handlers"
         sleeping = server.enqueue(f"{name}.naps", 2, 10 * ttl + 3.0)
         ending = server.enqueue(f"{name}.naps", 2, 4 * ttl)
         obedient = server.enqueue(f"{name}.naps_while_allowed", 2, 5 * ttl)

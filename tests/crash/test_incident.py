@@ -33,9 +33,9 @@ from pulse_django.words.vital_signs import (
 )
 from tests.crash.processes import through
 from tests.crash.workers import Worker, Workers, wait_until
+from tests.protocol.steps import sql
 from tests.proxy import BlackHole
-from tests.runtime import handlers
-from tests.storage.steps import sql
+from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -22,7 +22,7 @@ from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.scratch import Scratch, scratch_server
 from tests.crash.workers import Worker, Workers, wait_for, wait_until
-from tests.runtime import handlers
+from tests.worker import handlers
 
 logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -206,7 +206,7 @@ def _writes_fail(
     several = [
         workers.ready("--concurrency", "16", settings=settings, env={"DATABASE_URL": server.url}) for _ in range(2)
     ]
-    jobs = server.enqueue("tests.runtime.handlers.naps", 32, 3 * ttl + 3)
+    jobs = server.enqueue("tests.worker.handlers.naps", 32, 3 * ttl + 3)
     wait_until(lambda: workers.trace.count("begin").total() == len(jobs), lambda: several[0].log)
     begin()
     time.sleep(3 * ttl)  # the length of the misfortune

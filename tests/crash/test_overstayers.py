@@ -7,7 +7,7 @@ import pytest
 from pulse_django.models import Attempt
 from pulse_django.words.states import Status
 from tests.crash.workers import Workers, outcomes, wait_for
-from tests.runtime import handlers
+from tests.worker import handlers
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])

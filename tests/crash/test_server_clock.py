@@ -59,10 +59,10 @@ def test_a_step_of_the_servers_clock_delays_no_recovery(
     healthy = workers.ready(
         "--concurrency", "8", "--queues", "default", settings=SETTINGS, env={"DATABASE_URL": server.url}
     )
-    mine = server.enqueue("tests.runtime.handlers.naps", 4, NAP)
+    mine = server.enqueue("tests.worker.handlers.naps", 4, NAP)
     wait_until(lambda: workers.trace.count("begin").total() == 4)
     victim = workers.ready("--no-watchdog", "--queues", "victims", settings=SETTINGS, env={"DATABASE_URL": server.url})
-    its = server.enqueue("tests.runtime.handlers.naps", 2, NAP, queue="victims")
+    its = server.enqueue("tests.worker.handlers.naps", 2, NAP, queue="victims")
     wait_until(lambda: set(its) <= set(workers.trace.count("begin")))
     before = uptime(server)
     steps = {"an hour ahead": HOUR, "an hour back": -HOUR, "to the start": -before, "back beyond the start": -3 * HOUR}

@@ -22,7 +22,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, children_of, outcomes, status, wait_for, wait_until
 from tests.crash.workers import Worker as Process
-from tests.runtime import handlers
+from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

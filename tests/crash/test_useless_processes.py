@@ -12,12 +12,12 @@ from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for, wait_until
 from tests.factories import make_job
-from tests.runtime import handlers, harmful_handlers
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
+from tests.worker import handlers, harmful_handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
-MODULES: dict[str, Any] = {"TASK_MODULES": ["tests.runtime.handlers", "tests.runtime.harmful_handlers"]}
+MODULES: dict[str, Any] = {"TASK_MODULES": ["tests.worker.handlers", "tests.worker.harmful_handlers"]}
 FAR = LONG_LEASE | MODULES  # no watchdog recovers anything within a test
 TTL = 2.0
 QUICKLY = 2.0  # seconds, for what a keeper recovers at once
@@ -46,7 +46,7 @@ class TestTheEventLoop:
 
     def test_in_a_process_of_its_own_it_is_a_failure_and_no_lost_worker(self, workers: Workers) -> None:
         workers.ready(settings=FAR)
-        name = "tests.runtime.harmful_handlers.exits_in_a_gathered_coroutine"
+        name = "tests.worker.harmful_handlers.exits_in_a_gathered_coroutine"
         exits = make_job(task=name, args=["SystemExit"], losses=2, attempts=2, refunds=2, max_attempts=1).pk
         wait_for(Status.DEAD_LETTERED, exits)
         assert outcomes(exits) == ["FAILED"], "in a process of its own, for it lost its worker twice"

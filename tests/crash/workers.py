@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {
     "WATCHDOG_INTERVAL": 0.3,
     "POLL_INTERVAL": 0.1,
     "RETRY_BACKOFF_CAP": 0.05,
-    "TASK_MODULES": ["tests.runtime.handlers"],
+    "TASK_MODULES": ["tests.worker.handlers"],
 }
 # So long that whatever is recovered within a test was not recovered by a watchdog.
 LONG_LEASE: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 1, "WATCHDOG_INTERVAL": 10}

@@ -16,7 +16,7 @@ from pulse_django.console.dead_letters import group_sql, groups
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import Fingerprint
 from tests.plans.test_plans import buffers, indexes_built_afterwards
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 LARGE, LARGE_GROUPS, SINGLE, DONE = 300_000, 20, 2_000, 200_000
 INDEX = "pulse_job_fingerprint"

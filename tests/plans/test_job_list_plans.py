@@ -20,7 +20,7 @@ from django.urls import reverse
 
 from tests.plans.fleet import FILL
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 __all__ = ["undone"]
 

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 __all__ = ["undone"]
 

@@ -30,7 +30,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import Snoozed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 QUEUES, PRIORITIES = 100, 10
 MILLION = 1_000_000

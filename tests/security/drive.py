@@ -57,11 +57,11 @@ from pulse_django.worker.guarded_connection import Line
 from pulse_django.worker.listener import Listener
 from pulse_django.worker.minute_recorder import Chronicler
 from pulse_django.worker.watchdog import Watchdog
-from tests.admin import test_every_page as pages
 from tests.conftest import empty_tables, leave_no_line_behind
+from tests.console import test_every_page as pages
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.protocol.steps import sql
 from tests.security.test_grants import VERBS
-from tests.storage.steps import sql
 
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
 ALIAS = "default"

@@ -33,9 +33,9 @@ from pulse_django.worker.worker_options import Orders
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import WorkerFactory, make_job, now
+from tests.protocol.steps import claim_one, sql
 from tests.security import handlers
 from tests.security.handlers import CANARY
-from tests.storage.steps import claim_one, sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

@@ -19,8 +19,8 @@ from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, wait_for
 from tests.factories import AttemptFactory, make_job
+from tests.protocol.steps import sql
 from tests.security import handlers
-from tests.storage.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

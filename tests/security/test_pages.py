@@ -1,7 +1,7 @@
 """The pages of the admin: rows are text on them, and they tell nobody what he may not see.
 
-Who gets in, that looking changes nothing and that hostile rows come out as text: tests/admin/test_every_page.py, which
-goes through every address.
+Who gets in, that looking changes nothing and that hostile rows come out as text: tests/console/test_every_page.py,
+which goes through every address.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from django.urls import reverse
 
 from pulse_django.models import Job
 from pulse_django.words.states import Status
-from tests.admin.test_every_page import _patterns, names, somebody
+from tests.console.test_every_page import _patterns, names, somebody
 from tests.factories import AttemptFactory, WorkerFactory, make_job
+from tests.protocol.steps import sql
 from tests.security.handlers import CANARY
-from tests.storage.steps import sql
 
 pytestmark = pytest.mark.django_db
 

@@ -25,9 +25,9 @@ from pulse_django.words.payloads import MAX_DEPTH
 from pulse_django.words.states import Status
 from tests.crash.workers import LONG_LEASE, Workers, status, wait_for, wait_until
 from tests.factories import AttemptFactory, WorkerFactory, make_job
-from tests.runtime import handlers as vandals
+from tests.protocol.steps import sql
 from tests.security import handlers, trap
-from tests.storage.steps import sql
+from tests.worker import handlers as vandals
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 

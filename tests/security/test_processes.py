@@ -16,7 +16,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import LONG_LEASE, Worker, Workers, is_alive, outcomes, wait_for
-from tests.outlets.test_worker_port import free_port
+from tests.exporters.test_worker_port import free_port
 from tests.security import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

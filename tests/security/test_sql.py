@@ -27,9 +27,9 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
-from tests.admin.test_every_page import presence
+from tests.console.test_every_page import presence
 from tests.factories import make_job
-from tests.storage.steps import sql
+from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.django_db
 

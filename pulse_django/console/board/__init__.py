@@ -1,0 +1,1 @@
+"""The board: one page that answers "is it healthy?"."""

@@ -10,8 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
-from pulse_django.fleet import history, invariants
-from pulse_django.fleet import snapshot_queries as vitals
+from pulse_django.fleet import history, invariants, snapshot_queries
 from pulse_django.fleet.diagnosis import is_alive, troubles
 from pulse_django.fleet.history import History, Pick
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
@@ -88,7 +87,7 @@ class BoardFacts:
 
 def gather(alias: str) -> BoardFacts:
     """Look at everything: six queries, whatever the number of jobs."""
-    health, past, settings = vitals.glance(alias), history.read(alias), conf.current()
+    health, past, settings = snapshot_queries.glance(alias), history.read(alias), conf.current()
     return BoardFacts(
         troubles=[inert(trouble) for trouble in troubles(health, settings)],
         broken=_broken(past),

@@ -22,8 +22,7 @@ from pulse_django.console.search_terms import number_in
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
 
-from . import groups
-from . import mass_actions as mass_acts
+from . import groups, mass_actions
 from . import request as asked
 
 TEMPLATES = "admin/pulse_django/deadletter"
@@ -93,7 +92,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "may_delete": self._may(request, "delete_job"),
             "retry_url": self._group_url(fingerprint, "retry"),
             "delete_url": self._group_url(fingerprint, "destroy"),
-            "form": mass_acts.ReviveForm(auto_id="revive_%s"),
+            "form": mass_actions.ReviveForm(auto_id="revive_%s"),
             "until": group.newest.name,
         }
         return self._page(request, "group", told)
@@ -102,7 +101,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         """Revive the selected dead letters, or all of the group."""
         if refused := self._refused(request, "retry_job"):
             return refused
-        form = mass_acts.ReviveForm(request.POST)
+        form = mass_actions.ReviveForm(request.POST)
         if form.is_valid():
             return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
         self.message_user(request, errors_in_words(form), messages.ERROR)
@@ -113,7 +112,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         if refused := self._refused(request, "delete_job"):
             return refused
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
-        form = mass_acts.DeleteForm(request.POST if is_confirmed else None)
+        form = mass_actions.DeleteForm(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
             return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
         if not (asked.means_all(request) or asked.ids_in(request)):
@@ -130,14 +129,14 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _is_unsaid(self, request: HttpRequest) -> bool:
         return asked.means_all(request) and asked.until_in(request) is None
 
-    def _act(self, request: HttpRequest, verb: mass_acts.Verb) -> HttpResponse:
+    def _act(self, request: HttpRequest, verb: mass_actions.Verb) -> HttpResponse:
         ids, until, is_more = asked.ids_in(request), asked.until_in(request), False
         if asked.means_all(request):
             if until is None:
                 return self._nothing_said(request)
-            is_more = mass_acts.to_all(verb, until, request.user)
+            is_more = mass_actions.to_all(verb, until, request.user)
         elif ids:
-            mass_acts.to_selected(verb, ids, until or groups.LATEST, request.user)
+            mass_actions.to_selected(verb, ids, until or groups.LATEST, request.user)
         else:
             return self._nothing_selected(request)
         said = verb.told()
@@ -160,7 +159,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING)
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
 
-    def _ask(self, request: HttpRequest, form: mass_acts.DeleteForm) -> HttpResponse:
+    def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
         fingerprint, alias, means_all = asked.fingerprint_in(request), _alias(), asked.means_all(request)
         told: dict[str, Any] = {
             "title": gettext("Delete dead letters for ever?"),
@@ -186,7 +185,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "other_tasks": max(0, len(tasks) - groups.MOST_TASKS),
             "named": [str(job.id) for job in jobs[:MOST_NAMED]],
             "ids": [] if means_all else [str(job.id) for job in jobs],
-            "most_at_once": number_format(mass_acts.MOST_AT_ONCE, force_grouping=True),
+            "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
         return self._page(request, "delete", told)
 

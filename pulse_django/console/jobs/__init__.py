@@ -1,0 +1,1 @@
+"""The list of jobs, the page of a job, and its buttons."""

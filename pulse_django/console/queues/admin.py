@@ -20,8 +20,7 @@ from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_w
 from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.execution.notify import wake_workers
-from pulse_django.fleet import history
-from pulse_django.fleet import snapshot_queries as vitals
+from pulse_django.fleet import history, snapshot_queries
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.models import Queue
 from pulse_django.store.queues import Pause
@@ -82,7 +81,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        facts, past = vitals.queues(self._alias, named=True), history.read(self._alias)
+        facts, past = snapshot_queries.queues(self._alias, named=True), history.read(self._alias)
         shown = {
             "title": _("Queues"),
             "queues": [queue_row(one, past) for one in facts[:MOST_LISTED]],
@@ -109,7 +108,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         name, past = form.cleaned_data["name"], history.read(self._alias)
         # Before the facts that are shown: if it is paused in between, the button does nothing instead of too much.
         row = Queue.objects.using(self._alias).filter(name=name).first()
-        facts = {one.name: one for one in vitals.queues(self._alias)}.get(name, QueueFacts(name=name))
+        facts = {one.name: one for one in snapshot_queries.queues(self._alias)}.get(name, QueueFacts(name=name))
         shown: dict[str, Any] = {
             "title": name,
             "queue": queue_row(facts, past),

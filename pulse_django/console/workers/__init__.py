@@ -1,0 +1,1 @@
+"""The list of workers, and the page of one."""

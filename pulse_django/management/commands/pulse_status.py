@@ -15,8 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 
 from pulse_django import conf
-from pulse_django.fleet import history
-from pulse_django.fleet import snapshot_queries as vitals
+from pulse_django.fleet import history, snapshot_queries
 from pulse_django.fleet.diagnosis import troubles
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
@@ -84,7 +83,7 @@ class Command(BaseCommand):
             raise CommandError(inert(explained(error, alias))) from error
 
     def _glance(self, alias: str) -> tuple[dict[str, Any], list[str]]:
-        health, past = vitals.glance(alias), history.read(alias)
+        health, past = snapshot_queries.glance(alias), history.read(alias)
         lines = health_in_lines(health, troubles(health, conf.current()))
         return {}, lines + eight_in_lines(health, past)
 
@@ -92,7 +91,7 @@ class Command(BaseCommand):
         if not selection.is_everything:
             matching = match(selection, alias)
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
-        health = vitals.take(alias, stopped_workers=stopped_workers)
+        health = snapshot_queries.take(alias, stopped_workers=stopped_workers)
         found = troubles(health, conf.current())
         lines = health_in_lines(health, found) + eight_in_lines(health, history.read(alias))
         return {"is_healthy": not found, "troubles": found, **to_json(health)}, lines

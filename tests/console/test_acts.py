@@ -1,0 +1,254 @@
+"""The buttons of a job's page: who may press which, when, and what is told when the job has moved on."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from pulse_django.console.jobs import actions
+from pulse_django.console.jobs.actions import ACTS, Act
+from pulse_django.models import Attempt, Job
+from pulse_django.words.masks import Masks
+from pulse_django.words.states import Status
+from tests.console.staff import staff
+from tests.factories import make_job, now
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.django_db
+
+VALID: dict[str, dict[str, Any]] = {
+    "retry": {"runs": 2, "why": "the bank is back"},
+    "run-now": {"why": "a customer waits"},
+    "postpone": {"delay": 3600, "why": "after the backup"},
+    "move": {"queue": "quick", "priority": 5, "why": "a customer waits"},
+    "cancel": {"why": "not wanted"},
+    "release": {"why": "its host hangs"},
+}
+PERMISSIONS = ("retry_job", "cancel_job", "schedule_job")
+
+
+def page_of(job: Job) -> str:
+    return reverse("admin:pulse_django_job_change", args=[job.pk])
+
+
+def url_of(job: Job, act: str) -> str:
+    return reverse("admin:pulse_django_job_act", args=[job.pk, act])
+
+
+def press(client: Client, job: Job, act: str, **data: Any) -> Any:
+    seen = {"attempts": job.attempts}  # on the page, when it was opened
+    form = {f"{act}-{name}": value for name, value in (VALID[act] | seen | data).items()}
+    return client.post(url_of(job, act), form, follow=True)
+
+
+def job_for(act: Act) -> Job:
+    return make_job(act.statuses[0], next_run_at=now(timedelta(days=1)))
+
+
+def rows() -> list[dict[str, Any]]:
+    return list(Job.objects.order_by("pk").values())
+
+
+EVERY_ACT = pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+
+
+def test_every_act_is_tested_with_what_it_needs() -> None:
+    assert set(VALID) == {act.name for act in ACTS}
+    assert {act.permission for act in ACTS} == set(PERMISSIONS)
+
+
+@EVERY_ACT
+def test_it_is_done_told_and_logged_with_who_and_why(act: Act) -> None:
+    job = job_for(act)
+    client = staff("view_job", act.permission)
+    before = rows()
+    page = press(client, job, act.name).content.decode()
+    assert rows() != before
+    assert str(act.done) in page
+    entry = LogEntry.objects.get()
+    assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
+    for value in VALID[act.name].values():
+        assert str(value) in entry.change_message
+
+
+@EVERY_ACT
+def test_a_get_changes_nothing(admin_client: Client, act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert admin_client.get(url_of(job, act.name), {f"{act.name}-why": "x"}).status_code == 405
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_without_its_permission_it_is_refused_and_not_offered(act: Act) -> None:
+    job = job_for(act)
+    others = [permission for permission in PERMISSIONS if permission != act.permission]
+    client = staff("view_job", "change_job", *others)
+    before = rows()
+    assert press(client, job, act.name).status_code == 403
+    assert rows() == before
+    assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
+    assert not LogEntry.objects.exists()
+
+
+@EVERY_ACT
+def test_who_may_not_see_jobs_may_not_touch_them(act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert press(staff(act.permission), job, act.name).status_code == 403
+    assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_a_post_from_elsewhere_is_refused(act: Act) -> None:
+    job = job_for(act)
+    before = rows()
+    assert press(staff("view_job", act.permission, enforce_csrf_checks=True), job, act.name).status_code == 403
+    assert rows() == before
+
+
+@EVERY_ACT
+def test_a_job_that_moved_on_is_left_alone_and_that_is_told(act: Act) -> None:
+    """The page was opened before, and the button pressed now."""
+    job = make_job(Status.COMPLETED)  # no act fits that
+    before = rows()
+    page = press(staff("view_job", act.permission), job, act.name).content.decode()
+    assert "The job had moved on: nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
+
+
+@EVERY_ACT
+@pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 30, "another"])
+def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client, act: Act, seen: str) -> None:
+    """The status is the same again, and yet it is another run, or another death."""
+    job = job_for(act)
+    before = rows()
+    page = press(admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen).content.decode()
+    assert "The job had moved on: nothing was changed." in page
+    assert rows() == before
+    assert not LogEntry.objects.exists()
+
+
+@EVERY_ACT
+def test_the_page_says_which_attempt_it_shows(admin_client: Client, act: Act) -> None:
+    job = make_job(act.statuses[0], attempts=7)
+    form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
+    assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
+
+
+def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client: Client) -> None:
+    job = make_job(Status.RUNNING)
+    sql("UPDATE pulse_django_job SET attempts = 2, locked_by = 'host-2:boot:9', token = 99 WHERE id = %s", job.pk)
+    press(admin_client, job, "release")
+    job.refresh_from_db()
+    assert (job.status, job.locked_by) == (Status.RUNNING, "host-2:boot:9")
+
+
+@pytest.mark.parametrize("status", Status)
+def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> None:
+    job = make_job(status)
+    page = admin_client.get(page_of(job)).content.decode()
+    offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
+    assert offered == {act.name for act in ACTS if status in act.statuses}
+
+
+@pytest.mark.parametrize(
+    ("act", "data"),
+    [
+        ("retry", {"runs": 0}),
+        ("retry", {"runs": "many"}),
+        ("cancel", {"why": ""}),
+        ("cancel", {"why": "x" * 501}),
+        ("postpone", {"delay": 1}),
+        ("move", {"queue": ""}),
+        ("move", {"priority": 101}),
+        ("move", {"queue": "a\u200bb"}),  # which nobody could see, nor type once more
+        ("move", {"queue": "a\tb"}),
+    ],
+)
+def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data: dict[str, Any]) -> None:
+    found = actions.named(act)
+    assert found is not None
+    job = job_for(found)
+    before = rows()
+    page = press(admin_client, job, act, **data).content.decode()
+    assert 'class="error"' in page
+    assert rows() == before
+
+
+def test_a_job_is_moved_to_the_very_queue_that_was_typed(admin_client: Client) -> None:
+    job = make_job(queue="mail ", next_run_at=now(timedelta(days=1)))
+    press(admin_client, job, "move", queue="mail ", priority=5)
+    job.refresh_from_db()
+    assert (job.queue, job.priority) == ("mail ", 5)
+
+
+def test_an_act_or_a_job_that_there_is_not(admin_client: Client) -> None:
+    job = make_job()
+    assert admin_client.post(url_of(job, "explode")).status_code == 404
+    assert admin_client.post(reverse("admin:pulse_django_job_act", args=[10**12, "cancel"])).status_code == 404
+
+
+def test_a_job_that_is_taken_from_its_worker_has_had_an_attempt(admin_client: Client) -> None:
+    job = make_job(Status.RUNNING)
+    press(admin_client, job, "release")
+    job.refresh_from_db()
+    assert (job.status, job.refunds) == (Status.RETRYING, 0)
+    assert Attempt.objects.get().outcome == "WORKER_LOST"
+
+
+def test_arguments_and_results_are_for_those_who_may_see_them() -> None:
+    secrets = {
+        "args": ["a secret"],
+        "kwargs": {"iban": "another"},
+        "result": "a third",
+        "progress": {"saved": "a fourth"},
+    }
+    job = make_job(Status.COMPLETED, task="shop.echo", **secrets)
+    words = ("a secret", "iban", "another", "a third", "a fourth")
+    page = staff("view_job").get(page_of(job)).content.decode()
+    assert not [word for word in words if word in page]
+    User.objects.all().delete()
+    page = staff("view_job", "view_arguments").get(page_of(job)).content.decode()
+    assert [word for word in words if word in page] == list(words)
+
+
+def test_what_a_task_masks_is_nobodys_business(admin_client: Client) -> None:
+    job = make_job(Status.COMPLETED, task="shop.send_invoice", args=[17, "4111 1111"], kwargs={"card": "4222 2222"})
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "17" in page
+    assert "4111" not in page
+    assert "4222" not in page
+
+
+def test_what_a_task_masked_when_the_job_was_enqueued_stays_masked(admin_client: Client) -> None:
+    """Its declaration was dropped, or names another parameter by now."""
+    masked = Masks(positions=(0,), names=("value",), returned=True).text
+    values = {"args": ["4111 1111"], "kwargs": {"value": "4222 2222"}, "result": "4333 3333"}
+    job = make_job(Status.COMPLETED, task="shop.echo", masked=masked, **values)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "value = &quot;••••&quot;" in page
+    assert not re.search("4111|4222|4333", page)
+
+
+def test_of_an_unknown_task_nothing_is_shown_because_nobody_knows_what_it_masks(admin_client: Client) -> None:
+    job = make_job(Status.COMPLETED, task="gone.away", args=["a secret"], result="another")
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "this process does not know the task" in page
+    assert "a secret" not in page
+    assert "another" not in page
+
+
+def test_hostile_reasons_are_text(admin_client: Client) -> None:
+    job = make_job()
+    page = press(admin_client, job, "cancel", why="<img src=x onerror=alert(1)>\x00").content.decode()
+    assert "<img src=x" not in page

@@ -1,0 +1,229 @@
+"""What operators see and may do. Rows are read-only; a retry reports what it revived and what had moved on."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from pulse_django.console.jobs.admin import SECRETS, JobAdmin
+from pulse_django.console.jobs.field_texts import LABELS
+from pulse_django.console.jobs.story import share_of
+from pulse_django.models import Attempt, Job
+from pulse_django.words.states import Status
+from tests.console.staff import staff
+from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.django_db
+
+LIST = reverse("admin:pulse_django_job_changelist")
+
+
+def page_of(job: Job) -> str:
+    return reverse("admin:pulse_django_job_change", args=[job.pk])
+
+
+def retry(client: Client, *jobs: Job) -> Any:
+    data = {"action": "retry_dead_letters", "_selected_action": [job.pk for job in jobs]}
+    return client.post(LIST, data, follow=True)
+
+
+def test_the_page_of_a_job_shows_its_attempts_and_nothing_can_be_typed_into(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, task="shop.echo", args=["the argument"])
+    AttemptFactory(job=job, outcome="FAILED", message="the message", late_outcome="")
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "the argument" in page
+    assert "the message" in page
+    assert 'name="task"' not in page
+    assert 'name="_save"' not in page
+
+
+def test_retrying_revives_what_is_dead_and_says_what_was_not(admin_client: Client) -> None:
+    dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
+    page = retry(admin_client, dead, done).content.decode()
+    assert "1 revived, 1 had already moved on." in page
+    dead.refresh_from_db()
+    assert dead.status == Status.PENDING
+
+
+@pytest.mark.parametrize("what", ["add", "delete", "change"])
+def test_nobody_writes_rows_by_hand(admin_client: Client, what: str) -> None:
+    job = make_job()
+    url = (
+        reverse("admin:pulse_django_job_add")
+        if what == "add"
+        else reverse(f"admin:pulse_django_job_{what}", args=[job.pk])
+    )
+    assert admin_client.post(url, {"task": "evil", "post": "yes"}).status_code == 403
+    assert list(Job.objects.values_list("task", flat=True)) == ["tests.add"]
+
+
+def test_who_may_only_look_cannot_retry() -> None:
+    dead = make_job(Status.DEAD_LETTERED)
+    client = staff("view_job", "change_job", "cancel_job")
+    assert client.get(LIST).status_code == 200
+    retry(client, dead)
+    dead.refresh_from_db()
+    assert dead.status == Status.DEAD_LETTERED
+
+
+def test_who_may_retry_can_and_it_is_logged() -> None:
+    dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
+    retry(staff("view_job", "retry_job"), dead, done)
+    dead.refresh_from_db()
+    assert dead.status == Status.PENDING
+    assert [(entry.object_id, entry.change_message) for entry in LogEntry.objects.all()] == [(str(dead.pk), "Retried")]
+
+
+def test_staff_without_permission_and_strangers_see_nothing() -> None:
+    assert staff().get(LIST).status_code == 403
+    assert Client().get(LIST).status_code == 302
+
+
+def test_hostile_text_is_only_text(admin_client: Client) -> None:
+    evil = '<img src=x onerror="alert(1)">'
+    job = make_job(Status.DEAD_LETTERED, task=evil, queue=evil, last_error=evil, args=[evil])
+    AttemptFactory(job=job, message=evil, worker=evil)
+    for url in (LIST, page_of(job)):
+        assert "<img src=x" not in admin_client.get(url).content.decode()
+
+
+def test_workers_and_queues_are_listed(admin_client: Client) -> None:
+    WorkerFactory(name="host-7")
+    QueueFactory(name="mail")
+    assert "host-7" in admin_client.get(reverse("admin:pulse_django_worker_changelist")).content.decode()
+    assert "mail" in admin_client.get(reverse("admin:pulse_django_queue_changelist")).content.decode()
+
+
+def test_the_page_of_a_job_tells_its_story(admin_client: Client) -> None:
+    job = make_job(Status.RUNNING, attempts=2, progress={"done": 30, "total": 120}, last_error="worker lease expired")
+    child = make_job(parent=job, task="tests.child")
+    AttemptFactory(
+        job=job,
+        outcome="WORKER_LOST",
+        message="worker lease expired",
+        started_at=now(timedelta(seconds=-60)),
+        finished_at=now(timedelta(seconds=-30)),
+        late_outcome="SUCCEEDED",
+        late_at=now(timedelta(seconds=-1)),
+        traceback="Traceback (most recent call last):\n  it was here",
+    )
+    sql("UPDATE pulse_django_job SET started_at = clock_timestamp() - interval '20 s' WHERE id = %s", job.pk)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "attempt 2 of 10" in page
+    assert 'class="pulse-bar pulse-bar-zombie"' in page
+    assert "while another run was at work" in page
+    assert "Two runs of this job were at work at a time" in page
+    assert 'class="pulse-bar pulse-bar-running"' in page
+    assert "it was here" in page
+    assert f'href="{page_of(child)}"' in page
+    assert '<progress max="1" value="0.2500">' in page
+    assert "style=" not in page.split("pulse-story")[1].split("</section>")[0], "a strict CSP forbids it"
+
+
+def test_every_field_of_a_job_has_a_name_that_can_be_translated(admin_client: Client) -> None:
+    page = admin_client.get(page_of(make_job(Status.DEAD_LETTERED))).content.decode()
+    shown = [name for _, options in JobAdmin.fieldsets for name in options["fields"] if name not in SECRETS]
+    assert set(shown) == set(LABELS)
+    assert "Attempts, at most:" in page
+    assert "It never falls." in page
+
+
+def test_a_dead_letter_leads_to_all_that_died_of_the_same(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, last_error="ValueError: order 17 is & stays closed")
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "?error=ValueError%3A%20order%20%23%20is%20%26%20stays%20closed" in page
+
+
+def test_the_story_of_a_child_leads_to_its_parent_and_of_a_new_job_is_short(admin_client: Client) -> None:
+    parent = make_job(Status.COMPLETED)
+    page = admin_client.get(page_of(make_job(parent=parent))).content.decode()
+    assert f'href="{page_of(parent)}"' in page
+    assert "No run has ended yet." in page
+
+
+@pytest.mark.parametrize("language", ["de", "ar"])
+def test_numbers_of_the_drawing_are_the_same_in_every_language(
+    admin_client: Client, settings: Any, language: str
+) -> None:
+    settings.LANGUAGE_CODE = language
+    settings.USE_THOUSAND_SEPARATOR = True
+    job = make_job(Status.COMPLETED)
+    AttemptFactory(job=job, started_at=now(timedelta(days=-2)))
+    page = admin_client.get(page_of(job)).content.decode()
+    assert re.search(r'<rect class="pulse-bar pulse-bar-good" x="\d+\.\d" y="\d+\.\d" width="\d+\.\d"', page)
+
+
+def test_what_a_long_story_leaves_out_is_told(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, attempts=500, max_attempts=500)
+    rows = [AttemptFactory.build(job=job, number=number, outcome="FAILED") for number in range(1, 501)]
+    Attempt.objects.bulk_create(rows)
+    for _ in range(60):
+        make_job(parent=job)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "440 earlier attempts are not drawn." in page
+    assert "300 earlier attempts are not listed." in page
+    assert page.count("<li>enqueued <a") == 50
+    assert "Only the first 50 of the jobs that it enqueued are listed." in page
+
+
+def test_what_a_short_story_does_not_leave_out_is_not_told(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED)
+    for number in (9, 10):  # the ledger was pruned, or restored in part
+        AttemptFactory(job=job, number=number, outcome="FAILED")
+    make_job(parent=job)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "earlier attempt" not in page
+    assert "Only the first" not in page
+
+
+def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, attempts=12, max_attempts=12)
+    for number in range(1, 13):
+        text = {"message": f"message {number} " + "m" * 9_000, "traceback": f"trace {number}. " + "t" * 60_000}
+        AttemptFactory(job=job, number=number, outcome="FAILED", **text)
+    with CaptureQueriesContext(connection) as queries:
+        page = admin_client.get(page_of(job)).content.decode()
+    assert [number for number in range(1, 13) if f"trace {number}." in page] == [8, 9, 10, 11, 12]
+    assert page.count("Its traceback is in the ledger; here the latest 5 are shown.") == 7
+    assert all(f"message {number} " in page for number in range(1, 13))
+    assert page.count("m…") == 7, "a message that is cut says so"
+    assert len(page) < 450_000
+    read = [query["sql"] for query in queries if "pulse_django_attempt" in query["sql"]]
+    assert len(read) == 2, "one for all, and one for what is long"
+
+
+@pytest.mark.parametrize(
+    ("progress", "share"),
+    [
+        ({"done": 1, "total": 4}, 0.25),
+        ({"done": 9, "total": 4}, 1.0),
+        ({"done": -1, "total": 4}, 0.0),
+        ({"done": 1, "total": 0}, None),
+        ({"done": 10**400, "total": 10**401}, None),  # no float holds them
+        ({"done": 10**400, "total": 1.5}, None),
+        ({"done": float("inf"), "total": float("inf")}, None),  # how Python reads 1e400
+        ({"done": float("nan"), "total": 1}, None),
+        ({"done": 1e308, "total": 1e-308}, 1.0),
+        ({"done": True, "total": 1}, None),
+        ({"done": "1", "total": 2}, None),
+        ([1, 2], None),
+    ],
+)
+def test_how_much_is_done_is_told_if_both_numbers_can_be_counted_with(progress: Any, share: float | None) -> None:
+    assert share_of(progress) == share
+
+
+def test_progress_beyond_all_reason_closes_no_page(admin_client: Client) -> None:
+    worker = WorkerFactory(name="host-1", boot_id="boot")
+    job = make_job(Status.RUNNING, progress={"done": 10**400, "total": 10**401})
+    for page in (LIST, page_of(job), reverse("admin:pulse_django_worker_change", args=[worker.pk])):
+        assert admin_client.get(page).status_code == 200

@@ -1,0 +1,723 @@
+"""Dead letters by error: what the pages tell, who may retry and delete, and what is said of those that moved on."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.admin import AdminSite
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.auth.models import User
+from django.db import connection, connections
+from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from pulse_django.console.dead_letters import groups, mass_actions
+from pulse_django.console.dead_letters.admin import DeadLetterAdmin
+from pulse_django.models import Attempt, DeadLetter, Job
+from pulse_django.words.states import Status
+from tests.console.staff import staff
+from tests.factories import AttemptFactory, make_job, now
+
+pytestmark = pytest.mark.django_db
+
+LIST = reverse("admin:pulse_django_deadletter_changelist")
+ERROR = "ValueError: order #"
+EVIL = '"><img src=x onerror=alert(1)></script>{{7*7}}'
+SELECTED, ALL = "selected", "all"
+UNTIL = {"until": "4102444800000000_999999999999999999"}  # a page that showed all there are, and will be till 2100
+
+
+def url_of(name: str, error: str = ERROR, **params: str) -> str:
+    return f"{reverse(f'admin:pulse_django_deadletter_{name}')}?{urlencode({'error': error} | params)}"
+
+
+def dead(number: int = 1, *, error: str = "ValueError: order {}", ago: float = 0, **overrides: Any) -> Job:
+    finished_at = now(timedelta(seconds=-ago))
+    return make_job(Status.DEAD_LETTERED, last_error=error.format(number), finished_at=finished_at, **overrides)
+
+
+def retry(client: Client, scope: str = SELECTED, jobs: Any = (), error: str = ERROR, **data: Any) -> Any:
+    form = {"runs": 1, "scope": scope, "id": [job.pk for job in jobs]} | UNTIL | data
+    return client.post(url_of("retry", error), form, follow=True)
+
+
+def delete(client: Client, scope: str = SELECTED, jobs: Any = (), error: str = ERROR, **data: Any) -> Any:
+    form = {"scope": scope, "id": [job.pk for job in jobs]} | UNTIL | data
+    return client.post(url_of("destroy", error), form, follow=True)
+
+
+def dies_of_something_else(job: Job) -> Any:
+    """Let it do so right after the ids of its group were read."""
+    oldest = groups.oldest
+
+    def and_then(*args: Any, **options: Any) -> Any:
+        found = oldest(*args, **options)
+        Job.objects.filter(pk=job.pk).update(last_error="DataCorrupted: keep me as evidence")
+        return found
+
+    return and_then
+
+
+SURE = {"confirmed": "yes", "why": "nobody wants them"}
+
+
+def hidden_in(page: Any) -> dict[str, str]:
+    """The hidden fields of the form on a page of ours."""
+    own = page.content.decode().split('class="pulse-dead"')[1]
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', own))
+
+
+def text_of(response: Any) -> str:
+    """What a reader sees, in one line."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", response.content.decode())).split())
+
+
+def rows() -> list[dict[str, Any]]:
+    return list(Job.objects.order_by("pk").values())
+
+
+class TestTheList:
+    def test_errors_that_differ_in_numbers_are_one_group(self, admin_client: Client) -> None:
+        for number in (17, 4711):
+            dead(number)
+        dead(error="KeyError: 'sku'")
+        make_job(Status.RETRYING, last_error="TypeError: not dead")
+        found = groups.groups("default").groups
+        assert {group.fingerprint: group.letters for group in found} == {ERROR: 2, "KeyError: 'sku'": 1}
+        page = admin_client.get(LIST).content.decode()
+        assert "TypeError" not in page
+        assert html.escape(url_of("group")) in page
+
+    def test_the_latest_seen_comes_first_with_its_sample_and_its_times(self) -> None:
+        dead(1, ago=7_200)
+        dead(2, ago=60)
+        dead(error="KeyError: 'sku'", ago=600)
+        first, second = groups.groups("default").groups
+        assert (first.sample, second.sample) == ("ValueError: order 2", "KeyError: 'sku'")
+        assert timedelta(seconds=7_199) < first.now - first.first_seen < timedelta(seconds=7_300)
+        assert timedelta(seconds=59) < first.now - first.last_seen < timedelta(seconds=160)
+
+    def test_times_are_told_in_words_and_exactly(self, admin_client: Client) -> None:
+        job = dead(ago=7_200)
+        page = admin_client.get(LIST)
+        assert "2h ago" in text_of(page)
+        assert f'datetime="{job.finished_at.isoformat()}"' in page.content.decode()
+
+    def test_many_are_counted_up_to_a_bound(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(groups, "MOST_COUNTED", 2)
+        dead()
+        dead()
+        assert re.search(r"<td>2</td>", admin_client.get(LIST).content.decode())
+        dead()
+        assert re.search(r"<td>2\+</td>", admin_client.get(LIST).content.decode())
+
+    def test_its_tasks_are_each_told_once_and_not_too_many_of_them(self, admin_client: Client) -> None:
+        for number in range(groups.MOST_TASKS + 2):
+            dead(task=f"shop.task{number}")
+            dead(task=f"shop.task{number}")
+        page = text_of(admin_client.get(LIST))
+        assert page.count("shop.task4") == 1
+        assert "shop.task5" not in page
+        assert "and 2 others" in page
+
+    def test_more_errors_than_are_looked_for_are_told_and_the_latest_are_among_them(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(groups, "MOST_GROUPS", 2)
+        for letter in "zyx":
+            dead(error=f"{letter}: no", ago=100)
+        assert not groups.groups("default").is_partial or len(groups.groups("default").groups) > 2
+        dead(error="a: what breaks now")
+        page = text_of(admin_client.get(LIST))
+        assert "There are more than 2 different errors" in page
+        assert page.index("a: what breaks now") < page.index("z: no")
+
+    def test_as_many_errors_as_are_looked_for_are_all(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(groups, "MOST_GROUPS", 2)
+        for letter in "zy":
+            dead(error=f"{letter}: no")
+        assert "There are more than" not in text_of(admin_client.get(LIST))
+
+    def test_pages_lead_through_all_groups(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(groups, "GROUPS_ON_A_PAGE", 2)
+        for place, letter in enumerate("abc"):
+            dead(error=f"{letter}: no", ago=place * 60)
+        first, second = admin_client.get(LIST), admin_client.get(LIST, {"page": "1"})
+        assert "a: no" in text_of(first)
+        assert "c: no" not in text_of(first)
+        assert 'rel="next" href="' in first.content.decode()
+        assert "c: no" in text_of(second)
+        assert 'rel="next"' not in second.content.decode()
+
+    def test_without_dead_letters_it_says_so(self, admin_client: Client) -> None:
+        make_job(Status.COMPLETED)
+        assert "No dead letters." in text_of(admin_client.get(LIST))
+
+    @pytest.mark.parametrize("page", ["x", "-1", "9" * 30, "٣", "999", ""])
+    def test_nonsense_in_the_address_is_ignored(self, admin_client: Client, page: str) -> None:
+        dead()
+        assert "ValueError: order 1" in text_of(admin_client.get(LIST, {"page": page}))
+
+    def test_it_asks_one_question(self, admin_client: Client) -> None:
+        for number in range(5):
+            dead(error=f"{'abcde'[number]}: no")
+        with CaptureQueriesContext(connection) as queries:
+            admin_client.get(LIST)
+        assert len([query for query in queries if "pulse_django_job" in query["sql"]]) == 1
+
+
+class TestTheGroup:
+    def test_it_tells_of_the_latest_attempt_of_the_latest_dead_letter(self, admin_client: Client) -> None:
+        earlier, latest = dead(1, ago=600), dead(2, ago=60)
+        AttemptFactory(job=earlier, outcome="FAILED", message="of the earlier", traceback="the earlier trace")
+        AttemptFactory(job=latest, number=1, outcome="FAILED", traceback="its first trace")
+        AttemptFactory(
+            job=latest,
+            number=2,
+            outcome="FAILED",
+            error_class="shop.OutOfStock",
+            message="the message",
+            traceback="its last trace",
+            late_outcome="SUCCEEDED",
+            late_at=now(),
+        )
+        page = text_of(admin_client.get(url_of("group")))
+        for said in ("shop.OutOfStock", "the message", "its last trace", "reported Succeeded too late"):
+            assert said in page
+        assert "earlier trace" not in page
+        assert "first trace" not in page
+
+    def test_it_lists_its_dead_letters_latest_first_and_leads_to_each(self, admin_client: Client) -> None:
+        jobs = [dead(number, ago=number * 60, queue=f"q{number}") for number in range(3)]
+        dead(error="KeyError: another")
+        page = admin_client.get(url_of("group")).content.decode()
+        links = re.findall(r'<th scope="row"><a href="[^"]*/job/(\d+)/change/', page)
+        assert links == [str(job.pk) for job in jobs]
+        assert "KeyError: another" not in page
+
+    def test_older_ones_are_paged_by_when_they_died(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(groups, "LETTERS_ON_A_PAGE", 2)
+        jobs = [dead(number, ago=number * 60) for number in range(5)]
+        seen: list[str] = []
+        url: str | None = url_of("group")
+        while url is not None:
+            page = admin_client.get(url).content.decode()
+            seen += re.findall(r'name="id" value="(\d+)"', page)
+            following = re.search(r'rel="next" href="([^"]*)"', page)
+            url = html.unescape(following[1]) if following else None
+        assert seen == [str(job.pk) for job in jobs]
+
+    def test_older_ones_are_paged_in_a_project_without_time_zones(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
+    ) -> None:
+        settings.USE_TZ = False
+        monkeypatch.setattr(groups, "LETTERS_ON_A_PAGE", 2)
+        jobs = [dead(number, ago=number * 60) for number in range(3)]
+        following = re.search(r'rel="next" href="([^"]*)"', admin_client.get(url_of("group")).content.decode())
+        assert following is not None
+        page = admin_client.get(html.unescape(following[1])).content.decode()
+        assert re.findall(r'name="id" value="(\d+)"', page) == [str(jobs[2].pk)]
+
+    @pytest.mark.parametrize(
+        "older",
+        [
+            "x", "1_x", "x_1", "-1_1", "_", "\x00", f"{'9' * 18}_1", f"1_{'9' * 5_000}", "2026-01-01T00:00Z_1",
+            "0001-01-01T00:00:00+23:59_1", "9999-12-31T23:59:59-23:59_1",
+        ],
+    )  # fmt: skip
+    def test_nonsense_begins_at_the_latest(self, admin_client: Client, older: str) -> None:
+        job = dead()
+        assert f'value="{job.pk}"' in admin_client.get(url_of("group", older=older)).content.decode()
+
+    def test_an_error_that_there_is_not_is_told_kindly(self, admin_client: Client) -> None:
+        dead()
+        response = admin_client.get(url_of("group", "KeyError: no such"))
+        assert response.status_code == 200
+        assert "No dead letters of this error." in text_of(response)
+
+    @pytest.mark.parametrize("query", ["", "?error=%00", "?error=a%00b", f"?error={'x' * 201}"])
+    def test_an_error_that_cannot_be_is_not_found(self, admin_client: Client, query: str) -> None:
+        assert admin_client.get(reverse("admin:pulse_django_deadletter_group") + query).status_code == 404
+        assert admin_client.post(reverse("admin:pulse_django_deadletter_retry") + query, {"runs": 1}).status_code == 404
+        assert admin_client.post(reverse("admin:pulse_django_deadletter_destroy") + query).status_code == 404
+
+    @pytest.mark.parametrize("error", ["a\r\nb\n c", "tab\there &amp; %41+", "ünïcode ☃", "x" * 200])
+    def test_any_error_can_be_told_and_retried(self, admin_client: Client, error: str) -> None:
+        job = dead(error=error.replace("{", "{{"))
+        [found] = groups.groups("default").groups
+        link = re.search(r'<th scope="row"><a href="([^"]*)"', admin_client.get(LIST).content.decode())
+        assert link is not None
+        page = admin_client.get(html.unescape(link[1])).content.decode()
+        action = re.search(r'<form method="post" action="([^"]*retry[^"]*)"', page)
+        assert action is not None
+        admin_client.post(html.unescape(action[1]), {"runs": 1, "scope": ALL} | UNTIL)
+        job.refresh_from_db()
+        assert job.status == Status.PENDING, found
+
+    def test_it_asks_three_questions(self, admin_client: Client) -> None:
+        AttemptFactory(job=dead(), outcome="FAILED")
+        dead()
+        with CaptureQueriesContext(connection) as queries:
+            admin_client.get(url_of("group"))
+        assert len([query for query in queries if re.search("pulse_django_(job|attempt)", query["sql"])]) == 3
+
+
+class TestRetry:
+    def test_the_selected_are_revived_and_no_other(self, admin_client: Client) -> None:
+        chosen, other = dead(1, attempts=10), dead(2)
+        page = retry(admin_client, jobs=[chosen], runs=3)
+        assert "1 revived, 0 had already moved on." in text_of(page)
+        chosen.refresh_from_db()
+        other.refresh_from_db()
+        assert (chosen.status, other.status) == (Status.PENDING, Status.DEAD_LETTERED)
+        assert chosen.max_attempts - chosen.attempts + chosen.refunds == 3
+
+    def test_what_moved_on_meanwhile_is_counted_and_left_alone(self, admin_client: Client) -> None:
+        chosen, revived, gone, elsewhere = (dead(number) for number in range(4))
+        Job.objects.retry([revived.pk])
+        Job.objects.prune_these([gone.pk])
+        Job.objects.filter(pk=elsewhere.pk).update(last_error="KeyError: died of something else")
+        before = [row for row in rows() if row["id"] != chosen.pk]
+        page = retry(admin_client, jobs=[chosen, revived, gone, elsewhere])
+        assert "1 revived, 3 had already moved on." in text_of(page)
+        assert [row for row in rows() if row["id"] != chosen.pk] == before
+
+    def test_what_died_since_the_page_was_opened_is_left(self, admin_client: Client) -> None:
+        seen = dead(1)
+        page = hidden_in(admin_client.get(url_of("group")))
+        other = dead(2)
+        assert "1 revived" in text_of(retry(admin_client, ALL, **page))
+        assert list(Job.objects.dead_letters()) == [other]
+        seen.refresh_from_db()
+        assert seen.status == Status.PENDING
+
+    @pytest.mark.parametrize("act", [retry, delete])
+    def test_what_died_again_since_it_was_selected_is_left(self, admin_client: Client, act: Any) -> None:
+        """The page showed another death of it."""
+        job = dead()
+        page = hidden_in(admin_client.get(url_of("group")))
+        if act is delete:
+            page = hidden_in(delete(admin_client, jobs=[job], **page))
+        Job.objects.filter(pk=job.pk).update(finished_at=now(), attempts=11, refunds=1)
+        before = rows()
+        assert "1 had" in text_of(act(admin_client, **({"jobs": [job]} | SURE | page)))
+        assert rows() == before
+
+    @pytest.mark.parametrize("until", ["", "x", "1_", f"{'9' * 18}_1"])
+    def test_a_form_that_does_not_say_what_it_showed_revives_nothing(self, admin_client: Client, until: str) -> None:
+        dead()
+        before = rows()
+        page = text_of(retry(admin_client, ALL, until=until))
+        assert "It was not said which dead letters were meant. Nothing was changed." in page
+        assert rows() == before
+
+    def test_what_died_of_something_else_since_the_press_is_left_alone(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stays, other = dead(1), dead(2)
+        monkeypatch.setattr(groups, "oldest", dies_of_something_else(other))
+        assert "1 revived, 1 had already moved on." in text_of(retry(admin_client, ALL))
+        assert list(Job.objects.dead_letters()) == [other]
+        assert stays not in Job.objects.dead_letters()
+
+    def test_all_of_an_error_are_revived_in_batches(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mass_actions, "BATCH", 2)
+        for number in range(5):
+            dead(number)
+        other = dead(error="KeyError: other")
+        assert "5 revived, 0 had already moved on." in text_of(retry(admin_client, ALL))
+        assert list(Job.objects.dead_letters()) == [other]
+
+    def test_a_throttle_spreads_them_over_the_batches(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mass_actions, "BATCH", 2)
+        for number in range(5):
+            dead(number)
+        retry(admin_client, ALL, per_minute=6)
+        due = list(Job.objects.order_by("next_run_at").values_list("next_run_at", flat=True))
+        gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(due)]
+        assert gaps == [pytest.approx(10, abs=1)] * 4
+        assert min(gaps) >= 9.999, "never more a minute than was asked for"
+
+    def test_a_press_takes_so_many_and_says_what_is_left(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 2)
+        jobs = [dead(number, ago=-number) for number in range(3)]
+        page = text_of(retry(admin_client, ALL))
+        assert "2 revived" in page
+        assert "About 1 are left: press again, or use manage.py pulse_retry --error." in page
+        assert Job.objects.dead_letters().get() == jobs[2], "those that died first go first"
+        assert "are left" not in text_of(retry(admin_client, ALL))
+
+    def test_what_dies_again_meanwhile_is_not_met_twice(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mass_actions, "BATCH", 1)
+        for number in range(3):
+            dead(number)
+        act = mass_actions.Revive.act
+
+        def dies_again(verb: mass_actions.Revive, ids: Any) -> Any:
+            revived = act(verb, ids)
+            Job.objects.filter(pk__in=ids).update(status="DEAD_LETTERED", finished_at=now())
+            return revived
+
+        monkeypatch.setattr(mass_actions.Revive, "act", dies_again)
+        assert "3 revived" in text_of(retry(admin_client, ALL))
+
+    def test_workers_are_woken_once_something_is_due(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        woken: list[str] = []
+        monkeypatch.setattr(mass_actions, "wake_workers", lambda alias, queues: woken.append(alias))
+        monkeypatch.setattr(mass_actions, "BATCH", 1)
+        for number in range(2):
+            dead(number)
+        retry(admin_client, ALL, per_minute=1)
+        assert woken == ["default"], "for the first, and not for what is due in a minute"
+        retry(admin_client, ALL)
+        assert woken == ["default"], "nothing was revived"
+
+    @pytest.mark.parametrize(
+        "data", [{"runs": 0}, {"runs": 101}, {"runs": "x"}, {"per_minute": 0}, {"why": "x" * 501}, {"why": "\x00"}]
+    )
+    def test_nonsense_is_refused_with_a_reason(self, admin_client: Client, data: dict[str, Any]) -> None:
+        job = dead()
+        before = rows()
+        page = retry(admin_client, jobs=[job], **data).content.decode()
+        assert 'class="error"' in page
+        assert rows() == before
+
+    @pytest.mark.parametrize("ids", [[], ["x", "-1", "9" * 40, "٣"]])
+    def test_nothing_selected_is_told(self, admin_client: Client, ids: list[str]) -> None:
+        dead()
+        before = rows()
+        for act in (retry, delete):
+            assert "No dead letters were selected." in text_of(act(admin_client, id=ids, **SURE))
+        assert rows() == before
+        assert not LogEntry.objects.exists()
+
+
+class TestDelete:
+    def test_it_asks_first_and_changes_nothing(self, admin_client: Client) -> None:
+        jobs = [dead(number, task=f"shop.task{number}") for number in range(2)]
+        dead(3, task="shop.another")
+        before = rows()
+        for scope, count in ((SELECTED, 2), (ALL, 3)):
+            page = delete(admin_client, scope, jobs)
+            assert f"would be deleted for ever, with their attempts: {count}." in text_of(page)
+            assert "shop.task1" in text_of(page)
+            assert str(jobs[0].pk) in text_of(page)
+        assert rows() == before
+        assert not LogEntry.objects.exists()
+
+    def test_once_confirmed_with_a_reason_they_are_gone_with_their_attempts(self, admin_client: Client) -> None:
+        chosen, other = dead(1), dead(2)
+        AttemptFactory(job=chosen)
+        page = delete(admin_client, jobs=[chosen])
+        form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.content.decode()))
+        assert form["id"] == str(chosen.pk)
+        page = admin_client.post(url_of("destroy"), form | {"why": "not wanted"}, follow=True)
+        assert "1 deleted, 0 had moved on or were locked." in text_of(page)
+        assert list(Job.objects.all()) == [other]
+        assert not Attempt.objects.exists()
+
+    @pytest.mark.parametrize("why", ["", "   ", "\x00", "x" * 501])
+    @pytest.mark.parametrize("scope", [SELECTED, ALL])
+    def test_without_a_reason_it_asks_again(self, admin_client: Client, scope: str, why: str) -> None:
+        job = dead()
+        before = rows()
+        page = delete(admin_client, scope, [job], confirmed="yes", why=why)
+        assert 'class="errorlist"' in page.content.decode()
+        assert "would be deleted for ever" in text_of(page)
+        assert rows() == before
+
+    def test_what_moved_on_since_the_question_stays(self, admin_client: Client) -> None:
+        chosen, revived = dead(1), dead(2)
+        delete(admin_client, jobs=[chosen, revived])
+        Job.objects.retry([revived.pk])
+        page = delete(admin_client, jobs=[chosen, revived], **SURE)
+        assert "1 deleted, 1 had moved on or was locked." in text_of(page)
+        assert list(Job.objects.all()) == [revived]
+
+    def test_what_died_since_the_question_stays(self, admin_client: Client) -> None:
+        dead(1)
+        asked = delete(admin_client, ALL)
+        assert "with their attempts: 1." in text_of(asked)
+        other = dead(2)
+        page = delete(admin_client, **(SURE | hidden_in(asked)))
+        assert "1 deleted, 0 had moved on" in text_of(page)
+        assert list(Job.objects.all()) == [other]
+
+    @pytest.mark.parametrize("until", ["", "x"])
+    def test_a_form_that_does_not_say_what_was_asked_asks_again(self, admin_client: Client, until: str) -> None:
+        dead()
+        before = rows()
+        page = delete(admin_client, ALL, **SURE, until=until)
+        assert "would be deleted for ever" in text_of(page)
+        assert rows() == before
+
+    def test_what_died_of_something_else_since_the_press_stays(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        dead(1)
+        other = dead(2)
+        monkeypatch.setattr(groups, "oldest", dies_of_something_else(other))
+        assert "1 deleted, 1 had moved on" in text_of(delete(admin_client, ALL, **SURE))
+        assert list(Job.objects.all()) == [other]
+
+    def test_what_is_revived_in_the_last_moment_stays(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        job = dead()
+        act = mass_actions.Delete.act
+
+        def too_late(verb: mass_actions.Delete, ids: Any) -> Any:
+            Job.objects.retry(ids)
+            return act(verb, ids)
+
+        monkeypatch.setattr(mass_actions.Delete, "act", too_late)
+        assert "0 deleted, 1 had moved on" in text_of(delete(admin_client, jobs=[job], **SURE))
+        assert Job.objects.get().status == Status.PENDING
+        assert not LogEntry.objects.exists()
+
+    def test_all_of_an_error(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mass_actions, "BATCH", 2)
+        for number in range(5):
+            dead(number)
+        other, done = dead(error="KeyError: other"), make_job(Status.COMPLETED, last_error="ValueError: order 1")
+        assert "5 deleted" in text_of(delete(admin_client, ALL, **SURE))
+        assert set(Job.objects.all()) == {other, done}
+
+    def test_in_a_project_of_atomic_requests(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        for alias in connections:
+            monkeypatch.setitem(connections.settings[alias], "ATOMIC_REQUESTS", True)
+        chosen, revived = dead(1), dead(2)
+        assert "1 revived" in text_of(retry(admin_client, jobs=[revived]))
+        assert "1 deleted" in text_of(delete(admin_client, jobs=[chosen], **SURE))
+        assert list(Job.objects.all()) == [revived]
+
+
+class TestTheLog:
+    def test_each_selected_job_gets_an_entry_with_who_and_why(self) -> None:
+        chosen, moved_on = dead(1), dead(2)
+        Job.objects.retry([moved_on.pk])
+        retry(staff("view_job", "retry_job"), jobs=[chosen, moved_on], runs=2, per_minute=60, why="the shop is back")
+        entry = LogEntry.objects.get()
+        assert (entry.user.username, entry.object_id, entry.action_flag) == ("operator", str(chosen.pk), CHANGE)
+        assert (entry.object_repr, entry.content_type.model) == (str(chosen), "job")
+        assert entry.change_message == "Retried, runs 2, 60 a minute: the shop is back"
+
+    def test_a_deleted_job_is_named(self) -> None:
+        job = dead()
+        delete(staff("view_job", "delete_job"), jobs=[job], **SURE)
+        entry = LogEntry.objects.get()
+        assert (entry.object_id, entry.object_repr, entry.action_flag) == (str(job.pk), str(job), DELETION)
+        assert entry.change_message == "Deleted: nobody wants them"
+
+    @pytest.mark.parametrize(("act", "flag"), [(retry, CHANGE), (delete, DELETION)])
+    def test_all_of_an_error_get_one(self, admin_client: Client, act: Any, flag: int) -> None:
+        for number in range(3):
+            dead(number)
+        act(admin_client, ALL, confirmed="yes", why="a reason")
+        entry = LogEntry.objects.get()
+        assert (entry.action_flag, entry.object_repr, entry.content_type.model) == (flag, ERROR, "deadletter")
+        for said in ("3 ", "a reason", ERROR):
+            assert said in entry.change_message
+        assert admin_client.get(entry.get_admin_url()).url == url_of("group"), "and it leads there"
+
+    def test_nothing_is_logged_where_nothing_was_changed(self, admin_client: Client) -> None:
+        for act in (retry, delete):
+            for scope in (SELECTED, ALL):
+                act(admin_client, scope, [make_job(Status.COMPLETED)], **SURE)
+        assert not LogEntry.objects.exists()
+
+    def test_what_was_done_before_an_error_is_logged(
+        self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mass_actions, "BATCH", 1)
+        for number in range(2):
+            dead(number)
+        act = mass_actions.Revive.act
+
+        def fails_at_the_second(verb: mass_actions.Revive, ids: Any) -> Any:
+            if verb.done:
+                raise OSError("the network")
+            return act(verb, ids)
+
+        monkeypatch.setattr(mass_actions.Revive, "act", fails_at_the_second)
+        with pytest.raises(OSError, match="the network"):
+            retry(admin_client, ALL)
+        assert "1 revived" in LogEntry.objects.get().change_message
+
+
+WHO: dict[str, tuple[str, ...]] = {
+    "nothing": (),
+    "view": ("view_job",),
+    "retry": ("view_job", "retry_job"),
+    "delete": ("view_job", "delete_job"),
+    "blind": ("retry_job", "delete_job", "change_job"),
+}
+MAY_LOOK = {"view", "retry", "delete", "super"}
+MAY = {"retry": {"retry", "super"}, "destroy": {"delete", "super"}}
+
+
+def client_of(who: str, **options: Any) -> Client:
+    if who in WHO:
+        return staff(*WHO[who], **options)
+    client = Client(**options)
+    if who == "super":
+        client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+class TestWhoMay:
+    @pytest.mark.parametrize("who", [*WHO, "super", "nobody"])
+    def test_look(self, who: str) -> None:
+        job = dead()
+        client = client_of(who)
+        before = rows()
+        for url in (LIST, url_of("group")):
+            assert client.get(url).status_code == (302 if who == "nobody" else 200 if who in MAY_LOOK else 403)
+            assert client.post(url).status_code == (302 if who == "nobody" else 403)
+        change = reverse("admin:pulse_django_deadletter_change", args=[job.pk])
+        leads_to = reverse("admin:pulse_django_job_change", args=[job.pk])
+        for url in (change, reverse("admin:pulse_django_deadletter_history", args=[job.pk])):
+            response = client.get(url)
+            assert response.status_code == (302 if who in MAY_LOOK | {"nobody"} else 403)
+            assert (getattr(response, "url", "") == leads_to) == (who in MAY_LOOK)
+        assert rows() == before
+
+    @pytest.mark.parametrize("scope", [SELECTED, ALL])
+    @pytest.mark.parametrize("act", MAY)
+    @pytest.mark.parametrize("who", [*WHO, "super", "nobody"])
+    def test_act(self, who: str, act: str, scope: str) -> None:
+        job = dead()
+        client = client_of(who)
+        before = rows()
+        status = client.post(url_of(act), {"runs": 1, "scope": scope, "id": job.pk} | SURE | UNTIL).status_code
+        assert (rows() != before) == (who in MAY[act])
+        assert LogEntry.objects.exists() == (who in MAY[act])
+        assert status == (302 if who in MAY[act] | {"nobody"} else 403)
+
+    @pytest.mark.parametrize("act", MAY)
+    @pytest.mark.parametrize("who", sorted(MAY_LOOK))
+    def test_acts_are_offered_to_those_who_may(self, who: str, act: str) -> None:
+        dead()
+        page = client_of(who).get(url_of("group")).content.decode()
+        assert (html.escape(url_of(act)) in page) == (who in MAY[act])
+        assert ('type="checkbox"' in page) == (who != "view")
+
+    @pytest.mark.parametrize("act", MAY)
+    @pytest.mark.parametrize("scope", [SELECTED, ALL])
+    def test_a_post_from_elsewhere_is_refused(self, act: str, scope: str) -> None:
+        job = dead()
+        before = rows()
+        client = client_of("super", enforce_csrf_checks=True)
+        assert client.post(url_of(act), {"runs": 1, "scope": scope, "id": job.pk} | SURE | UNTIL).status_code == 403
+        assert rows() == before
+
+    def test_get_changes_nothing(self, admin_client: Client) -> None:
+        job = dead()
+        before = rows()
+        data = {"runs": "1", "scope": ALL, "id": str(job.pk)} | SURE | UNTIL
+        for name in ("retry", "destroy"):
+            for method in (admin_client.get, admin_client.head, admin_client.put, admin_client.delete):
+                assert method(url_of(name, **data)).status_code == 405
+        admin_client.get(url_of("group", **data))
+        admin_client.get(LIST, data)
+        assert rows() == before
+        assert not LogEntry.objects.exists()
+
+    @pytest.mark.parametrize("what", ["add", "change", "delete", "history"])
+    @pytest.mark.parametrize("who", ["super", "delete"])
+    def test_nobody_writes_rows_by_hand(self, who: str, what: str) -> None:
+        job = dead()
+        before = rows()
+        args = [] if what == "add" else [job.pk]
+        url = reverse(f"admin:pulse_django_deadletter_{what}", args=args)
+        assert client_of(who).post(url, {"task": "evil", "post": "yes"}).status_code == 403
+        assert rows() == before
+
+    @pytest.mark.parametrize("digits", [30, 5_000])
+    def test_a_number_that_no_job_has_leads_to_no_dead_letter(self, admin_client: Client, digits: int) -> None:
+        """No column holds it, and Python does not even read the longer one."""
+        url = reverse("admin:pulse_django_deadletter_change", args=["9" * digits])
+        assert admin_client.get(url, follow=True).status_code in (200, 404)
+
+    def test_the_entry_is_in_the_index_for_those_who_may_look(self) -> None:
+        client = staff("view_job")
+        assert f'href="{LIST}"' in client.get(reverse("admin:index")).content.decode()
+        User.objects.all().delete()
+        assert LIST not in staff("view_worker").get(reverse("admin:index")).content.decode()
+
+
+class TestHostileText:
+    def test_it_is_only_text(self, admin_client: Client) -> None:
+        job = dead(error=EVIL.replace("{", "{{").replace("}", "}}"), task=EVIL, queue=EVIL)
+        AttemptFactory(job=job, worker=EVIL, error_class=EVIL, message=EVIL, traceback=EVIL, outcome="FAILED")
+        [group] = groups.groups("default").groups
+        for response in (
+            admin_client.get(LIST),
+            admin_client.get(url_of("group", group.fingerprint)),
+            admin_client.get(url_of("group", EVIL)),
+            delete(admin_client, jobs=[job], error=group.fingerprint),
+            delete(admin_client, ALL, error=group.fingerprint),
+            retry(admin_client, error=EVIL, why=EVIL, runs="x"),
+        ):
+            page = response.content.decode()
+            assert response.status_code == 200
+            assert "<img" not in page
+            assert page.count("</script>") == page.count("<script")
+            assert "img src" in html.unescape(page)
+            assert "{{7*7}}" in html.unescape(page) or "{{#*#}}" in html.unescape(page)
+
+    def test_pages_hold_nothing_that_a_strict_policy_forbids(self, admin_client: Client) -> None:
+        job = dead()
+        for response in (admin_client.get(LIST), admin_client.get(url_of("group")), delete(admin_client, jobs=[job])):
+            own = response.content.decode().split('class="pulse-dead"')[1]
+            assert not re.search(r"\bstyle=|<style|<script(?! src)|\son\w+=", own)
+
+    def test_every_field_has_a_label(self, admin_client: Client) -> None:
+        job = dead()
+        for response in (admin_client.get(url_of("group")), delete(admin_client, jobs=[job])):
+            own = response.content.decode().split('class="pulse-dead"')[1]
+            for field in re.findall(r"<input[^>]*>", own):
+                if 'type="hidden"' not in field:
+                    named = re.search(r'id="([^"]*)"', field)
+                    assert "aria-label=" in field or (named and f'<label for="{named[1]}"' in own), field
+
+
+def test_a_site_of_another_name_leads_to_itself(monkeypatch: pytest.MonkeyPatch, rf: RequestFactory) -> None:
+    """And one that does not show jobs has no links to them."""
+    asked: list[str] = []
+
+    def reversed_there(name: str, *args: Any, **kwargs: Any) -> str:
+        asked.append(name)
+        return reverse(name.replace("ops:", "admin:"), *args, **kwargs)
+
+    monkeypatch.setattr("pulse_django.console.dead_letters.admin.reverse", reversed_there)
+    site = AdminSite(name="ops")
+    monkeypatch.setattr(site, "each_context", lambda request: {})
+    request = rf.get(url_of("group"))
+    request.user = User.objects.create_superuser("root")
+    dead()
+    response: Any = DeadLetterAdmin(DeadLetter, site).group_view(request)
+    assert {name.partition(":")[0] for name in asked} == {"ops"}
+    assert response.context_data["latest_url"] == ""
+    assert request.current_app == "ops"  # type: ignore[attr-defined]

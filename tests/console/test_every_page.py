@@ -1,0 +1,321 @@
+"""Every address of the console: who gets in, that looking changes nothing, and that hostile rows come out as text.
+
+The addresses come from the admin's own table of them, so that none can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import URLPattern, path, reverse
+
+from pulse_django.console.jobs.actions import ACTS
+from pulse_django.models import Job, Queue, Worker
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
+from tests.factories import AttemptFactory, QueueFactory, make_job, now
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.django_db
+
+ERROR = "KeyError: 'x'"
+VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_arguments")
+OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]
+ACTING = ("retry_job", "cancel_job", "schedule_job", "operate_queue", "delete_job")
+
+
+def names() -> list[str]:
+    """Return the names of all addresses of ours, but for those of others' models."""
+    found = (pattern for app in admin.site.urls[0] for pattern in getattr(app, "url_patterns", ()))
+    return sorted({str(one.name) for one in found if isinstance(one, URLPattern) and "pulse_django" in str(one.name)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    name: str
+    url: str
+    data: dict[str, Any]  # that would do something, if posted by somebody who may
+
+    @property
+    def acts(self) -> bool:
+        return any(word in self.name for word in ("_act", "pause", "resume", "retry", "destroy", "delete"))
+
+
+@pytest.fixture
+def addresses() -> list[Address]:
+    return with_rows()
+
+
+def with_rows() -> list[Address]:
+    """Return each address with rows behind it that it could change."""
+    job, dead = make_job(queue="mail"), make_job(Status.DEAD_LETTERED, last_error=ERROR)
+    AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
+    Queue.objects.pause("mail", reason="first")
+    Worker.objects.note(presence("host-1"))
+    row = {"job": job.pk, "deadletter": dead.pk, "queue": Queue.objects.get().pk, "worker": Worker.objects.get().pk}
+    return [address for name in names() for address in _addresses(name, row)]
+
+
+def _addresses(name: str, row: dict[str, int]) -> Iterator[Address]:
+    model = name.split("_")[2]
+    mine = row.get(model, 1)
+    data = {
+        "name": "mail", "reason": "x", "why": "x", "lasting": 0, "post": "yes", "confirmed": "yes", "task": "evil",
+        "runs": 1, "scope": "all", "until": "4102444800000000_999999999999999999", "seen": "none",
+        "id": [row["deadletter"]], "_selected_action": [row["deadletter"]], "action": "retry_dead_letters",
+    }  # fmt: skip
+    if name == "pulse_django_job_act":
+        for act in ACTS:
+            fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
+            form = {f"{act.name}-{field}": value for field, value in fields.items()}
+            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_queue_pause":
+        data |= {"name": "another"}
+    if name == "pulse_django_queue_resume":
+        data |= {"seen": Queue.objects.get().paused_at.isoformat()}
+    wants = [parameter for pattern in _patterns(name) for parameter in pattern]
+    error = f"?{urlencode({'error': ERROR})}" if name.startswith("pulse_django_deadletter_") else ""
+    yield Address(name=name, url=reverse(f"admin:{name}", args=[mine] * len(wants)) + error, data=data)
+
+
+def _patterns(name: str) -> list[list[str]]:
+    found = (pattern for app in admin.site.urls[0] for pattern in getattr(app, "url_patterns", ()))
+    return [list(one.pattern.converters) for one in found if isinstance(one, URLPattern) and one.name == name]
+
+
+def presence(name: str) -> Presence:
+    return Presence(
+        name=name, boot_id="b", host=name, pid=1, versions={name: name}, queues=[name], slots=8, in_flight=1,
+        stuck_slots=1, tasks=[name],
+    )  # fmt: skip
+
+
+def somebody(*permissions: str, **options: Any) -> Client:
+    user = User.objects.create_user("somebody", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def everything() -> list[Any]:
+    """All rows that a page could change."""
+    tables = [
+        model._meta.db_table for model in apps.get_app_config("pulse_django").get_models() if not model._meta.proxy
+    ]
+    return [sql(f"SELECT * FROM {table} ORDER BY 1") for table in tables] + [list(LogEntry.objects.values())]
+
+
+def test_there_are_addresses_for_every_entry() -> None:
+    assert {name.split("_")[2] for name in names()} == {"board", "deadletter", "job", "queue", "worker"}
+    assert {"pulse_django_queue_pause", "pulse_django_job_act", "pulse_django_board_changelist"} <= set(names())
+
+
+def test_strangers_are_sent_to_the_login_whatever_they_ask_for(addresses: list[Address]) -> None:
+    before = everything()
+    for address in addresses:
+        for response in (Client().get(address.url), Client().post(address.url, address.data)):
+            assert response.status_code == 302, address
+            assert "/login/" in response.url, address  # type: ignore[attr-defined]
+    assert everything() == before
+
+
+def test_staff_without_permission_get_nothing(addresses: list[Address]) -> None:
+    client, before = somebody(), everything()
+    for address in addresses:
+        assert client.get(address.url, {"error": ERROR, "name": "mail"}).status_code in (403, 405), address
+        assert client.post(address.url, address.data).status_code in (403, 405), address
+    assert everything() == before
+
+
+def test_those_who_may_look_can_look_and_no_more(addresses: list[Address]) -> None:
+    client, before = somebody(*VIEWING), everything()
+    for address in addresses:
+        got = client.get(address.url, {"error": ERROR, "name": "mail"}).status_code
+        assert got in (200, 302, 403, 405), address
+        client.post(address.url, address.data)
+        assert everything() == before, address
+
+
+def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]) -> None:
+    """Or the test above could not fail."""
+    client, before = somebody(*VIEWING, *ACTING), everything()
+    did: set[str] = set()
+    for address in addresses:
+        sql("SAVEPOINT untouched")
+        client.post(address.url, address.data)
+        did |= {address.url.partition("?")[0].rstrip("/").rpartition("/")[2]} if everything() != before else set()
+        sql("ROLLBACK TO SAVEPOINT untouched")
+    waiting = {act.name for act in ACTS if Status.PENDING in act.statuses}
+    assert {"pause", "resume", "retry", "delete", *waiting} <= did
+
+
+@pytest.mark.parametrize("user", ["operator", "superuser"])
+def test_looking_changes_nothing_whoever_looks(addresses: list[Address], admin_client: Client, user: str) -> None:
+    client, before = somebody(*VIEWING, *ACTING) if user == "operator" else admin_client, everything()
+    for address in addresses:
+        for query in ({}, address.data, {"error": ERROR}, {"name": "mail"}, {"action": "retry_dead_letters"}):
+            assert client.get(address.url, query).status_code < 500, address
+    assert everything() == before
+
+
+@pytest.mark.parametrize("user", ["operator", "superuser"])
+def test_a_post_that_was_forged_elsewhere_changes_nothing(addresses: list[Address], user: str) -> None:
+    if user == "operator":
+        client = somebody(*VIEWING, *ACTING, enforce_csrf_checks=True)
+    else:
+        client = Client(enforce_csrf_checks=True)
+        client.force_login(User.objects.create_superuser("root"))
+    before = everything()
+    for address in addresses:
+        assert client.post(address.url, address.data).status_code == 403, address
+    assert everything() == before
+
+
+def test_nothing_can_be_typed_into_a_row(addresses: list[Address], admin_client: Client) -> None:
+    """By Django's own forms: what acts is ours, and tested where it is made."""
+    before = everything()
+    for address in addresses:
+        if not address.acts:
+            admin_client.post(address.url, {key: address.data[key] for key in ("task", "name", "post")})
+    assert everything() == before
+
+
+@pytest.mark.parametrize("alone", OURS, ids=lambda model: model.__name__)
+def test_a_site_that_shows_one_of_them_links_only_to_what_it_shows(
+    addresses: list[Address], admin_client: Client, settings: Any, alone: Any
+) -> None:
+    make_job(Status.RUNNING, queue="mail", locked_by="host-1:b:1")
+    site = admin.AdminSite(name="ops")
+    site.register(alone, type(admin.site._registry[alone]))
+    module = ModuleType("one_model_urls")
+    module.urlpatterns = [path("ops/", site.urls)]  # type: ignore[attr-defined]
+    settings.ROOT_URLCONF = module
+    for address in addresses:
+        if address.name.split("_")[2] == alone._meta.model_name and not address.acts:
+            url = address.url.replace("/admin/", "/ops/")
+            for query in ({}, {"error": ERROR, "name": "mail"}):
+                assert admin_client.get(url, query, follow=True).status_code in (200, 403, 404, 405), url
+    for job in Job.objects.all() if alone is Job else ():
+        assert admin_client.get(reverse("ops:pulse_django_job_change", args=[job.pk])).status_code == 200
+
+
+MARK = "pwned"
+HOSTILE = [
+    f'<img src=x onerror="{MARK}()">',
+    f"</script><script>{MARK}()</script>",
+    f'"><svg onload={MARK}()>',
+    f'\'><a href="javascript:{MARK}()">',
+    "{{7*7}}{% debug %}",
+    f"--><style>*{{}}</style>{MARK}",
+    f"\u202eabc\u2066{MARK}",
+    MARK * 1_250,  # 10 kB
+]
+
+
+def asked(model: str, evil: str) -> list[dict[str, str]]:
+    """What an address may hold, by the page that reads it."""
+    queries = {
+        "queue": {"name": evil[:100]},
+        "deadletter": {"error": evil[:200]},
+        "job": {"q": evil[:50], "queue": evil[:100], "task": evil[:200]},
+    }
+    return [{}, queries[model]] if model in queries else [{}]
+
+
+class Elements(HTMLParser):
+    """What a browser would make of a page, as far as it could do harm."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.harmful: list[str] = []
+        self._in_script = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        names = {name for name, _ in attributes}
+        values = [value or "" for name, value in attributes if name in ("href", "src", "action", "formaction")]
+        self._in_script = tag in ("script", "style")
+        if any(name.startswith("on") for name in names) or "style" in names:
+            self.harmful.append(f"<{tag} {attributes}>")
+        if any(value.strip().lower().startswith(("javascript:", "data:")) for value in values):
+            self.harmful.append(f"<{tag} {attributes}>")
+        if tag in ("img", "svg", "style", "script") and MARK in str(attributes):
+            self.harmful.append(f"<{tag} {attributes}>")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_script and MARK in data:
+            self.harmful.append(f"script: {data}")
+
+
+def fill(evil: str) -> dict[str, int]:
+    """Put a string wherever a row has room for it."""
+    short = evil[:80]
+    parent = make_job(Status.COMPLETED, task=evil[:200], queue=evil[:100], result=evil)
+    job = make_job(
+        Status.DEAD_LETTERED, task=evil[:200], queue=evil[:100], args=[evil], kwargs={evil: evil}, parent=parent,
+        last_error=evil[:2_000], cancel_reason=evil, progress={evil: evil, "done": evil, "total": evil},
+        idempotency_key=evil[:100],
+    )  # fmt: skip
+    AttemptFactory(
+        job=job, number=10, outcome="WORKER_LOST", worker=f"{short}:b:1", message=evil, error_class=evil[:200],
+        traceback=evil, late_outcome="FAILED", late_at=now(),
+    )  # fmt: skip
+    running = make_job(
+        Status.RUNNING, task=evil[:200], queue=evil[:100], locked_by=f"{short}:b:1",
+        progress={"done": 1, "total": 2, "x": evil},
+        args=[evil],
+    )  # fmt: skip
+    Worker.objects.note(presence(short))
+    QueueFactory(name=evil[:100], paused_at=now(), pause_reason=evil[:2_000])
+    sql(
+        "INSERT INTO pulse_django_minute (minute, signs)"
+        " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', jsonb_build_object("
+        "  'jobs_enqueued_total', jsonb_build_object(%s::text, 1), 'broken', jsonb_build_object(%s::text, 1))",
+        evil,
+        evil,
+    )
+    return {
+        "job": job.pk,
+        "running": running.pk,
+        "done": parent.pk,
+        "queue": Queue.objects.get().pk,
+        "worker": Worker.objects.get().pk,
+    }
+
+
+@pytest.mark.parametrize("evil", HOSTILE, ids=lambda evil: evil[:12])
+def test_hostile_rows_come_out_as_text_on_every_page(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch, evil: str
+) -> None:
+    monkeypatch.setattr("pulse_django.execution.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
+    monkeypatch.setattr("pulse_django.execution.masking.shows_result", lambda key, masked: True)
+    row = fill(evil)
+    seen = 0
+    for name in names():
+        model = name.split("_")[2]
+        for pk in (row["job"], row["running"], row["done"]) if model in ("job", "deadletter") else (row.get(model, 1),):
+            arguments = [pk, "retry"][: sum(map(len, _patterns(name)))]
+            for query in asked(model, evil):
+                response = admin_client.get(reverse(f"admin:{name}", args=arguments), query)
+                assert response.status_code < 500, (name, query)
+                page = response.content.decode()
+                assert Elements(page).harmful == [], (name, query)
+                assert "49" not in page or "{{7*7}}" not in evil or "{{7*7}}" in page, "a template was run"
+                seen += MARK in page or "7*7" in page
+    assert seen > 8, "the string should have been there to be seen"

@@ -1,0 +1,169 @@
+"""Asking and mending: from apps of others, from the command line, and when a question goes wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulse_django.fleet.invariants import Invariant, Severity, ask, ask_all, catalogue, known, named, register
+from pulse_django.models import Queue
+from tests.factories import make_job, now
+from tests.fleet.test_invariants import LONG_AGO
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("vacuumed")
+
+
+def invariant(name: str, **others: Any) -> Invariant:
+    facts: dict[str, Any] = {"severity": Severity.RISK, "says": "All is well.", "means": "It is not.", "to_do": "Act."}
+    return Invariant(name=name, **facts | others)
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_known", dict(catalogue._known))
+
+
+def check(*flags: str) -> tuple[str, str]:
+    """Return what the command printed, and how it failed."""
+    out, failed = StringIO(), ""
+    try:
+        call_command("pulse_watchdog", *flags, stdout=out, no_color=True)
+    except CommandError as error:
+        failed = str(error)
+    return out.getvalue(), failed
+
+
+def backlog() -> None:
+    Queue.objects.pause("default", reason="the bank is down")
+    make_job(next_run_at=now(LONG_AGO))
+
+
+def test_an_app_registers_its_own_and_it_is_asked_with_the_others() -> None:
+    mine = register(invariant("mine", sql="SELECT 7, 'seven' LIMIT %(limit)s"))
+    assert register(mine) is mine, "as when its module is loaded twice"
+    [finding] = [finding for finding in ask_all("default") if finding.invariant is mine]
+    assert finding.subjects == [(7, "seven")]
+    assert known()[-1].severity == Severity.RISK, "what is worst comes first"
+
+
+def test_two_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="'paused-backlog' already"):
+        register(invariant("paused-backlog", sql="SELECT 1, '' LIMIT %(limit)s"))
+
+
+def test_sql_without_a_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="could answer with a whole table"):
+        invariant("greedy", sql="SELECT id, '' FROM pulse_django_job")
+    with pytest.raises(ValueError, match="either sql or look"):
+        invariant("empty")
+
+
+def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> None:
+    register(invariant("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
+    findings = {finding.invariant.name: finding for finding in ask_all("default")}
+    assert findings["wrong"].error == "division by zero"
+    assert not findings["wrong"].holds
+    assert sum(finding.holds for finding in findings.values()) == len(findings) - 1
+    out, failed = check("--check")
+    assert "could not be asked: division by zero" in out
+    assert "1 of" in failed
+
+
+def test_a_question_cannot_write() -> None:
+    write = "WITH gone AS (DELETE FROM pulse_django_job RETURNING id) SELECT id, '' FROM gone LIMIT %(limit)s"
+    make_job()
+    assert "read-only transaction" in ask(register(invariant("vandal", sql=write)), "default").error
+    assert sql("SELECT count(*) FROM pulse_django_job") == [(1,)]
+
+
+def test_a_question_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.fleet.invariants.asking.STATEMENT_TIMEOUT", "50ms")
+    slow = invariant("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
+    assert "statement timeout" in ask(slow, "default").error
+
+
+def test_no_more_than_a_screenful_is_shown() -> None:
+    many = invariant("many", sql="SELECT n, '' FROM generate_series(1, 100) AS n LIMIT %(limit)s")
+    finding = ask(many, "default")
+    assert (len(finding.subjects), finding.is_more) == (20, True)
+
+
+def test_check_exits_with_an_error_that_names_what_fails() -> None:
+    out, failed = check("--check")
+    assert failed == ""
+    assert out.count("\n") == len(known())
+    backlog()
+    out, failed = check("--check")
+    assert "FAIL paused-backlog (stuck)" in out
+    assert "(the bank is down)" in out
+    assert "Repair: pulse_watchdog --repair paused-backlog" in out
+    assert failed.startswith("1 of")
+    assert failed.endswith("paused-backlog.")
+
+
+def test_check_speaks_json() -> None:
+    backlog()
+    out, failed = check("--check", "--json")
+    said = json.loads(out)
+    assert failed
+    assert said["holds"] is False
+    [broken] = [one for one in said["invariants"] if not one["holds"]]
+    assert (broken["name"], broken["severity"], broken["repair"]) == ("paused-backlog", "stuck", "Resume the queue.")
+    assert broken["subjects"][0]["key"] == "default"
+
+
+def test_what_rows_say_cannot_forge_a_line() -> None:
+    register(invariant("hostile", sql="SELECT 1, E'evil\\x1b[2J\\nok   everything is fine' LIMIT %(limit)s"))
+    out, _ = check("--check")
+    assert "\x1b" not in out
+    assert "\nok   everything is fine" not in out
+
+
+def test_a_repair_is_rehearsed_first() -> None:
+    backlog()
+    out, failed = check("--repair", "paused-backlog")
+    assert failed == ""
+    assert "default: paused for" in out
+    assert "Nothing was changed. Add --yes to do it." in out
+    assert Queue.objects.get().paused_at is not None
+    out, failed = check("--repair", "paused-backlog", "--yes")
+    assert failed == ""
+    assert "1 mended; it holds now" in out
+    assert Queue.objects.get().paused_at is None
+    assert "nothing to mend" in check("--repair", "paused-backlog")[0]
+
+
+def test_a_repair_speaks_json() -> None:
+    backlog()
+    assert json.loads(check("--repair", "paused-backlog", "--json")[0])["subjects"][0]["key"] == "default"
+    done = json.loads(check("--repair", "paused-backlog", "--json", "--yes")[0])
+    assert done == {"name": "paused-backlog", "steps": 1, "mended": 1, "holds": True}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--repair", "nonsense"], "There is no invariant 'nonsense'"),
+        (["--repair", "attempt-missing"], "attempt-missing has no repair"),
+        (["--check", "--yes"], "--yes belongs to --repair"),
+    ],
+)
+def test_a_mistake_is_told(flags: list[str], said: str) -> None:
+    assert said in check(*flags)[1]
+
+
+def test_a_repair_that_does_not_help_fails() -> None:
+    backlog()
+    stubborn = named("paused-backlog")
+    assert stubborn.repair is not None
+    useless = replace(stubborn, name="stubborn", repair=replace(stubborn.repair, act=lambda alias, keys: 0))
+    register(useless)
+    out, failed = check("--repair", "stubborn", "--yes")
+    assert "does not hold yet" in out
+    assert failed == "stubborn does not hold yet."

@@ -1,0 +1,557 @@
+"""Every invariant: its state is broken, it is named, and where it can be mended it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection
+
+from pulse_django import conf
+from pulse_django.fleet.invariants import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
+from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import UNKNOWN_TASK
+from pulse_django.words.states import Status
+from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.protocol.steps import sql
+from tests.rival import Rival
+
+pytestmark = pytest.mark.usefixtures("vacuumed")
+
+LONG_AGO = timedelta(hours=-2)
+OURS = {one.name for one in known()}
+TESTED: set[str] = set()
+
+
+def found(name: str, **limits: Any) -> Finding:
+    """Ask one invariant, and see it broken."""
+    TESTED.add(name)
+    finding = ask(named(name), "default", Limits.of(conf.current(), **limits))
+    assert finding.error == ""
+    assert not finding.holds, f"{name} should not hold"
+    return finding
+
+
+def keys(finding: Finding) -> list[Any]:
+    return [subject.key for subject in finding.subjects]
+
+
+def holds(name: str, **limits: Any) -> bool:
+    finding = ask(named(name), "default", Limits.of(conf.current(), **limits))
+    assert finding.error == ""
+    return finding.holds
+
+
+def mended(name: str, **limits: Any) -> list[Step]:
+    return list(mend(named(name), "default", Limits.of(conf.current(), **limits)))
+
+
+@contextmanager
+def without(model: type[Any], name: str) -> Iterator[None]:
+    """Drop a constraint of a table for a while. Its rows are gone when it comes back."""
+    [constraint] = [one for one in model._meta.constraints if one.name == name]
+    sql(f"ALTER TABLE {model._meta.db_table} DROP CONSTRAINT {name}")
+    try:
+        yield
+    finally:
+        sql("DELETE FROM pulse_django_job")
+        sql(f"ALTER TABLE {model._meta.db_table} DROP CONSTRAINT IF EXISTS {name}")
+        with connection.schema_editor() as editor:
+            editor.add_constraint(model, constraint)
+
+
+def live_worker(**fields: Any) -> Worker:
+    defaults: dict[str, Any] = {"slots": 8, "tasks": ["tests.add"], "started_at": now(LONG_AGO)}
+    worker: Worker = WorkerFactory(**defaults | fields)
+    return worker
+
+
+def test_all_hold_in_an_empty_database() -> None:
+    assert [finding.invariant.name for finding in ask_all("default") if not finding.holds] == []
+
+
+def test_all_hold_while_work_goes_on() -> None:
+    live_worker()
+    make_job(Status.RUNNING)
+    make_job()
+    make_job(Status.PENDING, next_run_at=now(timedelta(hours=1)))
+    for status in Status:
+        if status.is_terminal:
+            job = make_job(status)
+            AttemptFactory(job=job, number=max(job.attempts, 1))
+    AttemptFactory(job=make_job(Status.RETRYING))
+    Queue.objects.pause("another", reason="why not")
+    sql(
+        "SELECT setval('pulse_django_token', GREATEST(last_value, 1000000)) FROM pulse_django_token"
+    )  # no claim was made
+    assert [finding.invariant.name for finding in ask_all("default") if not finding.holds] == []
+
+
+# Jobs
+
+
+def test_the_table_refuses_a_running_job_without_a_lease() -> None:
+    job = make_job(Status.RUNNING)
+    for column in ("locked_by", "lease_until", "token"):
+        with pytest.raises(IntegrityError, match="running_iff_leased"):
+            sql(f"UPDATE pulse_django_job SET {column} = NULL WHERE id = %s", job.pk)
+
+
+def test_a_running_job_without_a_lease_gets_one_that_runs_out() -> None:
+    with without(Job, "pulse_job_running_iff_leased"):
+        job = make_job(Status.RUNNING)
+        make_job(Status.RUNNING)
+        sql("UPDATE pulse_django_job SET locked_by = NULL, lease_until = NULL, token = NULL WHERE id = %s", job.pk)
+        assert Job.objects.reap() == []
+        assert keys(found("running-without-lease")) == [job.pk]
+        assert [step.mended for step in mended("running-without-lease")] == [1]
+        job.refresh_from_db()
+        assert job.locked_by == "nobody"
+        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s", job.pk)
+        assert [one.lease.job_id for one in Job.objects.reap()] == [job.pk]
+
+
+def test_a_lease_that_a_clock_left_too_long_is_shortened_and_its_holder_goes_on() -> None:
+    job, other = make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))), make_job(Status.RUNNING)
+    long_lease = make_job(Status.RUNNING, lease_ttl=timedelta(hours=3), lease_until=now(timedelta(hours=2)))
+    assert keys(found("lease-too-long")) == [job.pk]
+    mended("lease-too-long")
+    assert holds("lease-too-long")
+    [(left,)] = sql("SELECT lease_until - clock_timestamp() FROM pulse_django_job WHERE id = %s", job.pk)
+    assert timedelta(seconds=20) < left <= timedelta(seconds=30), "its job is recovered within a lease and a tick"
+    for untouched in (other, long_lease):
+        before = untouched.lease_until
+        untouched.refresh_from_db()
+        assert untouched.lease_until == before
+
+
+def test_a_lease_of_a_worker_with_longer_leases_than_ours_is_left_alone(settings: Any) -> None:
+    settings.PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 3, "WATCHDOG_INTERVAL": 3}
+    job = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=60)))
+    assert holds("lease-too-long")
+    assert Job.objects.mend([job.pk]) == []
+
+
+def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> None:
+    """It was never claimed: its attempt would be the zeroth."""
+    with without(Job, "pulse_job_running_iff_leased"):
+        never, spent = make_job(), make_job(attempts=3, refunds=2)
+        sql("UPDATE pulse_django_job SET status = 'RUNNING'")
+        assert sorted(keys(found("running-without-lease"))) == sorted([never.pk, spent.pk])
+        mended("running-without-lease")
+        assert holds("running-without-lease")
+        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
+        assert sorted(one.lease.job_id for one in Job.objects.reap()) == sorted([never.pk, spent.pk])
+        assert sorted(Attempt.objects.values_list("number", flat=True)) == [1, 3]
+
+
+def test_one_row_that_cannot_be_mended_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    with without(Job, "pulse_job_running_iff_leased"):
+        hopeless, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
+        sql("UPDATE pulse_django_job SET lease_until = NULL")
+        sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range")
+        sql("UPDATE pulse_django_job SET priority = 999 WHERE id = %s", hopeless.pk)
+        sql("ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_priority_in_range CHECK (priority <= 100) NOT VALID")
+        try:
+            assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
+        finally:
+            sql(
+                "DELETE FROM pulse_django_job; ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range"
+            )
+            with connection.schema_editor() as editor:
+                [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_priority_in_range"]
+                editor.add_constraint(Job, constraint)
+    assert f"Job {hopeless.pk} could not be mended" in caplog.text
+
+
+def test_leases_that_no_watchdog_reaps_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
+    job = make_job(Status.RUNNING, lease_until=now(LONG_AGO))
+    make_job(Status.RUNNING, expired=True)  # the next tick will see it
+    assert keys(found("lease-not-reaped")) == [job.pk]
+    mended("lease-not-reaped")
+    assert holds("lease-not-reaped")
+    job.refresh_from_db()
+    assert (job.status, job.last_error) == (Status.RETRYING, "worker lease expired")
+
+
+def test_nothing_is_reaped_right_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 3.0))
+    make_job(Status.RUNNING, lease_until=now(LONG_AGO))
+    with pytest.raises(RepairRefused, match="started 3 s ago"):
+        mended("lease-not-reaped")
+    assert Job.objects.running().count() == 1
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.RUNNING])
+def test_an_ended_run_without_its_row_in_the_ledger_is_seen(status: Status) -> None:
+    make_job()  # has never run
+    kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
+    AttemptFactory(job=kept, number=2)
+    AttemptFactory(job=robbed, number=1)
+    assert keys(found("attempt-missing")) == [robbed.pk]
+    assert named("attempt-missing").repair is None, "nobody can invent what a run did"
+
+
+def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
+    [(stands,)] = sql("SELECT last_value FROM pulse_django_token")
+    make_job(Status.RUNNING, token=stands + 1_000)
+    assert found("token-repeated").subjects[0].words == f"stands at {stands}, and {stands + 1_000} was granted"
+    mended("token-repeated")
+    assert holds("token-repeated")
+    make_job()
+    [claim] = Job.objects.claim(Identity("me"))
+    assert claim.token == stands + 1_001
+
+
+def test_children_of_a_cancelled_job_are_cancelled_with_it() -> None:
+    parent, other = make_job(Status.CANCELLED), make_job(Status.COMPLETED, finished_at=now())
+    waiting, running = make_job(parent=parent), make_job(Status.RUNNING, parent=parent)
+    make_job(Status.RUNNING, parent=parent, cancel_requested_at=now())
+    make_job(Status.COMPLETED, parent=parent)
+    make_job(parent=other)
+    assert sorted(keys(found("child-of-cancelled"))) == sorted([waiting.pk, running.pk])
+    [step] = mended("child-of-cancelled")
+    assert step.mended == 2
+    assert holds("child-of-cancelled")
+    waiting.refresh_from_db()
+    running.refresh_from_db()
+    assert (waiting.status, running.cancel_reason) == (Status.CANCELLED, "its parent was cancelled")
+
+
+# Queues and workers
+
+
+def test_a_queue_that_no_worker_serves_is_named() -> None:
+    live_worker(queues=["mail"])
+    live_worker(stopped_at=now())
+    live_worker(last_beat_at=now(LONG_AGO))
+    for queue in ("mail", "reports", "paused"):
+        make_job(queue=queue, next_run_at=now(LONG_AGO))
+    make_job(queue="later", next_run_at=now(timedelta(hours=1)))
+    Queue.objects.pause("paused")
+    finding = found("queue-without-worker")
+    assert keys(finding) == ["reports"]
+    assert "due for 02:00:0" in finding.subjects[0].words
+    live_worker()  # serves all
+    assert holds("queue-without-worker")
+
+
+def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> None:
+    idle = live_worker(in_flight=3, stuck_slots=1)
+    make_job(queue="stuck", next_run_at=now(LONG_AGO))
+    make_job(queue="busy", next_run_at=now(LONG_AGO))
+    make_job(Status.RUNNING, queue="busy")
+    make_job(queue="quick", next_run_at=now(LONG_AGO))
+    AttemptFactory(job=make_job(Status.COMPLETED, queue="quick"))
+    make_job(queue="fresh")
+    finding = found("overdue-while-idle")
+    assert keys(finding) == ["stuck"]
+    assert finding.subjects[0].words.endswith("while 4 slots are free")
+    sql("UPDATE pulse_django_worker SET in_flight = 8 WHERE id = %s", idle.pk)
+    assert holds("overdue-while-idle")
+    live_worker(started_at=now())  # has not said yet how busy it is
+    assert holds("overdue-while-idle")
+
+
+def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
+    live_worker()
+    make_job(next_run_at=now(timedelta(seconds=-90)))
+    assert holds("overdue-while-idle")
+    settings.PULSE = {"OVERDUE_AFTER": 60}
+    found("overdue-while-idle")
+
+
+def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
+    for name in ("full", "empty", "ended"):
+        Queue.objects.pause(name, reason="the bank is down")
+    QueueFactory(name="running")
+    sql("UPDATE pulse_django_queue SET paused_until = clock_timestamp() - interval '1 s' WHERE name = 'ended'")
+    for queue in ("full", "ended", "running"):
+        make_job(queue=queue, next_run_at=now(LONG_AGO))
+    finding = found("paused-backlog")
+    assert keys(finding) == ["full"]
+    assert "without an end (the bank is down)" in finding.subjects[0].words
+    mended("paused-backlog")
+    assert holds("paused-backlog")
+    assert Queue.objects.get(name="empty").paused_at is not None
+
+
+def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(settings: Any) -> None:
+    settings.PULSE = {"UNKNOWN_TASK_AGE": 3600}
+    live_worker()
+    live_worker(tasks=["gone.too"], stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    old, young, never_met = (
+        make_job(task="gone.too", attempts=1, refunds=1, created_at=now(LONG_AGO)) for _ in range(3)
+    )
+    make_job(task="of.tomorrow", created_at=now(LONG_AGO), next_run_at=now(timedelta(days=1)))
+    make_job(task="deployed.this.minute")
+    make_job()
+    for job, age in ((old, LONG_AGO), (young, timedelta(minutes=-5))):
+        AttemptFactory(job=job, outcome="RELEASED", message=f"{UNKNOWN_TASK} 'gone.too'", started_at=now(age))
+    finding = found("task-unknown")
+    assert finding.subjects == [("gone.too", "3 jobs or more, in default")]
+    mended("task-unknown")
+    statuses = {job.pk: job.status for job in Job.objects.filter(task="gone.too")}
+    assert statuses == {old.pk: Status.DEAD_LETTERED, young.pk: Status.PENDING, never_met.pk: Status.PENDING}
+    old.refresh_from_db()
+    assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
+
+
+def test_a_thread_that_was_started_again_is_told() -> None:
+    live_worker(vitals={"restarts": {}})
+    live_worker(vitals={"beats": 3})
+    worker = live_worker(vitals={"restarts": {"watchdog": 2}})
+    live_worker(vitals={"restarts": {"watchdog": 1}}, stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    assert found("thread-restarted").subjects == [(f"worker {worker.name}:{worker.boot_id}", "watchdog 2")]
+
+
+def put_back(job: Job, number: int, age: timedelta = LONG_AGO) -> None:
+    AttemptFactory(
+        job=job, number=number, outcome="RELEASED", message=f"{UNKNOWN_TASK} {job.task!r}", started_at=now(age)
+    )
+
+
+@pytest.fixture
+def forgotten(settings: Any) -> Job:
+    """Put back two hours ago, and its task is known to nobody."""
+    settings.PULSE = {"UNKNOWN_TASK_AGE": 3600}
+    live_worker()
+    job = make_job(task="gone.too", attempts=3, refunds=3)
+    put_back(job, 1)
+    return job
+
+
+def test_what_was_put_back_once_and_has_run_since_is_not_given_up(forgotten: Job) -> None:
+    AttemptFactory(job=forgotten, number=2, outcome="SNOOZED")
+    put_back(forgotten, 3, timedelta(minutes=-1))  # as in the deploy that goes on just now
+    assert give_up("default") == []
+    assert Job.objects.put_back_for(forgotten.pk) < timedelta(minutes=2)
+
+
+def test_what_was_given_up_and_retried_has_its_time_again(forgotten: Job) -> None:
+    assert give_up("default") == [forgotten.pk]
+    Job.objects.retry([forgotten.pk])
+    assert give_up("default") == []
+    assert Job.objects.put_back_for(forgotten.pk) is None
+
+
+def test_a_task_whose_workers_have_only_just_stopped_is_not_given_up(forgotten: Job) -> None:
+    live_worker(tasks=["gone.too"], stopped_at=now(timedelta(minutes=-10)), last_beat_at=now(timedelta(minutes=-10)))
+    assert give_up("default") == []
+
+
+def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
+    Worker.objects.all().delete()
+    assert give_up("default") == []
+
+
+def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_is_due() -> None:
+    live_worker(tasks=["tests.add"])
+    job = make_job(task="just.enqueued", attempts=1, refunds=1, next_run_at=now(timedelta(hours=1)))
+    assert holds("task-unknown")
+    put_back(job, 1, timedelta(seconds=-1))
+    assert found("task-unknown").subjects == [("just.enqueued", "1 jobs or more, in default")]
+
+
+def test_a_put_back_job_is_seen_behind_many_that_are_older() -> None:
+    live_worker(tasks=["tests.add"])
+    for _ in range(25):
+        make_job(task="tests.add", created_at=now(LONG_AGO), next_run_at=now(LONG_AGO))
+    put_back(make_job(task="lost", attempts=1, refunds=1), 1, timedelta(seconds=-1))
+    assert [subject.key for subject in found("task-unknown").subjects] == ["lost"]
+
+
+def test_a_worker_of_another_queue_does_not_help_a_job_that_is_put_back() -> None:
+    live_worker(tasks=["tests.add"], queues=["default"])
+    live_worker(tasks=["report.make"], queues=["reports"])
+    put_back(make_job(task="report.make", attempts=1, refunds=1), 1, timedelta(seconds=-1))
+    assert [subject.key for subject in found("task-unknown").subjects] == ["report.make"]
+
+
+def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
+    live_worker(tasks=["tests.add"])
+    job = make_job(task="known.again", attempts=2, refunds=2)
+    put_back(job, 1, timedelta(seconds=-9))
+    AttemptFactory(job=job, number=2, outcome="SNOOZED")
+    assert holds("task-unknown")
+
+
+def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
+    live_worker(tasks=None)
+    sql("UPDATE pulse_django_job SET created_at = created_at - interval '1 day'")
+    assert holds("task-unknown")
+    assert give_up("default") == []
+
+
+# The server
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
+        lambda: make_job(created_at=now(timedelta(minutes=3))),
+        lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
+        lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
+        lambda: QueueFactory(paused_at=now(timedelta(minutes=3))),
+    ],
+    ids=["worker", "creation", "start", "attempt", "pause"],
+)
+def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back(write: Any) -> None:
+    write()
+    [subject] = found("clock-stepped").subjects
+    assert subject.words.startswith("is 00:02:59.")
+
+
+def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
+    rival.begin()
+    rival.run(sql, "SELECT 1")
+    assert holds("long-transaction")
+    finding = found("long-transaction", long_transaction=timedelta())
+    assert any("idle in transaction" in subject.words for subject in finding.subjects)
+    [pid] = rival.run(sql, "SELECT pg_backend_pid()")[0]
+    assert f"pid {pid}" in keys(finding)
+    rival.rollback()
+    assert f"pid {pid}" not in keys(ask(named("long-transaction"), "default", Limits(long_transaction=timedelta())))
+
+
+def test_dead_rows_that_autovacuum_left_are_vacuumed() -> None:
+    sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
+    try:
+        for number in range(30):
+            QueueFactory(name=f"q{number}")
+        sql("DELETE FROM pulse_django_queue")
+        sql("SELECT pg_stat_force_next_flush()")
+        finding = found("table-bloat", dead_rows=20)
+        assert "pulse_django_queue" in keys(finding)
+        mended("table-bloat", dead_rows=20)
+        sql("SELECT pg_stat_force_next_flush()")
+        assert "pulse_django_queue" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
+    finally:
+        sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
+
+
+def test_a_missing_index_is_built_again() -> None:
+    sql("DROP INDEX pulse_job_claim")
+    assert found("schema-incomplete").subjects == [
+        ("pulse_job_claim", "the index of pulse_django_job is missing"),
+    ]
+    mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+def test_an_index_whose_build_broke_off_is_built_again() -> None:
+    sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
+    [subject] = found("schema-incomplete").subjects
+    assert subject == ("pulse_job_reap", "the index of pulse_django_job is not valid")
+    mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+@pytest.mark.parametrize(
+    "constraint", ["pulse_job_running_iff_leased", "pulse_job_one_per_key", "pulse_attempt_one_per_run"]
+)
+def test_a_missing_constraint_is_added_again(constraint: str) -> None:
+    table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job"
+    if constraint == "pulse_job_one_per_key":  # it has a condition, and is an index
+        sql(f"DROP INDEX {constraint}")
+    else:
+        sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+    assert keys(found("schema-incomplete")) == [constraint]
+    mended("schema-incomplete")
+    assert holds("schema-incomplete")
+    if constraint == "pulse_attempt_one_per_run":
+        entry = AttemptFactory(job=make_job(Status.COMPLETED))
+        with pytest.raises(IntegrityError, match=constraint):
+            AttemptFactory(job=entry.job, number=entry.number)
+
+
+def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
+    sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_running_iff_leased")
+    sql(
+        "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
+    )
+    try:
+        mended("schema-incomplete")
+        assert holds("schema-incomplete")
+    finally:
+        sql("DROP SCHEMA elsewhere CASCADE")
+
+
+def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
+    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_one_per_run; DROP INDEX pulse_job_reap")
+    entry = AttemptFactory(job=make_job(Status.COMPLETED))
+    AttemptFactory(job=entry.job, number=entry.number)
+    try:
+        with pytest.raises(RepairRefused, match=r"one_per_run.*is duplicated"):
+            mended("schema-incomplete")
+        assert keys(found("schema-incomplete")) == ["pulse_attempt_one_per_run"]
+    finally:
+        Attempt.objects.all().delete()
+        mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes after would wait behind us."""
+    monkeypatch.setattr("pulse_django.fleet.invariants.schema.LOCK_TIMEOUT", "100ms")
+    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_number_is_positive")
+    rival.begin()
+    rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")
+    with pytest.raises(RepairRefused, match="lock timeout"):
+        mended("schema-incomplete")
+    assert sql("SHOW lock_timeout") != [("100ms",)]
+    rival.rollback()
+    mended("schema-incomplete")
+    assert holds("schema-incomplete")
+
+
+def test_a_field_that_nothing_keeps_unique_is_named() -> None:
+    [(name,)] = sql(
+        "SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_queue'::regclass AND contype = 'u'"
+    )
+    sql(f"ALTER TABLE pulse_django_queue DROP CONSTRAINT {name}")
+    try:
+        assert keys(found("schema-incomplete")) == ["pulse_django_queue.name"]
+    finally:
+        sql(f"ALTER TABLE pulse_django_queue ADD CONSTRAINT {name} UNIQUE (name)")
+
+
+def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrate() -> None:
+    sql("ALTER TABLE pulse_django_worker RENAME COLUMN vitals TO vitals_")
+    try:
+        [subject] = found("schema-incomplete").subjects
+        assert subject == ("pulse_django_worker.vitals", "the column is missing: run migrate")
+        assert [step.mended for step in mended("schema-incomplete")] == [0]
+    finally:
+        sql("ALTER TABLE pulse_django_worker RENAME COLUMN vitals_ TO vitals")
+
+
+# All of them
+
+
+def test_every_invariant_was_seen_broken() -> None:
+    """Runs last in this file."""
+    assert set() == OURS - TESTED
+
+
+def test_a_repair_goes_in_bounded_steps_and_ends() -> None:
+    parent = make_job(Status.CANCELLED)
+    for _ in range(7):
+        make_job(parent=parent)
+    repair = named("child-of-cancelled").repair
+    assert repair is not None
+    small = replace(named("child-of-cancelled"), repair=replace(repair, at_a_time=3))
+    assert [(len(step.subjects), step.mended) for step in mend(small, "default")] == [(3, 3), (3, 3), (1, 1)]
+    idle = replace(small, repair=replace(repair, act=lambda alias, keys: 0))
+    make_job(parent=parent)
+    assert [step.mended for step in mend(idle, "default")] == [0]
+    assert Attempt.objects.count() == 0

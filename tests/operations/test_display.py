@@ -1,0 +1,167 @@
+"""What needs no database: durations, what a terminal gets to see, the diagnosis."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError
+
+from pulse_django.conf import PulseSettings
+from pulse_django.fleet.diagnosis import troubles
+from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
+from pulse_django.operations.durations import parse_duration
+from pulse_django.operations.progress import Progress
+from pulse_django.operations.terminal import bar, showable, table
+from pulse_django.words.display import in_words, inert
+from tests.operations.steps import Terminal, Time, run
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7d", 604_800),
+        ("12h", 43_200),
+        ("30m", 1_800),
+        ("45s", 45),
+        ("90", 90),  # plain seconds
+        ("1d12h", 129_600),
+        ("1.5h", 5_400),
+        (" 2D ", 172_800),
+        ("0", 0),
+    ],
+)
+def test_durations_are_read_as_operators_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
+)
+def test_what_is_no_duration_is_refused_with_what_would_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration: write 7d|is longer than"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.04, 5, 75, 3_725, 200_000])
+def test_what_is_said_in_words_can_be_read_again(seconds: float) -> None:
+    said = in_words(seconds).replace(" ", "")
+    assert abs(parse_duration(said).total_seconds() - seconds) <= 60 * 60
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),  # clears the screen
+        ("a\r\nb", "a\\r\\nb"),  # forges a line
+        ("a\u202eb", "a\\u202eb"),  # turns the text around
+        ("a\u200bb", "a\\u200bb"),  # hides
+        ("a\x9b31mb", "a\\x9b31mb"),  # ESC [ in one character
+        ("a\ud800b", "a\\ud800b"),  # cannot even be encoded
+        ("über 税", "über 税"),  # honest text stays
+    ],
+)
+def test_text_from_rows_comes_out_inert(hostile: str, shown: str) -> None:
+    assert inert(hostile) == shown
+
+
+def test_long_text_is_cut() -> None:
+    assert inert("x" * 50, 10) == "xxxxxxx..."
+    assert inert("x" * 10, 10) == "x" * 10
+
+
+def test_a_stream_that_knows_ascii_only_gets_ascii() -> None:
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    assert showable(f"{bar(0.5, 4)} für", ascii_only) == "##.. f\\xfcr"
+    assert showable(f"{bar(0.5, 4)} für", io.StringIO()) == "██░░ für"
+
+
+def test_a_table_lines_up_and_its_cells_cannot_break_out() -> None:
+    lines = table(("jobs", "task"), [(5, "a\nb"), (1_000, "c")])
+    assert lines == ["  jobs  task", "     5  a\\nb", "  1000  c"]
+
+
+def test_a_terminal_sees_a_bar_with_rate_and_what_is_left() -> None:
+    stream, clock = Terminal(), Time()
+    progress = Progress(stream, 100, clock)
+    clock.now += 5
+    progress.show(50)
+    assert stream.getvalue().endswith("████████████░░░░░░░░░░░░ 50 of 100, 10 a second, about 5.0s left")
+    progress.end(100)
+    assert stream.getvalue().endswith(" 100 of 100, 20 a second\n")
+
+
+def test_what_is_left_is_not_promised_faster_than_the_throttle() -> None:
+    stream, clock = Terminal(), Time()
+    progress = Progress(stream, 100, clock, per_minute=60)
+    clock.now += 1
+    progress.show(10)
+    assert stream.getvalue().endswith("10 of 100, 60 a minute, about 1m 30s left")
+
+
+def test_a_log_gets_a_line_now_and_then() -> None:
+    stream, clock = io.StringIO(), Time()
+    progress = Progress(stream, 1_000, clock)
+    for done in range(1, 26):
+        clock.now += 1
+        progress.show(done)
+    progress.end(25)
+    assert [line.partition(",")[0] for line in stream.getvalue().splitlines()] == ["10 of 1000", "20 of 1000"]
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("command", ["pulse_retry", "pulse_cancel", "pulse_prune"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--older-than", "soon"],
+        ["--batch", "0"],
+        ["--batch", "99999999"],
+        ["--per-minute", "-1"],
+        ["--limit", "1.5"],
+        ["--queue", ""],  # a variable of a script that was not set
+        ["--task", "a\0b"],
+        ["--error", "\ud800"],
+        ["0"],
+        [str(2**63)],
+        ["--database", "nowhere", "--all"],
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(command: str, wrong: list[str]) -> None:
+    with pytest.raises(CommandError):
+        run(command, *wrong)
+
+
+WORKER = WorkerFacts(
+    id=1,
+    name="w", boot_id="b", host="h", pid=1, queues=(), slots=8, in_flight=0, stuck_slots=0,
+    prefetched=0,
+    last_beat=timedelta(seconds=5), has_stopped=False, versions={},
+)  # fmt: skip
+WELL = Health(queues=(), statuses=(), workers=(WORKER,), dead_letters=(), expired_leases=0, oldest_expired=None)
+BUSY = QueueFacts(name="mail", due=3, oldest_due=timedelta(seconds=2))
+
+
+@pytest.mark.parametrize(
+    ("health", "trouble"),
+    [
+        (WELL, None),
+        (replace(WELL, workers=()), None),  # nothing to do, and nobody to do it
+        (replace(WELL, queues=(BUSY,)), None),
+        (replace(WELL, queues=(replace(BUSY, oldest_due=timedelta(minutes=6)),)), "mail: 3 jobs due, the first for 6m"),
+        (replace(WELL, queues=(replace(BUSY, is_paused=True),)), "queue mail is paused, and 3 jobs due"),
+        (replace(WELL, queues=(BUSY,), workers=()), "no worker serves it"),
+        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("other",)),)), "no worker serves it"),
+        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("mail",)),)), None),
+        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, has_stopped=True),)), "no worker serves it"),
+        (replace(WELL, workers=(replace(WORKER, last_beat=timedelta(seconds=61)),)), "1 worker gave no sign of life"),
+        (replace(WELL, workers=(replace(WORKER, stuck_slots=2),)), "2 slots held by handlers"),
+        (replace(WELL, expired_leases=2, oldest_expired=timedelta(seconds=9)), None),  # the watchdog will come
+        (replace(WELL, expired_leases=2, oldest_expired=timedelta(minutes=2)), "2 leases ran out, the first 2m ago"),
+    ],
+)
+def test_the_diagnosis(health: Health, trouble: str | None) -> None:
+    found = troubles(health, PulseSettings())
+    assert (trouble is None and found == []) or (trouble is not None and len(found) == 1 and trouble in found[0])

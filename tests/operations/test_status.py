@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import InternalError, OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+
+from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet.read_only import read_only
+from pulse_django.management.commands.pulse_status import Command
+from pulse_django.models import Job, Queue, Worker
+from pulse_django.operations import matching
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
+from tests.factories import WorkerFactory, make_job, now
+from tests.operations.steps import run, run_json
+from tests.plans.test_plans import indexes_built_afterwards
+from tests.protocol.steps import sql
+
+FINISHED = 100_000
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestHealth:
+    def test_an_empty_queue_is_well(self) -> None:
+        assert run("pulse_status").startswith("All is well.")
+        assert run_json("pulse_status")["is_healthy"] is True
+
+    def test_queues_are_told_with_what_waits_and_for_how_long(self) -> None:
+        make_job(queue="mail", next_run_at=now(timedelta(minutes=-10)))
+        make_job(Status.RETRYING, queue="mail", next_run_at=now(timedelta(minutes=-20)))
+        make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
+        make_job(Status.RUNNING, queue="mail")
+        make_job(queue="idle", next_run_at=now(timedelta(hours=1)))
+        [mail, idle] = run_json("pulse_status")["queues"]
+        assert (mail["name"], mail["due"], mail["later"], mail["running"]) == ("mail", 2, 1, 1)
+        assert 1_200 <= mail["oldest_due"] < 1_260
+        assert (idle["name"], idle["due"], idle["later"], idle["oldest_due"]) == ("idle", 0, 1, None)
+        assert "20m" in run("pulse_status")
+
+    def test_a_pause_is_told_with_its_reason_and_end_also_of_an_empty_queue(self) -> None:
+        Queue.objects.pause("mail", reason="ask \x1b[2J Ada", lasting=timedelta(hours=1))
+        Queue.objects.pause("over", lasting=timedelta(microseconds=1))
+        [mail] = run_json("pulse_status")["queues"]
+        assert (mail["is_paused"], mail["pause_reason"]) == (True, "ask \x1b[2J Ada")
+        assert mail["paused_until"]
+        said = run("pulse_status")
+        assert "PAUSED until" in said
+        assert "ask \\x1b[2J Ada" in said
+
+    def test_every_status_is_counted(self) -> None:
+        expected = {status.value: 1 + (status in (Status.RETRYING, Status.CANCELLED)) for status in Status}
+        for status, jobs in expected.items():
+            for _ in range(jobs):
+                make_job(Status(status))
+        counts = {count["status"]: count["jobs"] for count in run_json("pulse_status")["statuses"]}
+        assert counts == expected
+
+    def test_workers_are_told_and_those_that_stopped_only_when_asked_for(self) -> None:
+        presence = Presence(
+            name="w", boot_id="b", host="h", pid=1, versions={"django": "5.2"}, queues=["mail"],
+            slots=8, in_flight=3, stuck_slots=1,
+        )  # fmt: skip
+        Worker.objects.note(presence)
+        WorkerFactory(name="gone", stopped_at=now())
+        [worker] = run_json("pulse_status")["workers"]
+        assert (worker["slots"], worker["in_flight"], worker["stuck_slots"], worker["queues"]) == (8, 3, 1, ["mail"])
+        assert worker["last_beat"] < 30
+        assert [worker["name"] for worker in run_json("pulse_status", "--all")["workers"]] == ["w", "gone"]
+        assert "django 5.2" in run("pulse_status")
+
+    def test_the_latest_five_dead_letters_are_told_with_their_first_line(self) -> None:
+        for number in range(7):
+            make_job(Status.DEAD_LETTERED, finished_at=now(timedelta(hours=-number)), last_error=f"E{number}\nrest")
+        letters = run_json("pulse_status")["dead_letters"]
+        assert [letter["error"] for letter in letters] == ["E0", "E1", "E2", "E3", "E4"]
+        assert "rest" not in run("pulse_status")
+
+    def test_leases_that_nobody_reaped_are_trouble(self) -> None:
+        make_job(Status.RUNNING)
+        make_job(Status.RUNNING, lease_until=now(timedelta(minutes=-3)))
+        facts = run_json("pulse_status")
+        assert (facts["expired_leases"], facts["is_healthy"]) == (1, False)
+        assert facts["oldest_expired"] >= 180
+        assert "1 lease ran out, the first 3m" in run("pulse_status")
+
+    def test_hostile_names_come_out_inert(self) -> None:
+        evil = "a\x1b[2J\n\u202eb"
+        make_job(queue=evil, task=evil)
+        make_job(Status.DEAD_LETTERED, task=evil, last_error=evil)
+        WorkerFactory(name=evil, host=evil, versions={evil: evil})
+        for said in (run("pulse_status"), run("pulse_status", "--newer-than", "1d")):
+            assert all(char.isprintable() for char in said.replace("\n", ""))
+            assert "a\\x1b[2J\\n\\u202eb" in said
+
+    def test_the_server_refuses_it_every_write(self) -> None:
+        job = make_job()
+        with pytest.raises(InternalError, match="read-only"), read_only("default"):
+            Job.objects.request_cancel([job.pk])
+        Job.objects.request_cancel([job.pk])  # and only there
+        assert Job.objects.get().status == Status.CANCELLED
+
+    def test_it_says_why_it_cannot_look(self) -> None:
+        with pytest.raises(CommandError, match="there is no 'nowhere'"):
+            run("pulse_status", "--database", "nowhere")
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestMatching:
+    def test_every_status_can_be_asked_for(self) -> None:
+        jobs = {one: make_job(one, queue="mail") for one in Status}
+        for status in Status:
+            make_job(status, queue="other")
+            facts = run_json("pulse_status", "--status", status.lower(), "--queue", "mail")
+            assert facts["kinds"] == [{"jobs": 1, "status": status, "task": "tests.add"}]
+            assert [job["id"] for job in facts["newest"]] == [jobs[status].pk]
+
+    def test_the_newest_of_all_statuses_are_shown(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(matching, "NEWEST", 8)
+        jobs = [make_job(status) for _ in range(2) for status in Status]
+        facts = run_json("pulse_status", "--task", "tests.add")
+        assert [job["id"] for job in facts["newest"]] == [job.pk for job in reversed(jobs)][:8]
+        assert sum(kind["jobs"] for kind in facts["kinds"]) == 12
+
+    def test_ids_are_shown_whatever_they_are(self) -> None:
+        done = make_job(Status.COMPLETED)
+        assert [job["id"] for job in run_json("pulse_status", done.pk)["newest"]] == [done.pk]
+        assert run("pulse_status", 10**12) == "No jobs match.\n"
+
+    def test_of_what_completed_only_the_latest_are_looked_at_and_it_says_so(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(matching, "LATEST", 3)
+        for number in range(4):
+            make_job(Status.COMPLETED, finished_at=now(timedelta(hours=-number)))
+        facts = run_json("pulse_status", "--queue", "default")
+        assert (facts["is_partial"], facts["kinds"][0]["jobs"]) == (True, 3)
+        facts = run_json("pulse_status", "--queue", "default", "--older-than", "90m")
+        assert (facts["is_partial"], facts["kinds"][0]["jobs"]) == (False, 2)
+
+
+@pytest.fixture(scope="class")
+def much_finished(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """100,000 completed jobs, and a little of everything else."""
+    with django_db_blocker.unblock():
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        with indexes_built_afterwards():
+            sql(
+                "INSERT INTO pulse_django_job (task, status, attempts, finished_at, created_at)"
+                " SELECT 'tests.add', 'COMPLETED', 1, at, at FROM (SELECT"
+                " clock_timestamp() - n * interval '6 s' AS at FROM generate_series(%s, 1, -1) AS n) AS past",
+                FINISHED,
+            )
+        sql(
+            "INSERT INTO pulse_django_job (task, status, attempts, last_error, finished_at)"
+            " SELECT 'tests.add', 'DEAD_LETTERED', 1, 'E', clock_timestamp() FROM generate_series(1, 100)"
+        )
+        sql("INSERT INTO pulse_django_job (task) SELECT 'tests.add' FROM generate_series(1, 100)")
+        sql("VACUUM ANALYZE pulse_django_job")
+        yield
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        connection.close()
+
+
+@pytest.fixture
+def reachable(django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        yield
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+@pytest.mark.usefixtures("much_finished", "reachable")
+class TestBesideManyFinishedJobs:
+    @pytest.mark.parametrize(
+        "args",
+        [
+            [],
+            ["--queue", "default"],
+            ["--task", "tests.none"],
+            ["--error", "nothing like it"],
+            ["--status", "COMPLETED", "--task", "tests.none"],
+            ["--older-than", "3d"],
+            ["--newer-than", "3d", "--queue", "none"],
+        ],
+    )
+    def test_a_status_is_a_few_bounded_reads(self, args: list[str]) -> None:
+        with CaptureQueriesContext(connection) as seen:
+            run("pulse_status", *args)
+        reads = [query["sql"] for query in seen.captured_queries if "SELECT" in query["sql"]]
+        assert 0 < len(reads) <= 8
+        for read in reads:
+            [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {read.replace('%', '%%')}")
+            root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+            scanned = [node for node in nodes(root) if node["Node Type"] == "Seq Scan"]
+            assert [node for node in scanned if node["Relation Name"] == "pulse_django_job"] == []
+            assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 1_000, read
+
+    def test_completed_jobs_are_estimated_and_marked_so(self) -> None:
+        counts = {count["status"]: count for count in run_json("pulse_status")["statuses"]}
+        assert counts["COMPLETED"]["is_estimate"]
+        assert abs(counts["COMPLETED"]["jobs"] - FINISHED) < FINISHED / 50
+        assert (counts["DEAD_LETTERED"]["jobs"], counts["DEAD_LETTERED"]["is_estimate"]) == (100, False)
+        assert "~" in run("pulse_status")
+
+    def test_without_statistics_it_says_what_it_saw(self) -> None:
+        counted = snapshot_queries._counted(Status.COMPLETED, snapshot_queries.COUNTED + 1, 0)
+        assert (counted.jobs, counted.is_estimate) == (snapshot_queries.COUNTED + 1, True)
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestVitalSigns:
+    def write(self) -> None:
+        signs = {
+            "lease_acquisition_seconds": {"mail": {"count": 10, "sum": 1.0, "buckets": {"14": 9, "24": 1}}},
+            "heartbeats_total": {"answered": 99, "failed": 1},
+            "lease_expirations_total": 3,
+            "fencing_rejections_total": {"settle": 1, "heartbeat": 1},
+            "broken": {"task-unknown": 2},
+        }
+        sql(
+            "INSERT INTO pulse_django_minute (minute, signs)"
+            " SELECT date_trunc('minute', clock_timestamp()) - interval '1 min', %s",
+            json.dumps(signs),
+        )
+
+    def test_they_are_told_in_words(self) -> None:
+        make_job(Status.RUNNING)
+        assert "nobody has written the last minutes" in told()
+        self.write()
+        rows = [" ".join(line.split()) for line in told().split("Vital signs")[1].splitlines()]
+        assert "active leases 1 now" in rows
+        assert "due to claimed p50 0.1s, p99 4.1s (10) last hour" in rows
+        assert "heartbeats answered 99.00% last hour" in rows
+        assert "lease expirations 3 last hour" in rows
+        assert "fencing rejections 2 last hour" in rows
+        assert "orphaned jobs task-unknown 2 a minute ago" in rows
+
+    def test_watching_goes_on_and_shows_the_present(self) -> None:
+        out = StringIO()
+        command = Command(stdout=out)
+
+        def looks() -> Iterator[int]:
+            yield 1
+            make_job(queue="late-comer")
+            yield 2
+
+        command._watch("default", 0.0, looks())
+        first, second = out.getvalue().split("Workers")[:2]
+        assert "late-comer" not in first
+        assert "late-comer" in second
+
+    def test_a_database_that_does_not_answer_is_told_and_asked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        out = StringIO()
+        command = Command(stdout=out)
+
+        def fail(alias: str) -> None:
+            raise OperationalError("gone")
+
+        monkeypatch.setattr("pulse_django.fleet.snapshot_queries.glance", fail)
+        command._watch("default", 0.0, range(2))
+        assert out.getvalue().count("The database does not answer: gone") == 2
+
+    def test_it_is_for_people_and_for_everything(self) -> None:
+        for other in (["--json"], ["--task", "x"]):
+            with pytest.raises(CommandError, match="--watch shows the whole fleet"):
+                call_command("pulse_status", "--watch", *other)
+
+
+def told() -> str:
+    out = StringIO()
+    call_command("pulse_status", stdout=out)
+    return out.getvalue()

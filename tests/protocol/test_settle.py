@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_django.models import Attempt, Job
+from pulse_django.words.budgets import Budget
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
+from tests.factories import lease_of, make_job
+from tests.protocol.steps import claim_one, success
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_a_completion_stores_the_result_and_gives_the_lease_up() -> None:
+    make_job()
+    claim = claim_one(Identity("me"))
+    Job.objects.settle([Report(claim.lease, Succeeded('{"sum": 3}'), Complete('{"sum": 3}'))])
+    job = Job.objects.get()
+    assert (job.status, job.result, job.last_error) == (Status.COMPLETED, {"sum": 3}, "")
+    assert (job.locked_by, job.lease_until, job.token, job.deadline) == (None, None, None, None)
+    assert job.finished_at
+    assert (job.attempts, job.refunds) == (1, 0)
+
+
+def test_every_ended_run_has_one_ledger_row_with_all_that_is_known() -> None:
+    make_job()
+    claim = claim_one(Identity("me"))
+    started_at = Job.objects.get().started_at
+    error = ErrorReport.of(ValueError("no"))
+    Job.objects.settle([Report(claim.lease, Failed(error), Retry(MINUTE, error.summary))])
+    entry = Attempt.objects.get()
+    assert (entry.job_id, entry.number, entry.token) == (claim.job_id, 1, claim.token)
+    assert (entry.worker, entry.started_at) == (claim.lease.holder, started_at)
+    assert (entry.outcome, entry.error_class, entry.message) == ("FAILED", "builtins.ValueError", "no")
+    assert "ValueError: no" in entry.traceback
+    assert entry.finished_at >= entry.started_at
+
+
+def test_a_retry_waits_out_its_delay_and_keeps_the_error() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.settle(
+        [Report(lease_of(job), Failed(ErrorReport.of(ValueError("no"))), Retry(MINUTE, "ValueError: no"))]
+    )
+    job.refresh_from_db()
+    assert (job.status, job.last_error, job.finished_at) == (Status.RETRYING, "ValueError: no", None)
+    assert job.started_at is not None
+    assert timedelta(seconds=55) < job.next_run_at - job.started_at < timedelta(seconds=65)
+
+
+def test_a_snooze_does_not_count_and_does_not_lower_attempts() -> None:
+    job = make_job(Status.RUNNING, attempts=10)  # its last one
+    Job.objects.settle([Report(lease_of(job), Snoozed(MINUTE), Postpone(MINUTE))])
+    job.refresh_from_db()
+    assert (job.status, job.attempts, job.refunds) == (Status.PENDING, 10, 1)
+
+
+def test_a_lost_worker_is_counted() -> None:
+    job = make_job(Status.RUNNING, attempts=3, losses=1)
+    Job.objects.settle([Report(lease_of(job), WorkerLost("killed by signal 9"), Retry(MINUTE, "killed by signal 9"))])
+    job.refresh_from_db()
+    assert (job.losses, job.last_error) == (2, "killed by signal 9")
+    assert Attempt.objects.get().message == "killed by signal 9"
+
+
+@pytest.mark.parametrize(("outcome", "reason"), [(Cancelled("enough"), "enough"), (Discarded("gone"), "gone")])
+def test_a_cancelled_run_says_why(outcome: Cancelled | Discarded, reason: str) -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.settle([Report(lease_of(job), outcome, Cancel(outcome.reason))])
+    job.refresh_from_db()
+    assert (job.status, job.cancel_reason) == (Status.CANCELLED, reason)
+
+
+def test_a_cancelled_run_without_a_reason_keeps_the_requests() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.request_cancel([job.pk], reason="customer left")
+    Job.objects.settle([Report(lease_of(job), Cancelled(), Cancel())])
+    job.refresh_from_db()
+    assert job.cancel_reason == "customer left"
+
+
+def test_a_batch_is_settled_report_by_report() -> None:
+    kept, lost, other = (make_job(Status.RUNNING) for _ in range(3))
+    leases = [lease_of(job) for job in (kept, lost, other)]
+    Job.objects.release([leases[1]])
+    answer = Job.objects.settle([Report(lease, Succeeded(), Complete()) for lease in reversed(leases)])
+    assert set(answer.accepted) == {leases[0], leases[2]}
+    assert answer.lost == {leases[1]}
+
+
+def test_no_reports_are_no_reports() -> None:
+    assert Job.objects.settle([]).accepted == {}
+    assert Job.objects.heartbeat([]).alive == frozenset()
+
+
+@pytest.mark.parametrize("reason", ["", "\x00", "\x00\ud800", "x" * 100_000, "%s {0} \\ '"])
+def test_a_dead_letter_always_has_a_reason_that_can_be_stored(reason: str) -> None:
+    job = make_job(Status.RUNNING)
+    assert Job.objects.settle([Report(lease_of(job), WorkerLost(reason), DeadLetter(reason))]).accepted
+    job.refresh_from_db()
+    assert job.status == Status.DEAD_LETTERED
+    assert job.last_error
+    assert len(job.last_error) <= 2_000
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unspeakable(),
+        ValueError("\x00\ud800\x1b[31m"),
+        ValueError("x" * 10_000_000),
+        SystemExit(1),
+        KeyboardInterrupt(),
+    ],
+    ids=["str raises", "hostile", "10 MB", "SystemExit", "KeyboardInterrupt"],
+)
+def test_whatever_a_handler_raises_ends_its_attempt(error: BaseException) -> None:
+    job = make_job(Status.RUNNING)
+    outcome = Failed(ErrorReport.of(error))
+    decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+    assert Job.objects.settle([Report(lease_of(job), outcome, decision)]).accepted == {lease_of(job): Status.RETRYING}
+    job.refresh_from_db()
+    assert type(error).__name__ in job.last_error
+
+
+@pytest.mark.parametrize(
+    "value", ["nul\x00", "\ud800", float("nan"), {1: "a"}, object()], ids=lambda v: type(v).__name__
+)
+def test_a_result_that_would_be_read_back_changed_is_a_dead_letter_with_a_reason(value: object) -> None:
+    job = make_job(Status.RUNNING)
+    outcome = returned(value, limit=1_000_000)
+    decision = decide(outcome, Budget(attempts=1, refunds=0, max_attempts=10))
+    Job.objects.settle([Report(lease_of(job), outcome, decision)])
+    job.refresh_from_db()
+    assert job.status == Status.DEAD_LETTERED
+    assert job.last_error.startswith("UnstorableResult: result: ")
+
+
+def test_a_lost_worker_costs_nothing_where_its_task_says_so() -> None:
+    job = make_job(Status.RUNNING, attempts=1, max_attempts=1, free_losses=True)
+    settled = Job.objects.settle([Report(lease_of(job), WorkerLost(), decide(WorkerLost(), job.budget))])
+    assert settled.accepted == {lease_of(job): Status.RETRYING}
+    job.refresh_from_db()
+    assert (job.attempts, job.refunds, job.losses) == (1, 1, 1)
+
+
+def test_released_jobs_are_due_at_once_and_cost_nothing() -> None:
+    make_job()
+    me = Identity("me")
+    claim = claim_one(me)
+    assert Job.objects.release([claim.lease]).accepted == {claim.lease: Status.PENDING}
+    again = claim_one(me)
+    assert (again.attempt, again.budget.counted) == (2, 1)
+    assert Job.objects.settle([success(again)]).accepted
+    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == [
+        "RELEASED",
+        "SUCCEEDED",
+    ]
+
+
+def test_released_jobs_may_wait() -> None:
+    job = make_job(Status.RUNNING)
+    Job.objects.release([lease_of(job)], delay=MINUTE)
+    assert Job.objects.claim(Identity("me")) == []

@@ -1,0 +1,155 @@
+"""Wake-ups are a hint: few are passed on however many are sent, and nobody relies on hearing them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from pulse_django.worker import listener as module
+from pulse_django.worker.listener import MOST_IN_VAIN, Budget, Listener
+from tests.crash.processes import database_url
+from tests.crash.workers import wait_until
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+class Heard:
+    """A listener at work, and what it passed on."""
+
+    def __init__(self, *queues: str) -> None:
+        self.names: list[str] = []
+        self.listener = Listener("default", queues, self.names.append, tick=0.05)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self.listener.run, args=(self._over,))
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self.listener._budget.spend = lambda: True  # type: ignore[method-assign]  # what is left goes through at once
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def listen() -> Iterator[Any]:
+    started: list[Heard] = []
+
+    def start(*queues: str) -> Heard:
+        started.append(Heard(*queues))
+        wait_until(lambda: started[-1].listener.hears)
+        return started[-1]
+
+    yield start
+    for heard in started:
+        heard.end()
+
+
+def notify(name: str, count: int = 1) -> None:
+    """NOTIFY is open to everybody; PostgreSQL joins equal ones of a transaction, so that these differ."""
+    payload = "%s || (g.n)::text" if count > 1 else "%s"
+    sql(f"SELECT count(pg_notify('pulse_django', {payload})) FROM generate_series(1, {count}) AS g (n)", name)
+
+
+def test_the_name_of_the_queue_is_passed_on(listen: Any) -> None:
+    heard = listen()
+    notify("mail")
+    wait_until(lambda: heard.names == ["mail"])
+
+
+def test_queues_of_others_wake_nobody(listen: Any) -> None:
+    heard = listen("mail")
+    notify("other", 50)
+    notify("mail")
+    wait_until(lambda: heard.names == ["mail"])
+
+
+def test_ten_thousand_forged_wake_ups_cause_a_handful_of_looks(listen: Any) -> None:
+    heard = listen()
+    begin = time.monotonic()
+    notify("forged", 10_000)
+    wait_until(lambda: bool(heard.names))
+    time.sleep(1.0)  # the figure is a rate
+    took = time.monotonic() - begin
+    assert len(heard.names) <= MOST_IN_VAIN * (2 + took)
+
+
+def test_a_real_wake_up_is_heard_soon_after_ten_thousand_forged_ones(listen: Any) -> None:
+    heard = listen()
+    notify("forged", 10_000)
+    notify("mail")
+    wait_until(lambda: "mail" in heard.names or "" in heard.names, lambda: heard.names[-3:], patience=4)
+
+
+def test_wake_ups_that_find_work_are_not_counted() -> None:
+    budget = Budget()
+    assert [budget.spend() for _ in range(int(MOST_IN_VAIN) + 1)][-1] is False
+    for _ in range(100):
+        budget.refund()
+        assert budget.spend()
+
+
+def test_a_connection_that_is_closed_is_opened_again(listen: Any) -> None:
+    heard = listen()
+    closed = sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
+    )
+    assert closed == [(True,)]
+    wait_until(lambda: not heard.listener.hears)
+    wait_until(lambda: heard.listener.hears)
+    notify("mail")
+    wait_until(lambda: "mail" in heard.names)
+
+
+def test_a_pooler_that_lets_nothing_through_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LISTEN succeeds there, and then nothing is ever heard."""
+    monkeypatch.setattr(module, "PATIENCE_FOR_TEST", 0.2)
+    listener = Listener("default", (), lambda name: None, tick=0.05)
+    monkeypatch.setattr(listener, "_receive", lambda *_: [])
+    try:
+        assert listener.run_once() == module.BEFORE_TRYING_AGAIN
+    finally:
+        listener.line.hang_up()
+    assert not listener.hears
+    assert "transaction pooler" in caplog.text
+    assert "LISTEN_DSN" in caplog.text
+
+
+def test_another_way_to_listen_can_be_named(listen: Any, settings: Any) -> None:
+    settings.PULSE = {"LISTEN_DSN": database_url() + "&application_name=by_the_side_door"}
+    heard = listen()
+    assert sql("SELECT query FROM pg_stat_activity WHERE application_name = 'by_the_side_door'")
+    notify("mail")
+    wait_until(lambda: heard.names == ["mail"])
+
+
+def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts: list[float] = []
+
+    def refused(**_: Any) -> None:
+        attempts.append(time.monotonic())
+        raise psycopg.OperationalError("connection refused")
+
+    listener = Listener("default", (), lambda name: None, tick=0.05)
+    pauses = []
+    with monkeypatch.context() as away:
+        away.setattr(module.psycopg, "connect", refused)
+        for _ in range(8):
+            with pytest.raises(psycopg.OperationalError) as caught:
+                listener.run_once()
+            pauses.append(listener.line.failed(caught.value))
+    listener.line.hang_up()
+    assert len(attempts) == 8
+    assert pauses[-1] >= 0.5, "longer from failure to failure"
+    assert "answers again" not in caplog.text
+    assert caplog.text.count("wake-up") == 1, "told once"

@@ -1,0 +1,131 @@
+"""The minutes: written by whoever comes first, with what the invariants say, and at nobody's cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from pulse_django.fleet.invariants import Invariant, Severity
+from pulse_django.models import Minute
+from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.states import Status
+from pulse_django.worker import minute_recorder
+from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.watchdog import Watchdog
+from tests.factories import make_job, now
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+WORDS: dict[str, Any] = {"severity": Severity.RISK, "says": "", "means": "", "to_do": ""}
+TWO = "SELECT n, 'x' FROM generate_series(1, 2) AS n LIMIT %(limit)s"
+MANY = "SELECT n, 'x' FROM generate_series(1, 1000) AS n LIMIT %(limit)s"
+NONE = "SELECT 1, 'x' WHERE false LIMIT %(limit)s"
+
+
+def question(name: str, sql: str) -> Invariant:
+    return Invariant(name=name, sql=sql, **WORDS)
+
+
+def fails(alias: str, limits: Any) -> Any:
+    raise RuntimeError("a bug in somebody's question")
+
+
+@pytest.fixture
+def writer() -> Iterator[Chronicler]:
+    line = Line("default", "chronicle")
+    yield Chronicler(line)
+    line.hang_up()
+
+
+def latest() -> dict[str, Any]:
+    signs: dict[str, Any] = Minute.objects.latest("minute").signs
+    return signs
+
+
+def test_minutes_are_written_with_what_the_invariants_say(writer: Chronicler, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = Invariant(name="fails", look=fails, **WORDS)
+    asked = [
+        bug,
+        question("broken", TWO),
+        question("much", MANY),
+        question("holds", NONE),
+        question("odd", "SELECT 1/0 -- %(limit)s"),
+    ]
+    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: asked)
+    writer.write()
+    assert Minute.objects.count() == 10
+    assert latest()["broken"] == {"broken": 2, "much": 20}
+    assert latest()["more"] == ["much"]
+    assert latest()["unasked"] == ["fails", "odd"]
+    writer.write()
+    assert Minute.objects.count() == 10, "nothing is over that was not"
+
+
+def test_only_who_wrote_the_minute_asks(writer: Chronicler, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Chronicler, "_asked", lambda self: asked.append("asked") or {})
+    rival = Chronicler(Line("default", "rival"))
+    unwritten = Minute.objects.unwritten()
+    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
+    writer.write()
+    rival.write()  # looked before the other had written
+    rival.line.hang_up()
+    assert asked == ["asked"]
+
+
+def test_slow_questions_are_left_unasked_when_their_time_is_up(
+    writer: Chronicler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Invariant(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: [slow, question("broken", TWO)])
+    monkeypatch.setattr(minute_recorder, "BUDGET", 0.01)
+    writer.write()
+    assert latest()["unasked"] == ["broken"]
+
+
+def test_no_connection_is_kept_between_two_minutes(writer: Chronicler) -> None:
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulse chronicle'"
+    assert writer.run_once() >= 5, "a worker that starts has better things to do"
+    assert not Minute.objects.exists()
+    writer.run_once()
+    assert Minute.objects.exists()
+    deadline = time.monotonic() + 5
+    while sql(mine)[0][0] and time.monotonic() < deadline:
+        time.sleep(0.02)  # a server notices a moment later that somebody has gone
+    assert sql(mine) == [(0,)]
+
+
+def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Any, *args: Any, **options: Any) -> None:
+        raise OperationalError("disk full")
+
+    monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.write", fail)
+    monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
+    lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
+    old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
+    dog = Watchdog(Line("default", "watchdog"))
+    swept = dog.sweep(housekeeping=True)
+    dog.line.hang_up()
+    assert [one.lease.job_id for one in swept.reaped] == [lost.pk]
+    assert swept.pruned[Status.COMPLETED] == 1
+    assert old.pk not in [one.lease.job_id for one in swept.reaped]
+
+
+def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """The next one must look for lost runs, and not wait for a lease."""
+    settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.2, "WATCHDOG_INTERVAL": 0.2}
+    dog = Watchdog(Line("default", "watchdog"))
+    dog.sweep(housekeeping=False)  # has asked the server once
+    monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(1.0) or [])
+    dog.sweep(housekeeping=True)
+    lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
+    swept = dog.sweep(housekeeping=False)
+    dog.line.hang_up()
+    assert [one.lease.job_id for one in swept.reaped] == [lost.pk]

@@ -1,0 +1,229 @@
+"""The reporter: what it was given is reported until somebody has heard it, and what is worth nothing is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+
+from pulse_django import api
+from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.run import Run
+from pulse_django.managers import JobManager
+from pulse_django.models import Attempt, Job
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+from pulse_django.worker.guarded_connection import keep_calling
+from pulse_django.worker.in_flight import Hand
+from pulse_django.worker.shared_leases import Holdings
+from tests.crash.workers import wait_until
+from tests.factories import make_job
+from tests.rival import Rival
+from tests.worker.steps import reporter_for
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+class Bench:
+    """A reporter with a thread of its own, and runs to give it."""
+
+    def __init__(self) -> None:
+        self.identity = Identity("bench", "boot")
+        self.hand = Hand(Holdings("bench:boot:"), "default", slots=10)
+        self.freed = 0
+        self.reporter = reporter_for(self.hand, self._freed)
+        self.over = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self.over.set()
+        self.reporter.interrupt()
+        if self._thread.ident is not None:
+            self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    def performed(self, count: int = 1) -> list[Performed]:
+        for number in range(count):
+            make_job(task="testproject.shop.tasks.add", args=[number, 1])
+        claims = Job.objects.claim(self.identity, limit=count)
+        runs = self.hand.take(claims, granted_at=time.monotonic())
+        return [self._perform(run) for run in runs]
+
+    def _perform(self, run: Run) -> Performed:
+        assert self.hand.begin(run)
+        performed = perform(run)
+        performed.ended_at = time.monotonic()
+        self.hand.ended(run)
+        return performed
+
+    def _freed(self) -> None:
+        self.freed += 1
+
+    def _serve(self) -> None:
+        keep_calling(self.reporter.line, self.over, self.reporter.run_once)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.end()
+
+
+def settles_counted(monkeypatch: pytest.MonkeyPatch, before: Callable[[int], None] = lambda _: None) -> list[int]:
+    """Note how many reports each settle carries, before anything else happens."""
+    sizes: list[int] = []
+    settle = JobManager.settle
+
+    def counting(self: Any, reports: Any, **kwargs: Any) -> Any:
+        sizes.append(len(reports))
+        before(len(sizes))
+        return settle(self, reports, **kwargs)
+
+    monkeypatch.setattr(JobManager, "settle", counting)
+    return sizes
+
+
+def test_a_report_that_did_not_arrive_is_sent_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_twice(turn: int) -> None:
+        if turn <= 2:
+            raise OperationalError("gone")
+
+    sizes = settles_counted(monkeypatch, fails_twice)
+    [performed] = bench.performed()
+    bench.start()
+    bench.reporter.report(performed)
+    wait_until(lambda: bench.hand.is_idle)
+    assert Job.objects.get().status == Status.COMPLETED
+    assert sizes == [1, 1, 1]
+    assert bench.freed
+
+
+def test_an_answer_that_was_lost_does_not_count_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle, lost = JobManager.settle, []
+
+    def settled_in_silence(self: Any, reports: Any, **kwargs: Any) -> Any:
+        answer = settle(self, reports, **kwargs)
+        if not lost:
+            lost.append(answer)
+            connections["default"].close()
+            raise OperationalError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(JobManager, "settle", settled_in_silence)
+    [performed] = bench.performed()
+    bench.start()
+    bench.reporter.report(performed)
+    wait_until(lambda: bench.hand.is_idle)
+    assert lost
+    attempt = Attempt.objects.get()
+    assert (attempt.outcome, attempt.late_outcome) == ("SUCCEEDED", "")
+
+
+def test_a_report_waits_for_a_locked_row_also_when_the_worker_is_stopping(bench: Bench, rival: Rival) -> None:
+    [performed] = bench.performed()
+    rival.lock_row(performed.run.claim.job_id)
+    bench.start()
+    bench.reporter.report(performed)
+    with pytest.raises(AssertionError):
+        wait_until(lambda: bench.reporter.is_idle and bench.hand.is_idle, patience=0.4)
+    assert Job.objects.get().status == Status.RUNNING
+    rival.rollback()
+    wait_until(lambda: bench.hand.is_idle)
+    assert Job.objects.get().status == Status.COMPLETED
+
+
+def test_one_locked_row_keeps_no_other_report_waiting(bench: Bench, rival: Rival) -> None:
+    locked, free = bench.performed(2)
+    rival.lock_row(locked.run.claim.job_id)
+    bench.start()
+    for performed in (locked, free):
+        bench.reporter.report(performed)
+    wait_until(lambda: Job.objects.get(pk=free.run.claim.job_id).status == Status.COMPLETED)
+    assert locked.run in bench.hand
+    rival.rollback()
+    wait_until(lambda: bench.hand.is_idle)
+
+
+def test_a_flood_is_reported_in_few_statements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = settles_counted(monkeypatch)
+    for performed in bench.performed(100):
+        bench.reporter.report(performed)
+    bench.start()
+    wait_until(lambda: bench.hand.is_idle)
+    assert sum(sizes) == 100
+    assert len(sizes) <= 3
+    assert Job.objects.filter(status=Status.COMPLETED).count() == 100
+
+
+def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
+    bench.start()
+    [performed] = bench.performed()
+    bench.reporter.report(performed)
+    wait_until(lambda: bench.hand.is_idle, patience=2)
+
+
+def out_of_touch(performed: Performed) -> None:
+    """Let its lease have run out by our own clock."""
+    performed.run._extended_at -= performed.run._ttl + 1.0
+
+
+def test_a_run_whose_lease_ran_out_by_our_own_clock_waits_for_a_beat_that_comes_through(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = settles_counted(monkeypatch)
+    waiting, other = bench.performed(2)
+    out_of_touch(waiting)
+    bench.start()
+    for performed in (waiting, other):
+        bench.reporter.report(performed)
+    wait_until(lambda: Job.objects.get(pk=other.run.claim.job_id).status == Status.COMPLETED)
+    assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.RUNNING
+    assert sizes == [1]
+    bench.hand._holdings.extended(list(bench.hand._holdings.held()), sent_at=time.monotonic())
+    wait_until(lambda: bench.hand.is_idle)
+    assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.COMPLETED
+
+
+def test_a_run_out_of_touch_whose_lease_proves_lost_is_evidence(bench: Bench) -> None:
+    [performed] = bench.performed()
+    out_of_touch(performed)
+    bench.start()
+    bench.reporter.report(performed)
+    api.release(performed.run.claim.job_id)
+    bench.hand._holdings.lost(list(bench.hand._holdings.held()))
+    wait_until(lambda: bench.hand.is_idle)
+    assert Attempt.objects.get().late_outcome == "SUCCEEDED"
+
+
+def test_a_run_whose_lease_ran_out_reports_nothing_if_nobody_extends_leases_any_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = settles_counted(monkeypatch)
+    [performed] = bench.performed()
+    out_of_touch(performed)
+    bench.hand.is_orphaned = True
+    bench.start()
+    bench.reporter.report(performed)
+    wait_until(lambda: bench.hand.is_idle)
+    assert sizes == []
+    assert Job.objects.get().status == Status.RUNNING, "a watchdog will see to it"
+
+
+def test_a_report_that_came_too_late_is_kept_as_evidence(bench: Bench) -> None:
+    [performed] = bench.performed()
+    job = Job.objects.get()
+    api.release(job.pk)
+    bench.start()
+    bench.reporter.report(performed)
+    wait_until(lambda: bench.hand.is_idle)
+    attempt = Attempt.objects.get()
+    assert (attempt.outcome, attempt.late_outcome) == ("WORKER_LOST", "SUCCEEDED")
+    assert Job.objects.get().status == Status.RETRYING
