@@ -32,7 +32,7 @@ import os, signal
 from django.utils.module_loading import import_string
 from pulse_django.words.identity import Identity
 from pulse_django.models import Job
-from pulse_django import performing
+from pulse_django.execution import execute
 from pulse_django.execution.run import Run
 import testproject.shop.models, pulse_django.models
 
@@ -65,7 +65,7 @@ def deadly(*args, **kwargs):
 
 [claim] = Job.objects.claim(Identity("doomed"))
 setattr(owner, name, deadly)
-performed = performing.perform(Run(claim))
+performed = execute.perform(Run(claim))
 Job.objects.settle([performed.report] if performed.report else [])
 """
 
