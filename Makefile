@@ -45,9 +45,8 @@ test: $(READY)
 pooled: $(READY)
 	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) tests/store tests/protocol tests/execution tests/fleet tests/crash $(ARGS)
 
-# One at a time: what they measure is the server's, and another's table of a million rows shows in it.
 proofs: $(READY)
-	@$(PY) -m pytest -m proof $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)

@@ -28,10 +28,11 @@ TABLES = (
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
-# Tests that start workers and wait for them: three of them at a time, one of each row. They come first, since they take
-# long and need little of the processors.
+# Tests that start workers and wait for them: one of each row at a time. They come first, since they take long and need
+# little of the processors.
 PROCESSES = {
     "children": ("crash/test_c", "crash/test_d", "crash/test_e"),
+    "locks": ("crash/test_f", "crash/test_i", "crash/test_l", "crash/test_o", "crash/test_p"),
     "crashes": ("crash/",),
     "worker": ("worker/", "exporters/test_worker_port.py", "security/test_notify.py", "security/test_processes.py"),
 }

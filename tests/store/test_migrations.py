@@ -3,17 +3,14 @@ from __future__ import annotations
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import IntegrityError, OperationalError, connection, connections
+from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from pulse_django import checks
 from pulse_django.models import Job
 from tests.protocol.steps import sql
-from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-INVALID = "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid"
 
 
 def objects_of_the_app() -> set[str]:
@@ -27,49 +24,6 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
         assert objects_of_the_app() == set()
     finally:
         call_command("migrate", "pulse_django", verbosity=0)
-    assert objects_of_the_app() == before
-
-
-@pytest.mark.session("its limit on statements stays with the pooler's session")
-@pytest.mark.parametrize(("table", "left"), [("attempt", "pulse_attempt_lost"), ("job", "pulse_job_fingerprint")])
-def test_a_migration_that_was_interrupted_can_be_repeated(rival: Rival, table: str, left: str) -> None:
-    """An index that is built beside a live queue waits for open transactions, and may be given up meanwhile."""
-    before = objects_of_the_app()
-    try:
-        call_command("migrate", "pulse_django", "0006", verbosity=0)
-        rival.begin()
-        rival.run(sql, f"UPDATE pulse_django_{table} SET id = id WHERE false")
-        sql("SET statement_timeout = '500ms'")
-        with pytest.raises(OperationalError, match="statement timeout"):
-            call_command("migrate", "pulse_django", verbosity=0)
-        assert sql(INVALID) == [(left,)]
-    finally:
-        sql("RESET statement_timeout")
-        rival.rollback()
-        call_command("migrate", "pulse_django", verbosity=0)
-    assert sql(INVALID) == []
-    assert objects_of_the_app() == before
-
-
-def test_the_bound_on_payload_text_can_be_added_after_an_interruption_and_beside_rows_that_break_it() -> None:
-    before = objects_of_the_app()
-    validated = "SELECT convalidated FROM pg_constraint WHERE conname = 'pulse_job_payload_text_is_bounded'"
-    try:
-        call_command("migrate", "pulse_django", "0009", verbosity=0)
-        sql("ALTER TABLE pulse_django_job ADD COLUMN payload_bytes integer")
-        sql("CREATE TEMPORARY TABLE large AS SELECT jsonb_build_array(repeat('x', 34000000)) AS value")
-        sql("INSERT INTO pulse_django_job (task, args) SELECT 'tests.add', value FROM large")
-        call_command("migrate", "pulse_django", verbosity=0)
-        assert sql(validated) == [(False,)]
-        with pytest.raises(IntegrityError, match="pulse_job_payload_text_is_bounded"):
-            sql("INSERT INTO pulse_django_job (task, args) SELECT 'tests.add', value FROM large")
-        sql("TRUNCATE pulse_django_job")
-        call_command("migrate", "pulse_django", "0009", verbosity=0)
-    finally:
-        sql("TRUNCATE pulse_django_job")
-        sql("DROP TABLE IF EXISTS large")
-        call_command("migrate", "pulse_django", verbosity=0)
-    assert sql(validated) == [(True,)]
     assert objects_of_the_app() == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,19 @@ from tests.crash.processes import ROOT
 
 MIGRATIONS = "pulse_django/migrations"
 
+NEXT = """
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    atomic = False
+    dependencies = [("pulse_django", "{newest}")]
+    operations = [
+        migrations.RunSQL("ALTER TABLE pulse_django_job ADD COLUMN next_column integer"),
+        migrations.RunSQL("CREATE INDEX CONCURRENTLY pulse_job_next ON pulse_django_job (id) WHERE next_column > 0"),
+    ]
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
@@ -22,34 +36,43 @@ class Earlier:
     code: str | None  # a revision; None: history holds no older code
     knows: str = ""  # the last migration that this code has
 
-    @property
-    def code_can_work(self) -> bool:
-        """Whether this code finds all that it needs in this state."""
-        return self.knows <= self.state
-
 
 def earlier_states() -> list[Earlier]:
     """Return them from the oldest to the newest.
 
     Migrations that came together were never the newest one by one, but an upgrade that is interrupted stops there: then
-    the code is that of the state before. Before the very first there was none, and the code of the next has to do.
+    the code is that of the state before.
     """
-    names = sorted(path.stem for path in (ROOT / MIGRATIONS).glob("[0-9]*.py"))
-    older = {name: revision for name, revision in newest_revisions().items() if name < names[-1]}
-    return [_earlier(name, older) for name in names[:-1]]
+    names = migrations_in(ROOT)
+    revisions = newest_revisions()
+    return [_earlier(name, {known: code for known, code in revisions.items() if known <= name}) for name in names[:-1]]
 
 
-def _earlier(state: str, older: dict[str, str]) -> Earlier:
-    before = [name for name in sorted(older) if name <= state]
-    knows = before[-1] if before else min(older, default="")
-    return Earlier(state=state, code=older.get(knows), knows=knows)
+def _earlier(state: str, revisions: dict[str, str]) -> Earlier:
+    knows = max(revisions, default="")
+    return Earlier(state=state, code=revisions.get(knows), knows=knows)
+
+
+def migrations_in(tree: Path) -> list[str]:
+    return sorted(path.stem for path in (tree / MIGRATIONS).glob("[0-9]*.py"))
+
+
+def add_a_migration(folder: Path) -> Path:
+    """Copy this tree and add a migration, as a later release would: a column, and an index beside a live queue."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "tests", "docs", "benchmarks"))
+    [*_, newest] = migrations_in(folder)
+    (folder / MIGRATIONS / f"{int(newest[:4]) + 1:04d}_next.py").write_text(NEXT.format(newest=newest))
+    return folder
 
 
 def newest_revisions() -> dict[str, str]:
     """Return by migration the newest revision in which it was the last; nothing where there is no history."""
     found: dict[str, str] = {}
-    until = "HEAD"
-    for revision, added in _revisions_that_added_migrations():
+    until, present = "HEAD", migrations_in(ROOT)
+    for revision, names in _revisions_that_added_migrations():
+        added = [name for name in names if name in present]  # others were squashed
+        if not added:
+            continue
         found.setdefault(max(added), until)
         until = f"{revision}^1"
     return found

@@ -16,7 +16,7 @@ import psycopg
 
 from tests.crash.processes import ROOT, database_url
 from tests.crash.workers import Worker, wait_until
-from tests.upgrades.history import Earlier, export
+from tests.upgrades.history import Earlier, add_a_migration, export, migrations_in
 
 FINISHED, WAITING = 100_000, 2_000
 LONGEST_COMMAND = 60
@@ -25,11 +25,6 @@ LONG = "testproject.shop.tasks.sleep"
 # What all of these workers know. Leases long enough that none runs out on a busy machine, beats that are many.
 PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.1}
 
-# Before there were tokens nobody could claim: what had ended had been cancelled.
-_CANCELLED = """
-INSERT INTO pulse_django_job (task, args, status, finished_at)
-SELECT %(task)s, '[1]', 'CANCELLED', clock_timestamp() FROM generate_series(1, %(finished)s)
-"""
 # One in fifty is a dead letter. Its next attempts would have been in the ledger too; one says enough.
 _FINISHED = """
 WITH job AS (
@@ -54,35 +49,36 @@ INSERT INTO pulse_django_job (task, args, priority) SELECT %(task)s, '[1]', -10 
 class Scene:
     """A database in an earlier state, and processes of any age on it."""
 
-    def __init__(self, url: str, folder: Path, earlier: Earlier) -> None:
-        self.url, self.earlier = url, earlier
-        self._folder = folder
-        self.old = folder / "old"
+    def __init__(self, url: str, folder: Path, earlier: Earlier | None) -> None:
+        """Without an earlier state the present one is it, and a migration is added for the upgrade."""
+        self.url = url
+        self._earlier, self._folder = earlier, folder
+        self.old, self.new = (ROOT, folder / "new") if earlier is None else (folder / "old", ROOT)
         self._workers: list[Worker] = []
         self._enqueuer: subprocess.Popen[bytes] | None = None
 
     # The database
 
     def set_up(self) -> None:
-        assert self.earlier.code is not None
-        export(self.earlier.code, self.old)
-        if self.earlier.code_can_work:
-            self.manage(self.old, "migrate")
+        if self._earlier is None:
+            add_a_migration(self.new)
         else:
-            self.manage(self.old, "migrate", "shop")
-        if self.earlier.knows != self.earlier.state:
-            tree = ROOT if self.earlier.code_can_work else self.old
-            self.manage(tree, "migrate", "pulse_django", self.earlier.state)
-        assert self.state() == self.earlier.state
+            assert self._earlier.code is not None
+            export(self._earlier.code, self.old)
+        self.manage(self.old, "migrate")
+        if self._earlier is not None and self._earlier.knows != self._earlier.state:
+            self.manage(self.new, "migrate", "pulse_django", self._earlier.state)
+        assert self.state() == self.earlier_state
+
+    @property
+    def earlier_state(self) -> str:
+        return migrations_in(ROOT)[-1] if self._earlier is None else self._earlier.state
 
     def fill(self, finished: int = FINISHED, waiting: int = WAITING) -> None:
         """Fill it as if it had been at work for long."""
         values = {"task": SHORT, "finished": finished, "waiting": waiting}
         with psycopg.connect(self.url, autocommit=True) as connection:
-            has_tokens = connection.execute("SELECT to_regclass('pulse_django_token') IS NOT NULL").fetchone() == (
-                True,
-            )
-            connection.execute(_FINISHED if has_tokens else _CANCELLED, values)
+            connection.execute(_FINISHED, values)
             connection.execute(_WAITING, values)
             connection.execute("VACUUM ANALYZE pulse_django_job, pulse_django_attempt")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.crash.processes import ROOT, database_url
+from tests.crash.processes import database_url
 from tests.crash.workers import Worker, wait_until
-from tests.upgrades.history import MIGRATIONS, Earlier, earlier_states
+from tests.upgrades.history import Earlier, earlier_states, migrations_in
 from tests.upgrades.locks import watched_locks
 from tests.upgrades.scene import LONG, Scene, scratch_database
 
@@ -23,9 +23,9 @@ PATIENCE = 60.0
 
 logger = logging.getLogger(__name__)
 
-EARLIER = earlier_states()
-EACH = [pytest.param(one, id=one.state) for one in EARLIER]
-OLDEST = next((one for one in EARLIER if one.code_can_work), EARLIER[0])
+# From each earlier state; while there is none, from the present one to a migration that a test adds.
+EARLIER: list[Earlier | None] = [*earlier_states()] or [None]
+EACH = [pytest.param(one, id=one.state if one else "present") for one in EARLIER]
 
 _UNFINISHED = "SELECT count(*) FROM pulse_django_job WHERE finished_at IS NULL"
 # Of a completed job the ledger holds one success, all attempts, and nothing else but that it was handed back.
@@ -44,8 +44,8 @@ _COMPLAINT = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback|did not answer")
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """A database in the state of the test's parameter, with nobody at work yet."""
-    earlier: Earlier = request.param
-    if earlier.code is None:
+    earlier: Earlier | None = request.param
+    if earlier is not None and earlier.code is None:
         pytest.skip("there is no git history here that holds older code")
     with scratch_database() as url:
         scene = Scene(url, tmp_path, earlier)
@@ -61,27 +61,23 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
     """Older workers run on before, during and after; newer ones come beside them; in the end all is done, once."""
     scene.fill()
     scene.start_enqueuer()
-    if scene.refusals() and not scene.earlier.code_can_work:
-        pytest.skip("this history holds no code that could enqueue in this state")
-    older = start_older_workers(scene) if scene.earlier.code_can_work else []
+    older = start_older_workers(scene)
     [(long,)] = scene.ask(
         "INSERT INTO pulse_django_job (task, args, priority) VALUES (%s, '[3]', 10) RETURNING id", LONG
     )
-    if older:
-        wait_until(lambda: scene.is_true("status = 'RUNNING' FROM pulse_django_job WHERE id = %s", long), logs(older))
+    wait_until(lambda: scene.is_true("status = 'RUNNING' FROM pulse_django_job WHERE id = %s", long), logs(older))
 
     before = len(scene.enqueued())
     with watched_locks(scene.url) as watch:
-        said = scene.manage(ROOT, "migrate")
+        said = scene.manage(scene.new, "migrate")
     during = len(scene.enqueued())
-    assert said.count("Applying pulse_django.") == len(migrations_after(scene.earlier.state))
-    assert scene.state() == newest_migration()
+    assert said.count("Applying pulse_django.") == len(migrations_after(scene))
+    assert scene.state() == migrations_in(scene.new)[-1]
 
-    older = older or start_older_workers(scene)
     newest = max(scene.enqueued())
     wait_until(lambda: goes_on(scene, newest), logs(older), PATIENCE)
     assert scene.refusals() == []
-    newer = scene.start_worker(ROOT, "new").wait_until_ready()
+    newer = scene.start_worker(scene.new, "new").wait_until_ready()
     wait_until(lambda: have_completed(scene, "new:", 0, AFTER), logs([newer]), PATIENCE)
     stop(*older)
     scene.stop_enqueuer()
@@ -92,7 +88,7 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
     longest = max(watch.at_most.values(), default=0.0)
     logger.info(
         "%s: %d enqueued meanwhile, longest wait %.3f s; %d looks, %.3f s apart, longest lock at most %.3f s: %s",
-        *(scene.earlier.state, len(waits), max(waits), watch.looks, watch.longest_gap, longest, watch.at_most),
+        *(scene.earlier_state, len(waits), max(waits), watch.looks, watch.longest_gap, longest, watch.at_most),
     )
     assert_nothing_is_lost_or_repeated(scene)
     assert watch.looks > 10
@@ -101,22 +97,22 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
     assert complaints(*older, newer) == []
 
 
-@pytest.mark.parametrize("scene", [pytest.param(OLDEST, id=OLDEST.state)], indirect=True)
+@pytest.mark.parametrize("scene", EACH[:1], indirect=True)
 def test_with_a_lock_timeout_a_migration_gives_up_instead_of_keeping_the_queue_waiting(scene: Scene) -> None:
     """Somebody's transaction that enqueued, and stays open, is in the way of a migration; and nobody else in its."""
     scene.fill(finished=0, waiting=0)
     scene.start_enqueuer()
     with psycopg.connect(scene.url) as rival:
         rival.execute("INSERT INTO pulse_django_job (task, args) VALUES (%s, '[1]')", [LONG])
-        gave_up = scene.try_to_manage(ROOT, "migrate", PGOPTIONS="-c lock_timeout=500ms")
+        gave_up = scene.try_to_manage(scene.new, "migrate", PGOPTIONS="-c lock_timeout=500ms")
         assert gave_up.returncode != 0
         assert "lock timeout" in gave_up.stderr
         count = len(scene.enqueued())
         wait_until(lambda: len(scene.enqueued()) > count + AFTER, lambda: scene.refusals())
         rival.commit()
-    scene.manage(ROOT, "migrate", PGOPTIONS="-c lock_timeout=500ms")
+    scene.manage(scene.new, "migrate", PGOPTIONS="-c lock_timeout=500ms")
     scene.stop_enqueuer()
-    assert scene.state() == newest_migration()
+    assert scene.state() == migrations_in(scene.new)[-1]
     assert scene.refusals() == []
     assert max(seconds for _, seconds in scene.enqueued().values()) < LONGEST_WAIT
 
@@ -175,7 +171,7 @@ def assert_nothing_is_lost_or_repeated(scene: Scene) -> None:
     numbers = [number for (number,) in scene.ask("SELECT order_number FROM shop_invoice")]
     assert {number for number, _ in scene.enqueued().values()} <= set(numbers)
     assert len(numbers) == len(set(numbers))
-    scene.manage(ROOT, "pulse_watchdog", "--check")
+    scene.manage(scene.new, "pulse_watchdog", "--check")
 
 
 def complaints(*workers: Worker) -> list[str]:
@@ -186,9 +182,5 @@ def logs(workers: list[Worker]) -> Callable[[], str]:
     return lambda: "\n".join(worker.log[-3000:] for worker in workers)
 
 
-def migrations_after(state: str) -> list[str]:
-    return [path.stem for path in (ROOT / MIGRATIONS).glob("[0-9]*.py") if path.stem > state]
-
-
-def newest_migration() -> str:
-    return max(path.stem for path in (ROOT / MIGRATIONS).glob("[0-9]*.py"))
+def migrations_after(scene: Scene) -> list[str]:
+    return [name for name in migrations_in(scene.new) if name > scene.earlier_state]
