@@ -20,7 +20,7 @@ READY := $(VENV)/.ready-$(CHOICES)
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
-	@echo "make pooled      the tests of protocol, tasks and crashes through PgBouncer in transaction mode"
+	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history"
@@ -41,9 +41,10 @@ help:
 test: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m "not proof" $(ARGS)
 
-# Everything that works without a session of its own. Which tests need one, and why, their marks say.
+# What a pooler can change: statements and transactions. Which tests need a session of their own, and why, their marks say.
+POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
 pooled: $(READY)
-	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) tests/store tests/protocol tests/execution tests/fleet tests/crash $(ARGS)
+	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) -m "not proof" $(POOLED) $(ARGS)
 
 proofs: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)
