@@ -13,8 +13,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from benchmarks.scratch import fill
-from pulse_django import managers
 from pulse_django.models import Job
+from pulse_django.protocol import settle
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 
@@ -55,7 +55,7 @@ def claim_sql(job: NewJob) -> str:
 
 
 def settle_sql() -> str:
-    statement = managers._SETTLE.format(reports=managers._COMPLETIONS, skip_locked="")
+    statement = settle._SETTLE.format(reports=settle._COMPLETIONS, skip_locked="")
     for variable in ("ids", "holders", "attempts", "results"):
         statement = statement.replace("%s", f"':{variable}'", 1)
     return one_line(statement)

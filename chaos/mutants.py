@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_django import managers
 from pulse_django.execution.run import Run
+from pulse_django.managers import JobManager
+from pulse_django.protocol import claim, reap, settle
+from pulse_django.protocol import heartbeat as beats
 from pulse_django.store import transactions
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -34,16 +36,26 @@ class Mutant:
     schema: str = ""  # what has to be taken out of the tables' way: their constraints refuse some bugs by themselves
 
 
-def replaced(name: str, *pairs: tuple[str, str], of: Any = managers) -> Callable[[], None]:
+# Where the statements stand.
+HOMES: dict[str, Any] = {
+    "_BEGIN": transactions,
+    "_CLAIM": claim,
+    "_HEARTBEAT": beats,
+    "_SETTLE": settle,
+    "_REAP": reap,
+}
+
+
+def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
     """Change a statement. A piece that is not there any more is a mutant that mutates nothing, and an error."""
 
     def plant() -> None:
-        statement: str = getattr(of, name)
+        statement: str = getattr(HOMES[name], name)
         for old, new in pairs:
             if old not in statement:
                 raise SystemExit(f"{name} holds no {old!r} any more: the mutant needs a new place")
             statement = statement.replace(old, new)
-        setattr(of, name, statement)
+        setattr(HOMES[name], name, statement)
 
     return plant
 
@@ -63,8 +75,8 @@ def no_grace_after_refused_writes() -> None:
 
 def reaps_at_the_first_look() -> None:
     """Whatever ran out is ended at once, also what somebody's lock kept from being extended."""
-    reap = managers.JobManager.reap
-    managers.JobManager.reap = lambda self, **_: reap(self)  # type: ignore[method-assign]
+    reaps = JobManager.reap
+    JobManager.reap = lambda self, **_: reaps(self)  # type: ignore[method-assign]
 
 
 def nobody_notices_a_dead_thread() -> None:
@@ -77,13 +89,13 @@ def a_watchdog_is_quicker_than_holders() -> None:
 
 
 def a_reap_waits_for_the_table() -> None:
-    managers.REAP_LOCK_TIMEOUT = 60.0
+    reap.REAP_LOCK_TIMEOUT = 60.0
     no_grace_after_refused_writes()
 
 
 def unlocked() -> None:
     """Look without locking: what was found may have changed when it is written."""
-    managers._skip_locked = lambda rows, **_: rows
+    claim.skip_locked = reap.skip_locked = lambda rows, **_: rows
 
 
 def one_holder_for_all() -> None:
@@ -93,7 +105,7 @@ def one_holder_for_all() -> None:
 
 def leases_by_our_own_clock() -> None:
     """The lease is reckoned where the worker is, and written as an instant."""
-    run = managers.run_alone
+    run = transactions.run_alone
 
     def by_our_own_clock(alias: str, sql: str, params: Any, **options: Any) -> Any:
         ours = f"to_timestamp({time.time()})"
@@ -101,7 +113,7 @@ def leases_by_our_own_clock() -> None:
             sql = sql.replace(f"{place}clock_timestamp() +", f"{place}{ours} +")
         return run(alias, sql, params, **options)
 
-    managers.run_alone = by_our_own_clock
+    claim.run_alone = beats.run_alone = by_our_own_clock
 
 
 def believes_in_its_lease() -> None:
@@ -116,28 +128,28 @@ def believes_in_its_lease() -> None:
 
 def delete_on_claim() -> None:
     """Take the job out of the table, as from a list."""
-    claim = managers.JobManager._claim
+    grant = claim._claim
 
-    def deleting(self: Any, *arguments: Any) -> Any:
-        claims = claim(self, *arguments)
-        managers.run_alone(
-            self._alias,
+    def deleting(jobs: Any, *arguments: Any) -> Any:
+        claims = grant(jobs, *arguments)
+        transactions.run_alone(
+            jobs.write_alias,
             "DELETE FROM pulse_django_job WHERE id = ANY (%s::bigint[]) RETURNING id",
             [[one.job_id for one in claims]],
         )
         return claims
 
-    managers.JobManager._claim = deleting  # type: ignore[method-assign]
+    claim._claim = deleting
 
 
 def delete_the_lost() -> None:
-    reap = managers.JobManager.reap
+    reaps = JobManager.reap
 
     def deleting(self: Any, **options: Any) -> Any:
-        managers.run_alone(self._alias, f"{DELETE} RETURNING id", [])
-        return reap(self, **options)
+        transactions.run_alone(self.write_alias, f"{DELETE} RETURNING id", [])
+        return reaps(self, **options)
 
-    managers.JobManager.reap = deleting  # type: ignore[method-assign]
+    JobManager.reap = deleting  # type: ignore[method-assign]
 
 
 def reaps_whatever_runs() -> None:
@@ -287,7 +299,7 @@ MUTANTS: dict[str, Mutant] = {
         breaks=("quiescent at the end", "recovery is in time"),
     ),
     "commits that do not wait": Mutant(
-        plant=replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off"), of=transactions),
+        plant=replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off")),
         nemeses=("PostgreSQL crashed",),
         breaks=("no execution without a claim", "tokens rise", "no fence is minted twice"),
     ),

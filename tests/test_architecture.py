@@ -14,6 +14,7 @@ from pulse_django import checks
 PACKAGE = Path(pulse_django.__file__).parent
 ROOT = PACKAGE.parent
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts)
+LARGE = {"models.py", "worker/child.py"}  # eight tables; to be divided
 WRITES = {"save", "update", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 
 
@@ -22,9 +23,9 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_only_the_manager_writes_to_jobs(path: Path) -> None:
+def test_only_the_protocol_writes_to_jobs(path: Path) -> None:
     """No other module calls a writing method of the ORM, or holds SQL that writes to the jobs table."""
-    if path.name == "managers.py":
+    if path.parent.name == "protocol":
         return
     if name_of(path) in ("execution/fencing.py", "testing/clock.py"):
         return  # writes to the project's own rows; moves instants of jobs under test
@@ -41,7 +42,7 @@ def test_only_the_manager_writes_to_jobs(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_a_file_holds_one_idea(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    assert lines <= 400 or path.name == "managers.py", f"{lines} lines: which second idea does it hold?"
+    assert lines <= 300 or name_of(path) in LARGE, f"{lines} lines: which second idea does it hold?"
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text().strip()], ids=name_of)

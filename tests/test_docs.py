@@ -19,8 +19,9 @@ import testproject.shop
 import testproject.shop.models
 from pulse_django.fleet.invariants import catalogue
 from pulse_django.models import Job
+from pulse_django.protocol import MOVES, Verb
 from pulse_django.testing import drain
-from pulse_django.words.states import MOVES, Status, Verb
+from pulse_django.words.states import Status
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

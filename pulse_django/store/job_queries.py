@@ -197,16 +197,16 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
 
     def depths(self, in_all: int) -> list[Depth]:
         """Return how much waits in each queue, counting about ``in_all`` jobs at most."""
-        return depths(self._alias, in_all)
+        return depths(self.write_alias, in_all)
 
     def held_by(self, holder_prefix: str) -> list[Job]:
         """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
-        held = self.using(self._alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
+        held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
         return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
 
     def leases_of(self, holder: str) -> list[Lease]:
         """Return what one claim was granted and still holds."""
-        held = self.using(self._alias).running().filter(locked_by=holder).order_by("id")
+        held = self.using(self.write_alias).running().filter(locked_by=holder).order_by("id")
         return [Lease(job_id, holder, attempt) for job_id, attempt in held.values_list("id", "attempts")]
 
     def server_clock(self) -> ServerClock:
@@ -224,13 +224,13 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
 
     def id_at(self, instant: datetime) -> int:
         """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
-        return id_at(self._alias, "pulse_django_job", "created_at", instant)
+        return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
 
     def _rows(self, sql: str, params: Params) -> list[Row]:
-        return run_joined(self._alias, sql, params)
+        return run_joined(self.write_alias, sql, params)
 
     @property
-    def _alias(self) -> str:
+    def write_alias(self) -> str:
         if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
             raise TypeError("Verbs and questions are asked of Job.objects, not of a related manager.")
         alias: str = self._db or router.db_for_write(self.model)

@@ -1,4 +1,4 @@
-"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``managers.py`` writes."""
+"""Adjectives for jobs: the conditions that verbs, admin and watchdog share. They read; only ``protocol/`` writes."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pulse_django import conf
+from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.identity import Identity
 from pulse_django.words.leases import Lease
-from pulse_django.words.states import Verb
 from pulse_django.words.verb_results import Settled
 
 from .channel import Channel, Hung, Message

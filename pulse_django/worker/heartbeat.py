@@ -11,11 +11,11 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.models import Worker
+from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Presence
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
-from pulse_django.words.states import Verb
 
 from .database_errors import Fault, fault_of
 from .guarded_connection import Line

@@ -14,8 +14,9 @@ from datetime import timedelta
 
 from pulse_django import conf
 from pulse_django.fleet import unknown_tasks
-from pulse_django.managers import PRUNE_LIMIT, REAP_LIMIT
 from pulse_django.models import Job, Queue, Worker
+from pulse_django.protocol.prune import PRUNE_LIMIT
+from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_dead_lettered, job_reaped, tell
 from pulse_django.store.job_queries import ServerClock

@@ -15,8 +15,8 @@ from pulse_django.execution.execute import perform
 from pulse_django.execution.registry import Registry
 from pulse_django.execution.results import result_of
 from pulse_django.execution.run import Run
-from pulse_django.managers import ENQUEUE_CHUNK
 from pulse_django.models import Attempt, Fence, Job
+from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat
 from pulse_django.words.identity import Identity

@@ -18,9 +18,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django import managers
 from pulse_django.fleet.invariants import Limits, known
 from pulse_django.models import Job, Minute
+from pulse_django.protocol import claim, prune, reap, settle
 from pulse_django.store import job_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -128,11 +128,11 @@ def buffers(plan: dict[str, Any]) -> int:
 
 
 def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
-    pick, pick_params = managers._claim_pick(Job, "default", limit)
+    pick, pick_params = claim._claim_pick(Job, "default", limit)
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
-    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, managers.CLAIM_BYTES, ttl]
-    return explain(managers._CLAIM.format(picked=managers._PICK_FROM_LANES.format(pick=pick)), *params)
+    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
+    return explain(claim._CLAIM.format(picked=claim._PICK_FROM_LANES.format(pick=pick)), *params)
 
 
 def claimed(plan: dict[str, Any]) -> int:
@@ -287,9 +287,9 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 @pytest.mark.usefixtures("history", "undone")
 class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
-        pick, params = managers._reap_pick(Job, "default", 1_000)
+        pick, params = reap._reap_pick(Job, "default", 1_000)
         assert (
-            buffers(explain(managers._REAP.format(pick=pick), 5, timedelta(seconds=30), *params, 3600.0, 1.0, 0.9, 0.2))
+            buffers(explain(reap._REAP.format(pick=pick), 5, timedelta(seconds=30), *params, 3600.0, 1.0, 0.9, 0.2))
             < 20
         )
 
@@ -312,7 +312,7 @@ class TestAMillionFinishedJobs:
 
     def test_pruning_does_not_wade_through_what_is_kept(self) -> None:
         # Every dead letter is older than every completed job.
-        pick, params = managers._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100, ())
+        pick, params = prune._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100, ())
         plan = explain(f"SELECT * FROM ({pick}) AS pick", *params)
         assert claimed(plan) == 100
         assert buffers(plan) < 500
@@ -328,13 +328,13 @@ class TestAMillionFinishedJobs:
         completed = Report(lease, Succeeded(), Complete())
         snoozed = Report(lease, Snoozed(timedelta()), Postpone(timedelta()))
         for reports in ([completed], [snoozed]):
-            source, params = managers._reported(reports)
-            assert buffers(explain(managers._SETTLE.format(reports=source, skip_locked=""), *params)) < 20
+            source, params = settle._reported(reports)
+            assert buffers(explain(settle._SETTLE.format(reports=source, skip_locked=""), *params)) < 20
 
     def test_a_large_batch_of_completions_is_still_one_index_probe_per_job(self) -> None:
         ids = Job.objects.order_by("-id").values_list("id", flat=True)[:400]
-        source, params = managers._reported([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
-        plan = explain(managers._SETTLE.format(reports=source, skip_locked="SKIP LOCKED"), *params)
+        source, params = settle._reported([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
+        plan = explain(settle._SETTLE.format(reports=source, skip_locked="SKIP LOCKED"), *params)
         assert buffers(plan) < 400 * 5
 
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:

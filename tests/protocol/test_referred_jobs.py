@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from pulse_django import managers
 from pulse_django.models import Attempt, Job
+from pulse_django.protocol import prune
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, make_job, now
 from tests.protocol.steps import sql
@@ -33,10 +33,10 @@ def target(request: pytest.FixtureRequest) -> Iterator[str]:
         f'CREATE TABLE "the 100% shop" ("of job" bigint REFERENCES {request.param} (id) DEFERRABLE INITIALLY DEFERRED,'
         " note bigint REFERENCES pulse_django_job (id) ON DELETE SET NULL)"
     )
-    managers._referring.clear()
+    prune._referring.clear()
     yield request.param
     run('DROP TABLE "the 100% shop"')
-    managers._referring.clear()
+    prune._referring.clear()
 
 
 def finished(count: int) -> list[Job]:

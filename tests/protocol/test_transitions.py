@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from pulse_django import protocol
 from pulse_django.models import Attempt, Job
+from pulse_django.protocol import GONE, MOVES, Verb, allows
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
-from pulse_django.words.states import GONE, MOVES, Status, Verb, allows
+from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.factories import lease_of, make_job
 
@@ -93,13 +95,11 @@ def test_a_verb_moves_a_job_exactly_as_the_transition_table_says(verb: Verb, sta
     assert set(reached(verb, status)) == set(expected)
 
 
-def test_the_table_of_the_managers_docstring_is_the_transition_table() -> None:
-    from pulse_django import managers
-
-    assert managers.__doc__ is not None
+def test_the_table_of_the_docstring_is_the_transition_table() -> None:
+    assert protocol.__doc__ is not None
     said: set[tuple[str, str, str]] = set()
     verb = origins = targets = ""
-    for line in managers.__doc__.split("The claim is the lease.")[0].splitlines()[3:]:
+    for line in protocol.__doc__.split("The claim is the lease.")[0].splitlines()[3:]:
         verb = line[4:20].strip() or verb
         origins, targets = (line[20:44].strip(), line[44:].strip() or targets)
         for origin in re.findall(r"[A-Z_]+", origins):

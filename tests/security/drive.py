@@ -18,7 +18,7 @@ from django.db.backends.utils import CursorWrapper
 from django.test import Client
 from psycopg.adapt import Dumper
 
-from pulse_django import api, managers
+from pulse_django import api
 from pulse_django.checks import check_database
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
@@ -31,6 +31,7 @@ from pulse_django.fleet.invariants import schema
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.operations.preview import look as preview
+from pulse_django.protocol import prune
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.tables import problem_with_tables
@@ -210,12 +211,12 @@ def pruning() -> None:
     for table, row in (("pulse_django_job", old), ("pulse_django_attempt", entry)):
         sql(f"CREATE TABLE {REFERRING} (of bigint REFERENCES {table} (id))")
         sql(f"INSERT INTO {REFERRING} VALUES (%s)", row.pk)
-        managers._referring.clear()
+        prune._referring.clear()
         try:
             assert Job.objects.prune(Status.COMPLETED, older_than=SOON) == 0
         finally:
             sql(f"DROP TABLE {REFERRING}")
-            managers._referring.clear()
+            prune._referring.clear()
     assert Job.objects.prune_these([dead.pk], error="KeyError: #")
 
 

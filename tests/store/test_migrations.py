@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from pulse_django import checks
+from pulse_django import checks, protocol
 from pulse_django.models import Job
 from tests.protocol.steps import sql
 
@@ -45,14 +48,16 @@ def test_the_table_has_its_storage_parameters() -> None:
     assert "autovacuum_vacuum_threshold=5000" in options
 
 
+VERBS = [import_module(one.name) for one in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}.")]
+
+
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
-    from pulse_django import managers
     from pulse_django.models import Attempt, Queue
     from pulse_django.store import job_queries, queues
 
     text = "".join(
         value
-        for module in (managers, queues, job_queries)
+        for module in (*VERBS, queues, job_queries)
         for name, value in vars(module).items()
         if isinstance(value, str) and "pulse_django_" in value
     )

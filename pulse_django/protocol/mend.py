@@ -1,0 +1,103 @@
+"""Bring leases that the protocol cannot have granted to what one may be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_alone, run_joined
+from pulse_django.words.job_options import (
+    MAX_DELAY,
+)
+
+from .reap import REAP_LIMIT
+from .statements import UNSTORABLE, check_limit
+
+if TYPE_CHECKING:
+    pass
+
+logger = SafeLogger(__name__)
+
+# For leases that the protocol cannot have granted: none at all, or one that a clock which was set back left too long.
+# Nothing is taken from a live holder, whose next beat extends what it has; its host may have another LEASE_TTL than we.
+_MEND = """
+WITH wrong AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE id = ANY (%s::bigint[]) AND status::text = 'RUNNING' AND (
+        locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
+        OR lease_until > statement_timestamp() + COALESCE(lease_ttl, %s) + interval '1 second'
+        OR attempts <= refunds OR attempts - refunds > max_attempts
+    )
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job AS job
+SET locked_by = COALESCE(job.locked_by, 'nobody'),
+    token = COALESCE(job.token, pg_catalog.nextval('pulse_django_token')),
+    started_at = COALESCE(job.started_at, clock_timestamp()),
+    attempts = GREATEST(job.attempts, job.refunds + 1),
+    max_attempts = GREATEST(job.max_attempts, job.attempts - job.refunds, 1),
+    lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
+FROM wrong
+WHERE job.id = wrong.id AND job.status::text = 'RUNNING'
+RETURNING job.id
+"""
+
+# After the server's clock was set back: what was granted before it reaches further than any lease now.
+_SHORTEN = """
+WITH long AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE status::text = 'RUNNING'
+        AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
+    ORDER BY id
+    LIMIT %(limit)s
+    FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job AS job
+SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))
+FROM long
+WHERE job.id = long.id AND job.status::text = 'RUNNING'
+RETURNING job.id
+"""
+
+
+def mend(jobs: JobReader, job_ids: Collection[int]) -> list[int]:
+    """Bring leases that cannot be, missing or too long, to what one may be. Return of which jobs."""
+    settings = conf.current()
+    longest = settings.longest_lease
+    try:
+        rows = run_joined(jobs.write_alias, _MEND, [sorted(job_ids), longest, settings.lease_ttl])
+    except UNSTORABLE:
+        if len(job_ids) <= 1 or connections[jobs.write_alias].in_atomic_block:
+            raise
+        return [mended for job_id in sorted(job_ids) for mended in _mend_one(jobs, job_id)]
+    return sorted(job_id for (job_id,) in rows)
+
+
+def _mend_one(jobs: JobReader, job_id: int) -> list[int]:
+    try:
+        return mend(jobs, [job_id])
+    except UNSTORABLE:
+        logger.exception("Job %d could not be mended", job_id)
+        return []
+
+
+def shorten_leases(jobs: JobReader, *, step: timedelta | None = None, limit: int = REAP_LIMIT) -> int:
+    """After the server's clock was set back by ``step``, shorten up to ``limit`` leases by as much, to one TTL at
+    least. Return how many. If nobody knows by how much, shorten those to one TTL that no worker can have meant.
+
+    No lease is taken from its holder, whose next heartbeat extends it.
+    """
+    check_limit(limit)
+    settings = conf.current()
+    longest = settings.longest_lease if step is None else settings.lease_ttl
+    params = {"ttl": settings.lease_ttl, "longest": longest, "step": step or MAX_DELAY, "limit": limit}
+    return len(run_alone(jobs.write_alias, _SHORTEN, params))

@@ -1,0 +1,229 @@
+"""End runs whose lease ran out, whose deadline passed or whose progress stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pulse_django import conf
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.querysets import JobQuerySet, lease_ran_out_lately
+from pulse_django.store.transactions import refuse_callers_transaction, run_alone
+from pulse_django.words.decisions import DeadLetter
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import OutcomeName, WorkerLost
+from pulse_django.words.payloads import error_in_one_line
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Reaped, Report
+
+from .settle import settle
+from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+logger = SafeLogger(__name__)
+
+# Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
+REAP_LIMIT = 1_000
+
+# Seconds. While the table is locked no lease can be extended: a reap that waited for the lock would be the first to
+# have it, and would end runs whose heartbeats waited beside it.
+REAP_LOCK_TIMEOUT = 0.05
+
+# The same rules as decisions.decide() for a lost worker, as a CASE; a table-driven test holds the two together.
+_REAP = """
+WITH over (
+    id, holder, attempt, token, due_at, started_at, counted, spent, killer, free, last_seen_at, outcome
+) AS MATERIALIZED (
+    SELECT
+        pick.id, pick.locked_by::text, pick.attempts, pick.token, pick.next_run_at, pick.started_at,
+        CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END,
+        pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s),
+        lost.free,
+        CASE WHEN lost.lost THEN pick.lease_until - COALESCE(pick.lease_ttl, %s) END,
+        CASE
+            WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
+            WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
+            ELSE 'STALLED'
+        END
+    FROM ({pick}) AS pick
+    CROSS JOIN LATERAL (
+        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+    ) AS lost (lost, free)
+),
+reaped AS (
+    UPDATE pulse_django_job AS job
+    SET status = CASE
+            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
+            WHEN over.spent OR over.killer THEN 'DEAD_LETTERED'
+            ELSE 'RETRYING'
+        END,
+        locked_by = NULL,
+        lease_until = NULL,
+        token = NULL,
+        deadline = NULL,
+        losses = job.losses + (over.outcome = 'WORKER_LOST')::int,
+        refunds = job.refunds + (over.free AND NOT over.killer AND job.cancel_requested_at IS NULL)::int,
+        next_run_at = CASE
+            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer)
+            THEN clock_timestamp() + interval '1 second'
+                * LEAST(%s::float8, pg_catalog.power(over.counted, 2) * %s::float8)
+                * (%s::float8 + %s::float8 * random())
+            ELSE job.next_run_at
+        END,
+        finished_at = CASE
+            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer) THEN NULL
+            ELSE clock_timestamp()
+        END,
+        last_error = CASE over.outcome
+            WHEN 'WORKER_LOST' THEN CASE
+                WHEN over.killer AND NOT over.spent AND job.cancel_requested_at IS NULL
+                THEN pg_catalog.format(
+                    'lost %%s worker%%s: worker lease expired', job.losses + 1, CASE WHEN job.losses > 0 THEN 's' END
+                )
+                ELSE 'worker lease expired'
+            END
+            WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
+            ELSE 'run made no progress'
+        END
+    FROM over
+    WHERE job.id = over.id AND job.locked_by::text = over.holder AND job.attempts = over.attempt
+        AND (
+            job.lease_until < statement_timestamp()
+            OR job.deadline < statement_timestamp()
+            OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
+        )
+    RETURNING over.*, job.status, job.last_error
+),
+ledger AS (
+    INSERT INTO pulse_django_attempt
+        (job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, message)
+    SELECT
+        id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
+        CASE outcome WHEN 'WORKER_LOST' THEN 'worker lease expired' ELSE last_error END
+    FROM reaped
+    ON CONFLICT (job_id, number) DO NOTHING
+)
+SELECT id, holder, attempt, token, outcome, status FROM reaped
+"""
+
+# A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
+_TOUCH = """
+WITH expired AS MATERIALIZED ({pick})
+UPDATE pulse_django_job AS job
+SET progress_at = job.progress_at
+FROM expired
+WHERE job.id = expired.id
+RETURNING job.id
+"""
+
+
+def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None = None) -> list[Reaped]:
+    """End up to ``limit`` runs whose lease ran out, whose deadline passed or whose progress stopped.
+
+    Any number of watchdogs may reap at once; what another one has locked is left to it. With ``within``, leases
+    that ran out longer ago are left alone.
+    """
+    check_limit(limit)
+    refuse_callers_transaction(jobs.write_alias)
+    try:
+        return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
+    except UNSTORABLE:
+        logger.exception("A batch of %d could not be reaped; its runs are tried one by one", limit)
+    return _reap_one_by_one(jobs, _reapable_ids(jobs, limit, within))
+
+
+def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
+    """End those of these runs that ``reap`` would end."""
+    over = jobs.using(jobs.write_alias).reapable().filter(pk__in=job_ids)
+    try:
+        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
+    except UNSTORABLE:
+        logger.exception("%d runs could not be reaped; they are tried one by one", len(job_ids))
+    return _reap_one_by_one(jobs, job_ids)
+
+
+def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
+    """Return running jobs whose lease ran out longer ago than that, and whose rows nobody has locked now."""
+    over = jobs.using(jobs.write_alias).reapable().exclude(lease_ran_out_lately(beyond))
+    sql, params = compiled(skip_locked(over.order_by("id").values("id"))[:limit], jobs.write_alias)
+    return [job_id for (job_id,) in run_alone(jobs.write_alias, sql, params, lock_timeout=REAP_LOCK_TIMEOUT)]
+
+
+def touch_expired(jobs: JobReader) -> bool:
+    """Write one row that ``reap`` would end, without changing it. Return whether there is one."""
+    sql, params = _reap_pick(jobs.model, jobs.write_alias, 1)
+    return bool(run_alone(jobs.write_alias, _TOUCH.format(pick=sql), params, lock_timeout=REAP_LOCK_TIMEOUT))
+
+
+def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
+    settings, (sql, params) = conf.current(), pick
+    backoff = settings.backoff
+    curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+    return [
+        Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
+        for row in run_alone(
+            jobs.write_alias,
+            _REAP.format(pick=sql),
+            [settings.max_losses, settings.lease_ttl, *params, *curve],
+            lock_timeout=REAP_LOCK_TIMEOUT,
+        )
+    ]
+
+
+@lru_cache(maxsize=16)
+def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | None = None) -> Compiled:
+    over = model.objects.reapable()
+    return _compiled_reap_pick(over if within is None else over.filter(lease_ran_out_lately(within)), alias, limit)
+
+
+def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
+    columns = (
+        "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
+        "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses",
+    )  # fmt: skip
+    return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
+
+
+def _reapable_ids(jobs: JobReader, limit: int, within: timedelta | None) -> list[int]:
+    over = jobs.using(jobs.write_alias).reapable()
+    if within is not None:
+        over = over.filter(lease_ran_out_lately(within))
+    return list(over.order_by("id").values_list("id", flat=True)[:limit])
+
+
+def _reap_one_by_one(jobs: JobReader, job_ids: Iterable[int]) -> list[Reaped]:
+    return [reaped for job_id in job_ids for reaped in _reap_one(jobs, job_id)]
+
+
+def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
+    over = jobs.using(jobs.write_alias).reapable().filter(pk=job_id)
+    try:
+        return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, 1))
+    except UNSTORABLE as error:
+        logger.exception("Job %d could not be reaped; it becomes a dead letter", job_id)
+        return _dead_letter_what_cannot_wait(jobs, job_id, error)
+
+
+def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
+    """End a run whose job the table refuses to take back among those that wait."""
+    reason = f"it could not be stored for another run: {error_in_one_line(error)}"
+    held = jobs.using(jobs.write_alias).reapable().filter(pk=job_id).only("locked_by", "attempts", "token")
+    ended = []
+    for job in held:
+        lease = Lease(job.pk, str(job.locked_by), job.attempts)
+        try:
+            settled = settle(jobs, [Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
+        except UNSTORABLE:
+            logger.exception("Job %d could not be ended", job_id)
+            continue
+        ended += [
+            Reaped(lease=lease, token=job.token or 0, outcome=outcome.name, status=status)
+            for status in settled.accepted.values()
+        ]
+    return ended

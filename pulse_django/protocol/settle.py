@@ -1,0 +1,293 @@
+"""End runs: accept each report whose lease still holds, and keep the verdict of the others as evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, assert_never
+
+from django.db import ProgrammingError, connections
+
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import Row, run_joined
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.words.error_details import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
+from pulse_django.words.job_options import (
+    MAX_DELAY,
+)
+from pulse_django.words.leases import Lease
+from pulse_django.words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
+from pulse_django.words.payloads import clean_text
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report, Settled
+
+from .heartbeat import still_held
+from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
+
+logger = SafeLogger(__name__)
+
+# The fenced UPDATE and the ledger's row in one statement: neither can exist without the other. Two facts are the
+# database's to judge, because a report may have been written before they were: a cancellation that was requested
+# meanwhile wins over everything but success, and a budget that was lowered meanwhile leaves no retry.
+#
+# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
+_SETTLE = """
+WITH report AS MATERIALIZED ({reports}),
+locked AS MATERIALIZED (
+    SELECT
+        report.*, job.token, job.started_at, job.next_run_at AS due_at,
+        CASE
+            WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
+            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
+            WHEN report.status = 'RETRYING'
+                AND job.attempts - job.refunds - COALESCE(report.refund, 0) >= job.max_attempts THEN 'DEAD_LETTERED'
+            ELSE report.status
+        END AS verdict
+    FROM report
+    JOIN pulse_django_job AS job
+        ON job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job {skip_locked}
+),
+settled AS (
+    UPDATE pulse_django_job AS job
+    SET status = locked.verdict,
+        locked_by = NULL,
+        lease_until = NULL,
+        token = NULL,
+        deadline = NULL,
+        refunds = job.refunds + COALESCE(locked.refund, 0),
+        losses = job.losses + COALESCE(locked.loss, 0),
+        next_run_at = CASE
+            WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + locked.delay * interval '1 second'
+            ELSE job.next_run_at
+        END,
+        finished_at = CASE WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
+        last_error = COALESCE(locked.error, job.last_error),
+        cancel_reason = COALESCE(locked.cancel_reason, job.cancel_reason),
+        result = locked.result::jsonb,
+        progress = COALESCE(locked.progress::jsonb, job.progress)
+    FROM locked
+    WHERE job.id = locked.id AND job.locked_by::text = locked.holder AND job.attempts = locked.attempt
+    RETURNING locked.*
+),
+ledger AS (
+    INSERT INTO pulse_django_attempt
+        (job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback)
+    SELECT
+        id, attempt, token, holder, due_at, started_at, clock_timestamp(), outcome,
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
+    FROM settled
+    ON CONFLICT (job_id, number) DO NOTHING
+)
+SELECT id, holder, attempt, verdict FROM settled
+"""
+
+_REPORTS = """
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
+        id bigint, holder text, attempt int, outcome text, status text, delay float8, refund int, loss int,
+        error text, cancel_reason text, result text, progress text, error_class text, message text, traceback text
+    )
+"""
+
+# Most batches hold nothing else, and reading fifteen keys of which eleven are absent takes the server 7 us for each.
+# The sub-selects hide the arrays' lengths from the planner: told of 400 rows, it merges them with the whole table.
+_COMPLETIONS = """
+    SELECT
+        id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
+        NULL::int AS refund, NULL::int AS loss, NULL AS error, NULL AS cancel_reason, NULL AS progress,
+        NULL AS error_class, NULL AS message, NULL AS traceback
+    FROM ROWS FROM (
+        pg_catalog.unnest((SELECT %s::bigint[])), pg_catalog.unnest((SELECT %s::text[])),
+        pg_catalog.unnest((SELECT %s::int[])), pg_catalog.unnest((SELECT %s::text[]))
+    ) AS report (id, holder, attempt, result)
+"""
+
+# A statement of its own: the ledger row of a run that was ended while the settle above waited for its lock is newer
+# than that settle's snapshot.
+_KEEP_LATE_VERDICTS = """
+WITH report AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
+),
+entry AS MATERIALIZED (
+    SELECT
+        attempt.id, attempt.job_id, attempt.worker, attempt.number, report.outcome,
+        attempt.outcome::text = report.outcome AS repeated
+    FROM report
+    JOIN pulse_django_attempt AS attempt
+        ON attempt.job_id = report.id AND attempt.number = report.attempt AND attempt.worker::text = report.holder
+    ORDER BY attempt.job_id, attempt.number
+    FOR NO KEY UPDATE OF attempt
+),
+kept AS (
+    UPDATE pulse_django_attempt AS attempt
+    SET late_outcome = entry.outcome, late_at = clock_timestamp()
+    FROM entry
+    WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome::text = ''
+)
+SELECT job_id, worker, number, repeated FROM entry
+"""
+
+# What a handler raised after it had completed its job itself. The ledger has its run already.
+_KEEP_ERRORS_AFTER_COMPLETION = """
+WITH raised AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS raised (
+        id bigint, holder text, attempt int, error_class text, message text, traceback text
+    )
+),
+entry AS MATERIALIZED (
+    SELECT attempt.id, raised.error_class, raised.message, raised.traceback
+    FROM raised
+    JOIN pulse_django_attempt AS attempt
+        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker::text = raised.holder
+    WHERE attempt.outcome::text = 'SUCCEEDED' AND attempt.late_outcome::text = ''
+    ORDER BY attempt.job_id, attempt.number
+    FOR NO KEY UPDATE OF attempt
+)
+UPDATE pulse_django_attempt AS attempt
+SET late_outcome = 'FAILED', late_at = clock_timestamp(), error_class = entry.error_class, message = entry.message,
+    traceback = entry.traceback
+FROM entry
+WHERE attempt.id = entry.id
+RETURNING attempt.job_id
+"""
+
+
+def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -> Settled:
+    """End these runs: accept each report whose lease still holds, keep the verdict of the others as evidence.
+
+    Inside a transaction of the caller's the reports become part of it; if that is rolled back, so is the evidence.
+    Without ``wait``, a job whose row somebody else has locked is answered as skipped instead of waited for: report
+    it again soon.
+    """
+    first: dict[Lease, Report] = {}
+    for report in reports:
+        first.setdefault(report.lease, report)
+    if not first:
+        return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
+    rows = _settle(jobs, list(first.values()), wait)
+    accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
+    refused = first.keys() - accepted.keys()
+    skipped = still_held(jobs, refused) if refused and not wait else frozenset()
+    late = [report for report in reports if first[report.lease] is not report or report.lease in refused - skipped]
+    repeated = _keep_late_verdicts(jobs, late) & (refused - skipped) if late else frozenset()
+    lost = frozenset(refused - skipped - repeated)
+    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
+
+
+def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
+    """Hand jobs back that no handler is running (any more). The attempts are refunded."""
+    check_delay(delay)
+    return settle(jobs, [Report(lease, Released(delay), Postpone(delay)) for lease in leases])
+
+
+def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorReport]) -> list[int]:
+    """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
+    raised = [keys_of(lease) | _error_columns(error) for lease, error in errors.items()]
+    try:
+        rows = run_joined(jobs.write_alias, _KEEP_ERRORS_AFTER_COMPLETION, [json.dumps(raised)])
+    except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
+        if connections[jobs.write_alias].in_atomic_block:
+            raise
+        logger.exception("What the handlers of %d completed jobs raised could not be stored", len(errors))
+        return []
+    return sorted(job_id for (job_id,) in rows)
+
+
+def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
+    source, params = _reported(reports)
+    statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED")
+    try:
+        return run_joined(jobs.write_alias, statement, params)
+    except UNSTORABLE as error:
+        if connections[jobs.write_alias].in_atomic_block:
+            raise  # the caller's transaction is broken; what becomes of it is the caller's to say
+        if len(reports) > 1:
+            return [row for report in reports for row in _settle(jobs, [report], wait)]
+        logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
+        if reports[0].progress is not None:
+            return _settle(jobs, [reports[0]._replace(progress=None)], wait)
+        if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
+            raise
+        failed = Failed(ErrorReport.of(error))
+        reason = f"its report could not be stored: {failed.error.summary}"
+        return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+
+
+def _keep_late_verdicts(jobs: JobReader, refused: Sequence[Report]) -> frozenset[Lease]:
+    keys = [keys_of(report.lease) | {"outcome": report.outcome.name} for report in refused]
+    rows = run_joined(jobs.write_alias, _KEEP_LATE_VERDICTS, [json.dumps(keys)])
+    return frozenset(Lease(*row[:3]) for row in rows if row[3])
+
+
+def _reported(reports: Sequence[Report]) -> Compiled:
+    """Spell reports as the settle statement reads them."""
+    if not all(_is_plain_completion(report) for report in reports):
+        return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
+    leases = [report.lease for report in reports]
+    results = [report.decision.result for report in reports]  # type: ignore[union-attr]  # they are completions
+    columns = (
+        [str(int(lease.job_id)) for lease in leases],
+        [quoted(lease.holder) for lease in leases],
+        [str(int(lease.attempt)) for lease in leases],
+        ["NULL" if result is None else quoted(result) for result in results],
+    )
+    return _COMPLETIONS, tuple(map(array, columns))
+
+
+def _is_plain_completion(report: Report) -> bool:
+    return type(report.outcome) is Succeeded and type(report.decision) is Complete and report.progress is None
+
+
+def _row_of(report: Report) -> dict[str, Any]:
+    """Spell any report. A key that is absent is NULL: nothing to say.
+
+    Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
+    outcome = report.outcome
+    reason = outcome.error.summary if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
+    row = keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}
+    if outcome.name is OutcomeName.WORKER_LOST:
+        row["loss"] = 1
+    if report.progress is not None:
+        row["progress"] = report.progress
+    if isinstance(outcome, Failed):
+        row |= _error_columns(outcome.error)
+    if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
+        row["error"] = _reason(reason)
+    return row | _verdict_of(report.decision)
+
+
+def _error_columns(error: ErrorReport) -> dict[str, str]:
+    return {
+        "error_class": clean_text(error.error_class, MAX_CLASS),
+        "message": clean_text(error.message, MAX_MESSAGE),
+        "traceback": clean_text(error.traceback, MAX_TRACEBACK),
+    }
+
+
+def _verdict_of(decision: Decision) -> dict[str, Any]:
+    match decision:
+        case Complete(result):
+            return {"status": Status.COMPLETED, "result": result}
+        case Retry(delay, reason, refund):
+            row = {"status": Status.RETRYING, "delay": _seconds(delay), "error": _reason(reason)}
+            return row | ({"refund": 1} if refund else {})
+        case Postpone(delay, reason):
+            row = {"status": Status.PENDING, "delay": _seconds(delay), "refund": 1}
+            return row | ({"error": _reason(reason)} if reason else {})
+        case DeadLetter(reason):
+            return {"status": Status.DEAD_LETTERED, "error": _reason(reason)}
+        case Cancel(reason):
+            return {"status": Status.CANCELLED, "cancel_reason": _reason(reason) if reason else None}
+    assert_never(decision)
+
+
+def _reason(text: str) -> str:
+    return clean_text(text, MAX_SUMMARY) or "no reason given"
+
+
+def _seconds(delay: timedelta) -> float:
+    """A handler may ask for any delay; the run must end all the same."""
+    return min(max(delay, timedelta()), MAX_DELAY).total_seconds()

@@ -1,0 +1,56 @@
+"""What the statements of several verbs share: how a pick is compiled, how values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from django.db import DataError, IntegrityError, connections, transaction
+
+from pulse_django.words.job_options import (
+    MAX_DELAY,
+)
+from pulse_django.words.leases import Lease
+
+UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
+
+Compiled = tuple[str, tuple[Any, ...]]  # SQL and its parameters
+
+
+def skip_locked(rows: Any, *, no_key: bool = True) -> Any:
+    return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
+
+
+def compiled(rows: Any, alias: str) -> Compiled:
+    # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
+    # together with the first statement, and there is none.
+    with transaction.atomic(using=alias, savepoint=False):
+        sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
+    return sql, tuple(params)
+
+
+def keys_of(lease: Lease) -> dict[str, Any]:
+    return {"id": lease.job_id, "holder": lease.holder, "attempt": lease.attempt}
+
+
+def array(elements: Iterable[str]) -> str:
+    return f"{{{','.join(elements)}}}"
+
+
+def quoted(text: str) -> str:
+    """Spell an element of an array as PostgreSQL reads it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def check_delay(delay: timedelta) -> None:
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay: {delay!r} is not a timedelta")
+    if not timedelta() <= delay <= MAX_DELAY:
+        raise ValueError(f"{delay} is negative, or beyond all reason")
+
+
+def check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit: {limit} is less than one")

@@ -1,0 +1,73 @@
+"""Change when and where a waiting job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.job_ids import check_attempt, job_ids_of
+from pulse_django.words.job_options import (
+    check_priority,
+    check_queue_name,
+)
+from pulse_django.words.verb_results import Changed
+
+from .statements import check_delay
+
+# Of what waits only: a run that goes on has its own deadline, and its job's next time is its outcome's to say.
+_WAITING = """
+WITH waiting AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_job
+    WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING') AND attempts = COALESCE(%s::int, attempts)
+    ORDER BY id
+    FOR NO KEY UPDATE
+)
+UPDATE pulse_django_job AS job
+SET {change}
+FROM waiting
+WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
+RETURNING job.id
+"""
+
+_RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s")
+
+_MOVE = _WAITING.format(change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority)")
+
+
+def reschedule(
+    jobs: JobReader, job_ids: Collection[int], *, delay: timedelta = timedelta(), attempt: int | None = None
+) -> Changed:
+    """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
+    check_delay(delay)
+    check_attempt(attempt)
+    return _change(jobs, _RESCHEDULE, job_ids, [attempt, delay])
+
+
+def move(
+    jobs: JobReader,
+    job_ids: Collection[int],
+    *,
+    queue: str | None = None,
+    priority: int | None = None,
+    attempt: int | None = None,
+) -> Changed:
+    """Let what waits do so in another queue, or with another priority; ``attempt`` as for ``reschedule``."""
+    if queue is None and priority is None:
+        raise ValueError("move: name a queue or a priority")
+    if queue is not None:
+        check_queue_name(queue)
+    if priority is not None:
+        check_priority(priority)
+    check_attempt(attempt)
+    return _change(jobs, _MOVE, job_ids, [attempt, queue, priority])
+
+
+def _change(jobs: JobReader, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:
+    asked_for = job_ids_of(job_ids)
+    rows = run_joined(jobs.write_alias, statement, [sorted(asked_for), *params])
+    changed = frozenset(job_id for (job_id,) in rows)
+    return Changed(changed=changed, moved_on=asked_for - changed)
