@@ -167,7 +167,7 @@ def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
 
 
 SETTLE_FENCE = "job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt"
-SETTLE_AGAIN = "job.id = locked.id AND job.locked_by::text = locked.holder AND job.attempts = locked.attempt"
+SETTLE_AGAIN = "job.id = ending.id AND job.locked_by::text = ending.holder AND job.attempts = ending.attempt"
 DELETE = "DELETE FROM pulse_django_job WHERE status = 'RUNNING' AND lease_until < statement_timestamp()"
 REAP_AGAIN = """
         AND (
@@ -184,13 +184,13 @@ MUTANTS: dict[str, Mutant] = {
         plant=replaced(
             "_SETTLE",
             (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'"),
-            (SETTLE_AGAIN, "job.id = locked.id AND job.status = 'RUNNING'"),
+            (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'"),
         ),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted",),
     ),
     "no fence at all": Mutant(
-        plant=replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id"), (SETTLE_AGAIN, "job.id = locked.id")),
+        plant=replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id"), (SETTLE_AGAIN, "job.id = ending.id")),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted", "terminal once"),
     ),
@@ -200,7 +200,7 @@ MUTANTS: dict[str, Mutant] = {
             replaced(
                 "_SETTLE",
                 (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder"),
-                (SETTLE_AGAIN, "job.id = locked.id AND job.locked_by::text = locked.holder"),
+                (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder"),
             ),
         ),
         nemeses=("black hole, just longer than a lease",),
@@ -237,8 +237,8 @@ MUTANTS: dict[str, Mutant] = {
         plant=replaced(
             "_REAP",
             (
-                "(over.free AND NOT over.killer AND job.cancel_requested_at IS NULL)::int",
-                "(over.outcome = 'WORKER_LOST')::int",
+                "(free AND verdict = 'RETRYING')::int AS refund",
+                "(outcome = 'WORKER_LOST')::int AS refund",
             ),
         ),
         nemeses=KILLS,
@@ -249,7 +249,7 @@ MUTANTS: dict[str, Mutant] = {
             "_SETTLE",
             (
                 "        refunds = job.refunds",
-                "        attempts = job.attempts - (locked.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
+                "        attempts = job.attempts - (ending.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
             ),
         ),
         nemeses=KILLS,
@@ -308,7 +308,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(
-        plant=replaced("_SETTLE", ("last_error = COALESCE(locked.error, job.last_error)", "last_error = ''")),
+        plant=replaced("_SETTLE", ("last_error = COALESCE(ending.error, job.last_error)", "last_error = ''")),
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_dead_letter_has_reason",

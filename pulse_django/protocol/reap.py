@@ -19,6 +19,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped, Report
 
+from .ending import end, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
 
@@ -34,83 +35,63 @@ REAP_LIMIT = 1_000
 # have it, and would end runs whose heartbeats waited beside it.
 REAP_LOCK_TIMEOUT = 0.05
 
-# The same rules as decisions.decide() for a lost worker, as a CASE; a table-driven test holds the two together.
-_REAP = """
-WITH over (
-    id, holder, attempt, token, due_at, started_at, counted, spent, killer, free, last_seen_at, outcome
-) AS MATERIALIZED (
-    SELECT
-        pick.id, pick.locked_by::text, pick.attempts, pick.token, pick.next_run_at, pick.started_at,
-        CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END,
-        pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free,
-        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s),
-        lost.free,
-        CASE WHEN lost.lost THEN pick.lease_until - COALESCE(pick.lease_ttl, %s) END,
-        CASE
-            WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
-            WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
-            ELSE 'STALLED'
-        END
-    FROM ({pick}) AS pick
-    CROSS JOIN LATERAL (
-        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
-    ) AS lost (lost, free)
-),
-reaped AS (
-    UPDATE pulse_django_job AS job
-    SET status = CASE
-            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN over.spent OR over.killer THEN 'DEAD_LETTERED'
-            ELSE 'RETRYING'
-        END,
-        locked_by = NULL,
-        lease_until = NULL,
-        token = NULL,
-        deadline = NULL,
-        losses = job.losses + (over.outcome = 'WORKER_LOST')::int,
-        refunds = job.refunds + (over.free AND NOT over.killer AND job.cancel_requested_at IS NULL)::int,
-        next_run_at = CASE
-            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer)
-            THEN clock_timestamp() + interval '1 second'
-                * LEAST(%s::float8, pg_catalog.power(over.counted, 2) * %s::float8)
-                * (%s::float8 + %s::float8 * random())
-            ELSE job.next_run_at
-        END,
-        finished_at = CASE
-            WHEN job.cancel_requested_at IS NULL AND NOT (over.spent OR over.killer) THEN NULL
-            ELSE clock_timestamp()
-        END,
-        last_error = CASE over.outcome
-            WHEN 'WORKER_LOST' THEN CASE
-                WHEN over.killer AND NOT over.spent AND job.cancel_requested_at IS NULL
-                THEN pg_catalog.format(
-                    'lost %%s worker%%s: worker lease expired', job.losses + 1, CASE WHEN job.losses > 0 THEN 's' END
-                )
-                ELSE 'worker lease expired'
-            END
-            WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
-            ELSE 'run made no progress'
-        END
-    FROM over
-    WHERE job.id = over.id AND job.locked_by::text = over.holder AND job.attempts = over.attempt
+# Whatever ended a run, its lease must not have been extended since it was looked at.
+_IS_STILL_OVER = """
         AND (
             job.lease_until < statement_timestamp()
             OR job.deadline < statement_timestamp()
             OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
-        )
-    RETURNING over.*, job.status, job.last_error
-),
-ledger AS (
-    INSERT INTO pulse_django_attempt
-        (job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, message)
+        )"""
+
+# What ``decide()`` says of a run that nobody reports on. A table-driven test compares the two.
+_REAP = f"""
+WITH over AS MATERIALIZED (
     SELECT
-        id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
-        CASE outcome WHEN 'WORKER_LOST' THEN 'worker lease expired' ELSE last_error END
-    FROM reaped
-    ON CONFLICT (job_id, number) DO NOTHING
-)
-SELECT id, holder, attempt, token, outcome, status FROM reaped
-"""
+        pick.*, lost.free,
+        pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
+        lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s) AS killer,
+        CASE WHEN lost.lost THEN pick.lease_until - COALESCE(pick.lease_ttl, %s) END AS last_seen_at,
+        CASE
+            WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
+            WHEN pick.deadline < statement_timestamp() THEN 'TIMED_OUT'
+            ELSE 'STALLED'
+        END AS outcome
+    FROM ({{pick}}) AS pick
+    CROSS JOIN LATERAL (
+        SELECT pick.lease_until < statement_timestamp(), pick.lease_until < statement_timestamp() AND pick.free_losses
+    ) AS lost (lost, free)
+),
+judged AS MATERIALIZED (
+    SELECT
+        job.*,
+        {verdict(wanted="CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END", refund="job.free::int")}
+        AS verdict,
+        CASE job.outcome
+            WHEN 'WORKER_LOST' THEN 'worker lease expired'
+            WHEN 'TIMED_OUT' THEN 'run exceeded its time limit'
+            ELSE 'run made no progress'
+        END AS message
+    FROM over AS job
+),
+ending AS MATERIALIZED (
+    SELECT
+        id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
+        outcome, verdict, message, task, queue,
+        (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
+        LEAST(%s::float8, pg_catalog.power(CASE WHEN free THEN losses + 1 ELSE attempts - refunds END, 2) * %s::float8)
+            * (%s::float8 + %s::float8 * random()) AS delay,
+        CASE
+            WHEN killer AND NOT spent AND verdict = 'DEAD_LETTERED'
+            THEN pg_catalog.format('lost %%s worker%%s: %%s', losses + 1, CASE WHEN losses > 0 THEN 's' END, message)
+            ELSE message
+        END AS error,
+        NULL::text AS cancel_reason, NULL::text AS result, NULL::text AS progress, NULL::text AS error_class,
+        NULL::text AS traceback
+    FROM judged
+),
+{end(still=_IS_STILL_OVER)}
+SELECT id, holder, attempt, token, outcome, verdict, task, queue, error FROM ended
+"""  # noqa: S608 - made of constants
 
 # A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
 _TOUCH = """
@@ -185,7 +166,7 @@ def _reap_pick(model: type[Job], alias: str, limit: int, within: timedelta | Non
 def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
-        "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses",
+        "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 

@@ -23,67 +23,27 @@ from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
+from .ending import end, verdict
 from .heartbeat import still_held
 from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
 
 logger = SafeLogger(__name__)
 
-# The fenced UPDATE and the ledger's row in one statement: neither can exist without the other. Two facts are the
-# database's to judge, because a report may have been written before they were: a cancellation that was requested
-# meanwhile wins over everything but success, and a budget that was lowered meanwhile leaves no retry.
-#
-# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
-_SETTLE = """
-WITH report AS MATERIALIZED ({reports}),
-locked AS MATERIALIZED (
+_SETTLE = f"""
+WITH report AS MATERIALIZED ({{reports}}),
+ending AS MATERIALIZED (
     SELECT
-        report.*, job.token, job.started_at, job.next_run_at AS due_at,
-        CASE
-            WHEN report.status IN ('COMPLETED', 'CANCELLED') THEN report.status
-            WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN report.status = 'RETRYING'
-                AND job.attempts - job.refunds - COALESCE(report.refund, 0) >= job.max_attempts THEN 'DEAD_LETTERED'
-            ELSE report.status
-        END AS verdict
+        report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
+        {verdict(wanted="report.status", refund="COALESCE(report.refund, 0)")} AS verdict
     FROM report
     JOIN pulse_django_job AS job
         ON job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
     ORDER BY job.id
-    FOR NO KEY UPDATE OF job {skip_locked}
+    FOR NO KEY UPDATE OF job {{skip_locked}}
 ),
-settled AS (
-    UPDATE pulse_django_job AS job
-    SET status = locked.verdict,
-        locked_by = NULL,
-        lease_until = NULL,
-        token = NULL,
-        deadline = NULL,
-        refunds = job.refunds + COALESCE(locked.refund, 0),
-        losses = job.losses + COALESCE(locked.loss, 0),
-        next_run_at = CASE
-            WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + locked.delay * interval '1 second'
-            ELSE job.next_run_at
-        END,
-        finished_at = CASE WHEN locked.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
-        last_error = COALESCE(locked.error, job.last_error),
-        cancel_reason = COALESCE(locked.cancel_reason, job.cancel_reason),
-        result = locked.result::jsonb,
-        progress = COALESCE(locked.progress::jsonb, job.progress)
-    FROM locked
-    WHERE job.id = locked.id AND job.locked_by::text = locked.holder AND job.attempts = locked.attempt
-    RETURNING locked.*
-),
-ledger AS (
-    INSERT INTO pulse_django_attempt
-        (job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback)
-    SELECT
-        id, attempt, token, holder, due_at, started_at, clock_timestamp(), outcome,
-        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
-    FROM settled
-    ON CONFLICT (job_id, number) DO NOTHING
-)
-SELECT id, holder, attempt, verdict FROM settled
-"""
+{end()}
+SELECT id, holder, attempt, verdict FROM ended
+"""  # noqa: S608 - made of constants
 
 _REPORTS = """
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
