@@ -16,8 +16,10 @@ from .execution.notify import ANY_QUEUE, wake_workers
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
 from .models import Job
+from .signals import tell_when_committed
 from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
+from .words.endings import EndedBy, run_ended
 from .words.job_ids import check_attempt
 from .words.leases import Lease
 from .words.outcomes import WorkerLost
@@ -96,13 +98,19 @@ def release(
     held = Job.objects.using(alias).running().filter(pk__in=ids)
     if attempt is not None:
         held = held.filter(attempts=attempt)
-    reports = []
-    for job in held:
+    reports, taken = [], list(held)
+    for job in taken:
         decision = decide(outcome := WorkerLost(reason), job.budget, max_losses=conf.current().max_losses)
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
     settled: Settled = Job.objects.db_manager(alias).settle(reports)
     if settled.accepted:
         wake_workers(alias, [ANY_QUEUE])
+    for job, report in zip(taken, reports, strict=True):
+        if (status := settled.accepted.get(report.lease)) is not None:
+            ending = run_ended(
+                job, report.lease, status=status, by=EndedBy.CALLER, outcome=report.outcome.name, reason=reason
+            )
+            tell_when_committed(Job, ending, using=alias)
     return settled
 
 

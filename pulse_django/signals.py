@@ -3,7 +3,7 @@
 | signal | sent when | arguments |
 |---|---|---|
 | ``job_started`` | a handler is about to be called | ``claim``, ``task`` |
-| ``job_finished`` | a job has come to its end, whatever that is | ``claim``, ``status``, ``outcome`` |
+| ``job_finished`` | a job has come to its end, whatever that is | ``ending`` |
 | ``job_failed`` | a run failed, timed out, stalled or lost its process | ``claim``, ``status``, ``outcome`` |
 | ``job_dead_lettered`` | a job used up its attempts, or may not be retried | ``job_id``, ``reason`` |
 | ``error_after_completion`` | a handler raised after it had completed its job itself | ``claim``, ``error`` |
@@ -16,8 +16,13 @@
 All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls
 that take a job's id.
 
-The first is sent where the handler runs, the last four by the keeper or a watchdog, the others by the process that
-reports; what a keeper or a watchdog dead-letters, they tell.
+``job_started`` is sent where the handler runs. ``job_finished`` and ``job_dead_lettered`` are sent by the process that
+ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
+alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
+
+``ending`` is a ``pulse_django.words.endings.Ending``: the job's ``job_id``, ``task`` and ``queue``, its ``previous``
+status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended with it, and the
+``reason``.
 
 The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and ``task_finished``, are sent as well.
 """
@@ -25,12 +30,16 @@ The sender is ``Job``. Django's own signals of its Tasks, ``task_started`` and `
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from django.db import transaction
 from django.dispatch import Signal
 
 from .exceptions import ReceiverExited
 from .safe_logging import SafeLogger
+from .words.endings import Ending
+from .words.states import Status
 
 logger = SafeLogger(__name__)
 
@@ -81,3 +90,18 @@ def tell(signal: Signal, sender: type, **facts: Any) -> None:
         signal.send_robust(sender, **facts)
     except BaseException as error:
         logger.error("A receiver of a signal raised %s", type(error).__name__, exc_info=error)
+
+
+def tell_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
+    """Say that a job has come to its end, if it has."""
+    if ending is None:
+        return
+    tell(job_finished, sender, ending=ending, using=using)
+    if ending.status is Status.DEAD_LETTERED:
+        tell(job_dead_lettered, sender, job_id=ending.job_id, reason=ending.reason, using=using)
+
+
+def tell_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
+    """Say that a job has come to its end, once the caller's transaction is committed: at once if there is none."""
+    if ending is not None and (job_finished.receivers or job_dead_lettered.receivers):
+        transaction.on_commit(partial(tell_finished, sender, ending, using=using), using=using)

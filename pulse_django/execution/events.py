@@ -6,7 +6,8 @@ from logging import ERROR, INFO
 
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import error_after_completion, job_dead_lettered, job_failed, job_finished, lease_lost, tell
+from pulse_django.signals import error_after_completion, job_failed, lease_lost, tell, tell_finished
+from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Settled
@@ -38,10 +39,9 @@ def announce(performed: Performed, settled: Settled) -> None:
         tell(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
     if not status.is_terminal:
         return
-    tell(job_finished, Job, claim=claim, status=status, outcome=outcome, using=using)
-    if status is Status.DEAD_LETTERED:
-        reason = getattr(report.decision if report else None, "reason", "")
-        tell(job_dead_lettered, Job, job_id=claim.job_id, reason=reason, using=using)
+    reason = getattr(report.decision if report else None, "reason", "")
+    ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WORKER, outcome=outcome.name, reason=reason)
+    tell_finished(Job, ending, using=using)
     # Django logs a success as INFO, anything else as ERROR.
     if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)

@@ -7,9 +7,10 @@ from datetime import timedelta
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import job_dead_lettered, tell
+from pulse_django.signals import tell_finished
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.decisions import DeadLetter
+from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import GIVEN_UP, UNKNOWN_TASK, Released
 from pulse_django.words.states import Status
@@ -70,15 +71,19 @@ def give_up(alias: str) -> list[int]:
     if not waited:
         return []
     jobs = Job.objects.db_manager(alias)
-    reports = []
-    for claim in jobs.claim_these(Identity("watchdog"), list(waited)):
+    reports, claims = [], jobs.claim_these(Identity("watchdog"), list(waited))
+    for claim in claims:
         reason = f"{GIVEN_UP} {claim.task!r}: no live worker has it, for {waited[claim.job_id]}"
         reports.append(Report(claim.lease, Released(reason=reason), DeadLetter(reason)))
     settled = jobs.settle(reports)
-    given_up = sorted(lease.job_id for lease, status in settled.accepted.items() if status is Status.DEAD_LETTERED)
-    for report in reports:
-        if report.lease.job_id in given_up:
-            reason = getattr(report.decision, "reason", "")
-            logger.warning("job %d dead-lettered: %s", report.lease.job_id, reason)
-            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=alias)
-    return given_up
+    given_up = []
+    for claim, report in zip(claims, reports, strict=True):
+        if (status := settled.accepted.get(claim.lease)) is None:
+            continue
+        reason, outcome = getattr(report.decision, "reason", ""), report.outcome.name
+        logger.warning("job %d %s: %s", claim.job_id, status, reason)
+        ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WATCHDOG, outcome=outcome, reason=reason)
+        tell_finished(Job, ending, using=alias)
+        if status is Status.DEAD_LETTERED:
+            given_up.append(claim.job_id)
+    return sorted(given_up)

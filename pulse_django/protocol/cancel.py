@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from pulse_django.signals import tell_when_committed
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import run_joined
+from pulse_django.store.transactions import Row, run_joined
+from pulse_django.words.endings import EndedBy, Ending
 from pulse_django.words.error_details import MAX_SUMMARY
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.payloads import clean_text
@@ -14,7 +16,7 @@ from pulse_django.words.verb_results import CancelRequested
 
 _REQUEST_CANCEL = """
 WITH wanted AS MATERIALIZED (
-    SELECT id
+    SELECT id, status
     FROM pulse_django_job
     WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL AND cancel_requested_at IS NULL
         AND attempts = COALESCE(%s::int, attempts)
@@ -28,7 +30,7 @@ SET status = CASE WHEN job.locked_by IS NULL THEN 'CANCELLED' ELSE job.status EN
     cancel_reason = %s
 FROM wanted
 WHERE job.id = wanted.id AND job.finished_at IS NULL AND job.cancel_requested_at IS NULL
-RETURNING job.id, job.status
+RETURNING job.id, job.status, wanted.status, job.task, job.queue, job.attempts
 """
 
 
@@ -38,7 +40,26 @@ def request_cancel(
     """Cancel what is waiting, and ask what is running to stop; only in that ``attempt``, if one is named."""
     check_attempt(attempt)
     asked_for = job_ids_of(job_ids)
-    rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, [sorted(asked_for), attempt, clean_text(reason, MAX_SUMMARY)])
-    cancelled = frozenset(job_id for job_id, status in rows if status == Status.CANCELLED)
-    asked = frozenset(job_id for job_id, status in rows if status == Status.RUNNING)
+    reason = clean_text(reason, MAX_SUMMARY)
+    rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, [sorted(asked_for), attempt, reason])
+    cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
+    asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
+    for row in rows:
+        if row[0] in cancelled:
+            tell_when_committed(jobs.model, _ending_of(row, reason), using=jobs.write_alias)
     return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
+
+
+def _ending_of(row: Row, reason: str) -> Ending:
+    job_id, status, previous, task, queue, attempts = row
+    return Ending(
+        job_id=job_id,
+        task=task,
+        queue=queue,
+        attempt=attempts,
+        previous=Status(previous),
+        status=Status(status),
+        by=EndedBy.CALLER,
+        outcome=None,
+        reason=reason,
+    )

@@ -147,7 +147,15 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
     backoff = settings.backoff
     curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
     return [
-        Reaped(lease=Lease(*row[:3]), token=row[3], outcome=OutcomeName(row[4]), status=Status(row[5]))
+        Reaped(
+            lease=Lease(*row[:3]),
+            token=row[3],
+            outcome=OutcomeName(row[4]),
+            status=Status(row[5]),
+            task=row[6],
+            queue=row[7],
+            reason=row[8],
+        )
         for row in run_alone(
             jobs.write_alias,
             _REAP.format(pick=sql),
@@ -194,7 +202,12 @@ def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
 def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
     """End a run whose job the table refuses to take back among those that wait."""
     reason = f"it could not be stored for another run: {error_in_one_line(error)}"
-    held = jobs.using(jobs.write_alias).reapable().filter(pk=job_id).only("locked_by", "attempts", "token")
+    held = (
+        jobs.using(jobs.write_alias)
+        .reapable()
+        .filter(pk=job_id)
+        .only("locked_by", "attempts", "token", "task", "queue")
+    )
     ended = []
     for job in held:
         lease = Lease(job.pk, str(job.locked_by), job.attempts)
@@ -204,7 +217,15 @@ def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception
             logger.exception("Job %d could not be ended", job_id)
             continue
         ended += [
-            Reaped(lease=lease, token=job.token or 0, outcome=outcome.name, status=status)
+            Reaped(
+                lease=lease,
+                token=job.token or 0,
+                outcome=outcome.name,
+                status=status,
+                task=job.task,
+                queue=job.queue,
+                reason=reason,
+            )
             for status in settled.accepted.values()
         ]
     return ended

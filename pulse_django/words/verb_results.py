@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .decisions import Decision
+from .endings import EndedBy, Ending, run_ended
 from .leases import Lease
 from .outcomes import Outcome, OutcomeName
 from .reprs import without
@@ -53,6 +54,16 @@ class Reaped:
     token: int
     outcome: OutcomeName
     status: Status  # what the job is now
+    task: str
+    queue: str
+    reason: str
+
+    @property
+    def ending(self) -> Ending | None:
+        """The end of the job, if the run was its last."""
+        return run_ended(
+            self, self.lease, status=self.status, by=EndedBy.WATCHDOG, outcome=self.outcome, reason=self.reason
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

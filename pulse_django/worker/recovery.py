@@ -10,8 +10,9 @@ from queue import Empty, SimpleQueue
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import job_dead_lettered, tell, worker_lost
+from pulse_django.signals import tell, tell_finished, worker_lost
 from pulse_django.words.decisions import decide
+from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import Outcome, Released, WorkerLost
 from pulse_django.words.states import Status
@@ -118,9 +119,9 @@ class Recovery:
         if not reports:
             return False
         settled = self.line.call(self.line.jobs.settle, reports, wait=False)
-        for report in reports:
+        for job, report in zip(left, reports, strict=True):
             if (status := settled.accepted.get(report.lease)) is not None:
-                self._tell(report, status)
+                self._tell(job, report, status)
         leases = tuple(settled.accepted)
         logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
         tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.line.alias)
@@ -135,7 +136,7 @@ class Recovery:
         decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
         return Report(lease, outcome, decision, death.progress.get(lease))
 
-    def _tell(self, report: Report, status: Status) -> None:
+    def _tell(self, job: Job, report: Report, status: Status) -> None:
         reason = getattr(report.decision, "reason", "")
         logger.warning(
             "job %d attempt %d: %s after a lost worker%s",
@@ -145,5 +146,6 @@ class Recovery:
             f": {reason}" if reason else "",
             extra={"job_id": report.lease.job_id, "attempt": report.lease.attempt, "holder": report.lease.holder},
         )
-        if status is Status.DEAD_LETTERED:
-            tell(job_dead_lettered, Job, job_id=report.lease.job_id, reason=reason, using=self.line.alias)
+        outcome = report.outcome.name
+        ending = run_ended(job, report.lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
+        tell_finished(Job, ending, using=self.line.alias)

@@ -102,7 +102,7 @@ class TestAfterTheCompletion:
         listener = lambda **facts: heard.append(facts)  # noqa: E731 - a name for connect and disconnect
         error_after_completion.connect(listener)
         finished: list[Any] = []
-        observer = lambda **facts: finished.append(facts["status"])  # noqa: E731
+        observer = lambda **facts: finished.append(facts["ending"].status)  # noqa: E731
         job_finished.connect(observer)
         try:
             job = make_job(task=f"tests.execution.more.{name}")

@@ -413,7 +413,8 @@ def listen() -> None:
 
 def _trace_signal(name: str, to_trace: Any) -> None:
     def receive(sender: Any, **facts: Any) -> None:
-        trace(name, _job_of(facts), status=str(facts.get("status") or getattr(facts.get("task_result"), "status", "")))
+        ended = getattr(facts.get("ending"), "status", "") or getattr(facts.get("task_result"), "status", "")
+        trace(name, _job_of(facts), status=str(facts.get("status") or ended))
 
     def refuse(sender: Any, **facts: Any) -> None:
         raise RuntimeError("a rude receiver")
@@ -425,6 +426,8 @@ def _trace_signal(name: str, to_trace: Any) -> None:
 def _job_of(facts: dict[str, Any]) -> int | str:
     if "task_result" in facts:
         return str(facts["task_result"].id)
+    if "ending" in facts:
+        return int(facts["ending"].job_id)
     if "claim" in facts:
         return int(facts["claim"].job_id)
     return int(facts["reaped"].lease.job_id if "reaped" in facts else facts["job_id"])
