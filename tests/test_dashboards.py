@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pulse_django.words.vital_signs import ALL, THE_EIGHT, Kind, VitalSign
+from pulse_django.words.vital_signs import ALL, THE_EIGHT, SignKind, VitalSign
 
 MONITORING = Path(__file__).parent.parent / "docs/monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -31,7 +31,7 @@ def series() -> dict[str, VitalSign]:
     """Every name that the page for Prometheus has."""
     found = {}
     for sign in ALL:
-        ends = OF_A_HISTOGRAM if sign.kind is Kind.HISTOGRAM else ("",)
+        ends = OF_A_HISTOGRAM if sign.kind is SignKind.HISTOGRAM else ("",)
         found |= {f"pulse_{sign.name}{end}": sign for end in ends}
     return found
 
@@ -73,7 +73,7 @@ class TestEveryExpression:
 
     def test_counters_are_rated_over_minutes_and_gauges_not_at_all(self, where: str, expression: str) -> None:
         for name, window in re.findall(r"(pulse_\w+)(?:\{[^}]*\})?(?:\[(\w+)\])?", expression):
-            if SERIES[name].kind is Kind.GAUGE:
+            if SERIES[name].kind is SignKind.GAUGE:
                 assert window == ""
             elif "unless" not in expression:
                 assert window in ("5m", "10m"), "they move once a minute"

@@ -21,7 +21,7 @@ from django.core.management.color import no_style
 
 from pulse_django import conf
 from pulse_django.demo import deaths, handlers
-from pulse_django.demo.pace import REAL_TIME, SCALED, Pace
+from pulse_django.demo.pace import REAL_TIME, SCALED, DemoPace
 from pulse_django.demo.processes import Process, census, descendants, from_ps
 from pulse_django.demo.rows import Row, look
 from pulse_django.demo.screen import Screen, has_news, line, table
@@ -111,7 +111,7 @@ def test_workers_that_stopped_or_fell_silent_do_not_keep_the_demo_from_running(
 
 
 @pytest.mark.parametrize(("flags", "pace"), [([], SCALED), (["--real-time"], REAL_TIME)], ids=["scaled", "real time"])
-def test_a_flag_chooses_the_pace(pulse_db: None, played: list[Telling], flags: list[str], pace: Pace) -> None:
+def test_a_flag_chooses_the_pace(pulse_db: None, played: list[Telling], flags: list[str], pace: DemoPace) -> None:
     call_command("pulse_demo", *flags, stdout=StringIO())
     assert played[0].pace == pace
 
@@ -137,7 +137,7 @@ def test_real_time_is_the_defaults_of_production() -> None:
 
 
 @pytest.mark.parametrize("pace", [SCALED, REAL_TIME], ids=["scaled", "real time"])
-def test_the_settings_of_a_pace_are_sound(pace: Pace) -> None:
+def test_the_settings_of_a_pace_are_sound(pace: DemoPace) -> None:
     parsed, problems = conf.parse(pace.settings)
     assert problems == []  # no warning either: three beats to a lease
     assert parsed.lease_ttl == timedelta(seconds=pace.ttl)

@@ -13,7 +13,7 @@ from pulse_django.words.states import Status
 
 from . import handlers
 from .rows import Row, ledger, look
-from .stage import Worker
+from .stage import DemoWorker
 from .telling import Telling
 
 A, B, C = "demo-A", "demo-B", "demo-C"
@@ -23,7 +23,7 @@ SHORT_STEPS = 30
 SHORTEST_BACKOFF = 0.8  # seconds; after the first loss it is 1 s, with a tenth of jitter
 
 
-def killed_process(t: Telling, worker: Worker) -> None:
+def killed_process(t: Telling, worker: DemoWorker) -> None:
     t.screen.head("Act 2: the process that runs the handler is killed")
     t.screen.say(
         "A job works in steps and reports progress, which travels with the heartbeats. Then `kill -9` hits the child.",
@@ -42,7 +42,7 @@ def killed_process(t: Telling, worker: Worker) -> None:
     expect_resumed(t, job)
 
 
-def killed_worker(t: Telling, worker: Worker) -> Worker:
+def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     t.screen.head("Act 3: the whole worker is killed")
     t.screen.say(
         f"A job needs {t.pace.long_work:g} s, several times its lease of {t.pace.ttl:g} s. It keeps it: every "
@@ -86,7 +86,7 @@ def killed_worker(t: Telling, worker: Worker) -> Worker:
     return fresh
 
 
-def frozen_worker(t: Telling, frozen: Worker) -> tuple[Worker, int]:
+def frozen_worker(t: Telling, frozen: DemoWorker) -> tuple[DemoWorker, int]:
     t.screen.head("Act 4: a worker comes back from the dead")
     t.screen.say(
         f"{B} runs a job and is frozen in the middle of it, as when a virtual machine is paused. Its lease runs out,",

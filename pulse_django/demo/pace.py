@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class DemoPace:
     """Seconds. The work of the jobs is measured in them, so that the story is the same at any pace."""
 
     ttl: float  # of a lease
@@ -63,5 +63,5 @@ class Pace:
         return 20.0 + 2 * self.worst_case + self.long_work
 
 
-SCALED = Pace(ttl=3.0, beat=1.0, tick=0.5)
-REAL_TIME = Pace(ttl=30.0, beat=10.0, tick=10.0)  # the defaults
+SCALED = DemoPace(ttl=3.0, beat=1.0, tick=0.5)
+REAL_TIME = DemoPace(ttl=30.0, beat=10.0, tick=10.0)  # the defaults

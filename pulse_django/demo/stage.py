@@ -22,7 +22,7 @@ PATIENCE_WITH_SIGNAL = 5.0  # seconds for the kernel to do as it was told
 LAST_LINES = 25  # of a log
 
 
-class Worker:
+class DemoWorker:
     """One ``pulse_worker`` with everything that it made: keeper, nursery, and the child that runs handlers."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -111,21 +111,21 @@ class Stage:
     """Starts workers on one queue; use ``set_up()``, which leaves none behind."""
 
     def __init__(self, folder: Path, queue: str, changes: dict[str, Any]) -> None:
-        self.workers: list[Worker] = []
+        self.workers: list[DemoWorker] = []
         self._folder, self._queue, self._changes = folder, queue, changes
 
-    def start(self, name: str) -> Worker:
+    def start(self, name: str) -> DemoWorker:
         log = self._folder / f"{name}.log"
         command = [*COMMAND, json.dumps(self._changes), "--queues", self._queue, "--name", name]
         with log.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 command, env=_environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )  # a session of its own: Ctrl-C is for the demo, which then ends its workers
-        worker = Worker(name, process, log)
+        worker = DemoWorker(name, process, log)
         self.workers.append(worker)
         return worker
 
-    def deserters(self) -> list[Worker]:
+    def deserters(self) -> list[DemoWorker]:
         """Workers that ended though nobody made them."""
         return [worker for worker in self.workers if worker.is_wanted and worker.exit_code is not None]
 

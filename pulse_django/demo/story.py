@@ -13,7 +13,7 @@ from pulse_django.words.states import Status
 from . import handlers
 from .deaths import LOST, A, frozen_worker, killed_process, killed_worker
 from .rows import Row, ledger
-from .stage import Worker
+from .stage import DemoWorker
 from .telling import Telling
 
 
@@ -27,7 +27,7 @@ def play(t: Telling) -> None:
     goodbye(t, [second, third])
 
 
-def everyday_work(t: Telling) -> Worker:
+def everyday_work(t: Telling) -> DemoWorker:
     t.screen.head("Act 1: a worker does its work")
     t.screen.say(
         f"A worker, {A}, starts: a keeper that holds leases, and a child that runs handlers. Three small jobs are",
@@ -52,7 +52,7 @@ def poisonous_job(t: Telling, poison: int) -> None:
     t.screen.praise(f"dead-lettered, with a reason: {row.last_error}")
 
 
-def goodbye(t: Telling, workers: Sequence[Worker]) -> None:
+def goodbye(t: Telling, workers: Sequence[DemoWorker]) -> None:
     t.screen.head("The ledger")
     t.screen.say("Every run that ended, written in the statement that ended it:")
     jobs = list(Job.objects.using(router.db_for_write(Job)).filter(queue=t.queue).order_by("pk"))

@@ -12,7 +12,7 @@ from pulse_django.exceptions import PulseError
 from pulse_django.execution.tasks_framework import Task
 from pulse_django.models import Attempt, Job
 
-from .pace import Pace
+from .pace import DemoPace
 from .rows import Row, ledger, look
 from .screen import Screen, line
 from .stage import Stage
@@ -28,7 +28,7 @@ class WentOtherwise(PulseError):
 class Telling:
     screen: Screen
     stage: Stage
-    pace: Pace
+    pace: DemoPace
     queue: str  # of the demo alone: it touches nobody's jobs
     patience: float
 

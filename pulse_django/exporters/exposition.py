@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
-from pulse_django.words.vital_signs import Kind, VitalSign
+from pulse_django.words.vital_signs import SignKind, VitalSign
 
 from .readings import Reading
 
@@ -53,21 +53,23 @@ def text(signs: Iterable[VitalSign], readings: Iterable[Reading], *, prefix: str
 
 def _nothing(sign: VitalSign) -> list[Reading]:
     """A counter begins at zero, or its first event would be no increase. Of which labels, nobody knows yet."""
-    if sign.labels or sign.kind is Kind.GAUGE:
+    if sign.labels or sign.kind is SignKind.GAUGE:
         return []
-    return [Reading(sign, (), {"sum": 0, "buckets": {}} if sign.kind is Kind.HISTOGRAM else 0)]
+    return [Reading(sign, (), {"sum": 0, "buckets": {}} if sign.kind is SignKind.HISTOGRAM else 0)]
 
 
 def _metric(prefix: str, sign: VitalSign, readings: Iterable[Reading]) -> Metric:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     name, means = f"{prefix}{sign.name}", f"{sign.means} {sign.to_do}"
-    if sign.kind is Kind.HISTOGRAM:
+    if sign.kind is SignKind.HISTOGRAM:
         histogram = HistogramMetricFamily(name, means, labels=sign.labels)
         for reading in readings:
             histogram.add_metric(reading.labels, folded(reading.value["buckets"]), reading.value["sum"])
         return histogram
-    numbers = (GaugeMetricFamily if sign.kind is Kind.GAUGE else CounterMetricFamily)(name, means, labels=sign.labels)
+    numbers = (GaugeMetricFamily if sign.kind is SignKind.GAUGE else CounterMetricFamily)(
+        name, means, labels=sign.labels
+    )
     for reading in readings:
         numbers.add_metric(reading.labels, reading.value)
     return numbers

@@ -21,7 +21,7 @@ from pulse_django.exceptions import Discard, JobCancelled, Snooze
 from pulse_django.models import Job
 from pulse_django.words import traces
 from pulse_django.words.leases import Claim
-from pulse_django.words.vital_signs import ALL, Kind, VitalSign
+from pulse_django.words.vital_signs import ALL, SignKind, VitalSign
 
 from .readings import Reading, read
 
@@ -117,9 +117,9 @@ def observe_fleet(meter: Meter | None = None) -> None:
     look = _Look()
     for sign in ALL:
         name, unit = f"pulse.{sign.name}", "s" if sign.unit == "seconds" else "1"
-        if sign.kind is Kind.GAUGE:
+        if sign.kind is SignKind.GAUGE:
             meter.create_observable_gauge(name, [look.at(sign, _number)], unit=unit, description=sign.means)
-        elif sign.kind is Kind.COUNTER:
+        elif sign.kind is SignKind.COUNTER:
             meter.create_observable_counter(name, [look.at(sign, _number)], unit=unit, description=sign.means)
         else:  # a histogram that is counted elsewhere can only be observed as its count and its sum
             for part in ("count", "sum"):

@@ -17,7 +17,7 @@ from pulse_django.words.vital_signs import (
     PREFETCHED,
     SLOTS,
     STUCK_SLOTS,
-    Kind,
+    SignKind,
     VitalSign,
 )
 
@@ -26,7 +26,7 @@ from .readings import Reading
 
 CHILDREN = VitalSign(
     name="children",
-    kind=Kind.GAUGE,
+    kind=SignKind.GAUGE,
     means="Processes of this worker that are ready to run jobs.",
     to_do="Fewer than --processes for long: its log says why they die.",
 )

@@ -44,7 +44,7 @@ class WorkerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class DeadLetterFacts:
     id: int
     task: str
     queue: str
@@ -57,6 +57,6 @@ class Health:
     queues: tuple[QueueFacts, ...]
     statuses: tuple[StatusCount, ...]
     workers: tuple[WorkerFacts, ...]
-    dead_letters: tuple[DeadLetter, ...]  # the latest
+    dead_letters: tuple[DeadLetterFacts, ...]  # the latest
     expired_leases: int  # ran out, and nobody reaped them
     oldest_expired: timedelta | None

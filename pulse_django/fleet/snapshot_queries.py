@@ -19,7 +19,7 @@ from pulse_django.store.json_columns import read
 from pulse_django.store.transactions import Row
 from pulse_django.words.states import Status
 
-from .snapshot import DeadLetter, Health, QueueFacts, StatusCount, WorkerFacts
+from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts
 
 # Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
 COUNTED = 10_000
@@ -114,7 +114,7 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
         statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
-            DeadLetter(id=job_id, task=task, queue=queue, error=error, age=age)
+            DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)
             for job_id, task, queue, error, age in _rows(alias, _DEAD_LETTERS)
         ),
         expired_leases=sum(row[2] for row in running),

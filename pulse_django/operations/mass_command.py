@@ -26,7 +26,7 @@ from .batches import Pace, Stopping, Walk
 from .interrupts import interruptible
 from .preview import Preview, in_lines, look
 from .progress import Progress
-from .report import Report
+from .report import MassReport
 from .selection import Selection, unmatched
 from .terminal import showable
 from .verbs import MassVerb
@@ -133,7 +133,7 @@ class MassCommand(BaseCommand):
         told = {"pace": to_json(pace), "seconds": seconds}
         self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **told})
 
-    def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> Report:
+    def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> MassReport:
         verb, alias, matches = choice.verb, choice.alias, choice.preview.matches
         # The preview knows the lowest id: finished jobs by the million may lie in front of it.
         after = (choice.preview.lowest_id or 1) - 1
@@ -149,7 +149,7 @@ class MassCommand(BaseCommand):
         except (Error, PulseError) as error:
             problem = inert(error_in_one_line(error))
         progress.end(walk.met)
-        return Report.of(walk, verb, matches=matches, seconds=clock() - began, problem=problem)
+        return MassReport.of(walk, verb, matches=matches, seconds=clock() - began, problem=problem)
 
     def _say(self, lines: list[str]) -> None:
         if not self._is_json:

@@ -29,7 +29,7 @@ _UNBOUNDED = (Status.COMPLETED, Status.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class MatchingKind:
     jobs: int
     status: str
     task: str
@@ -48,7 +48,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    kinds: tuple[Kind, ...]
+    kinds: tuple[MatchingKind, ...]
     newest: tuple[Found, ...]
     is_partial: bool  # only the latest COMPLETED and CANCELLED were looked at
 
@@ -60,7 +60,7 @@ def match(selection: Selection, alias: str) -> Matching:
     # The sum keeps each part on its own index: ordered by id alone, the planner may read the primary key backwards
     # through all that has finished.
     newest = [_shown(part.order_by((F("id") + 0).desc()))[:NEWEST] for part in parts]
-    kinds = sorted((Kind(**row) for row in _all(counts)), key=lambda kind: (-kind.jobs, kind.status, kind.task))
+    kinds = sorted((MatchingKind(**row) for row in _all(counts)), key=lambda kind: (-kind.jobs, kind.status, kind.task))
     found = sorted((Found(**row) for row in _all(newest)), key=lambda job: -job.id)
     return Matching(kinds=tuple(kinds[:MOST_KINDS]), newest=tuple(found[:NEWEST]), is_partial=is_partial)
 

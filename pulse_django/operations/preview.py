@@ -23,7 +23,7 @@ ERROR_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class PreviewGroup:
     """Jobs that are alike."""
 
     jobs: int
@@ -37,7 +37,7 @@ class Group:
 class Preview:
     matches: int
     running: int  # of them
-    groups: tuple[Group, ...]  # the largest
+    groups: tuple[PreviewGroup, ...]  # the largest
     others: int  # jobs in no group above
     lowest_id: int | None
     oldest: datetime | None  # when it ended, or was created if it has not
@@ -80,9 +80,9 @@ def look(jobs: JobQuerySet, *, limit: int | None = None) -> Preview:
     return Preview(groups=groups, others=others, **facts)
 
 
-def _groups(jobs: JobQuerySet) -> tuple[Group, ...]:
+def _groups(jobs: JobQuerySet) -> tuple[PreviewGroup, ...]:
     kinds = jobs.values("status", "queue", "task", error=error_line()).annotate(jobs=Count("*"))
-    return tuple(Group(**kind) for kind in kinds.order_by("-jobs", "status", "queue", "task", "error")[:TOP])
+    return tuple(PreviewGroup(**kind) for kind in kinds.order_by("-jobs", "status", "queue", "task", "error")[:TOP])
 
 
 def in_lines(preview: Preview) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulse_django.words.display import in_words
 
-from .terminal import Line, bar, is_terminal, showable
+from .terminal import OverwrittenLine, bar, is_terminal, showable
 
 # Seconds between two looks. A terminal redrawn more often flickers; a log with more lines than that is not read.
 REDRAWN_AFTER = 0.1
@@ -30,7 +30,7 @@ class Progress:
         # The first batch waits for nothing: without a ceiling it would promise more than the throttle allows.
         self._fastest = float("inf") if per_minute is None else per_minute / 60
         self._shows = is_terminal(stream)
-        self._line = Line(stream)
+        self._line = OverwrittenLine(stream)
         self._began = self._shown_at = clock()
 
     def show(self, done: int) -> None:

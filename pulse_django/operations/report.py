@@ -13,7 +13,7 @@ from .verbs import MassVerb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class MassReport:
     counts: Mapping[str, int]  # by what the verb answered
     met: int  # jobs that were given to the verb
     matches: int  # at the start
@@ -23,7 +23,7 @@ class Report:
     seconds: float
 
     @classmethod
-    def of(cls, walk: Walk, verb: MassVerb, *, matches: int, seconds: float, problem: str = "") -> Report:
+    def of(cls, walk: Walk, verb: MassVerb, *, matches: int, seconds: float, problem: str = "") -> MassReport:
         return cls(
             counts={name: walk.counts[name] for name in verb.answers},
             met=walk.met,

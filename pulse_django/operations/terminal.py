@@ -48,7 +48,7 @@ def table(headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], indent: 
     return lines
 
 
-class Line:
+class OverwrittenLine:
     """One line that is written over, on a terminal; elsewhere nothing is shown until it is over."""
 
     def __init__(self, stream: IO[str]) -> None:

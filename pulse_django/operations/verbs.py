@@ -53,7 +53,7 @@ class MassVerb(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revive:
+class RetryMany:
     """Retry dead letters."""
 
     selection: Selection
@@ -81,7 +81,7 @@ class Revive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class CancelMany:
     """Cancel what waits, and ask what runs to stop. Whoever was asked before is not asked again."""
 
     selection: Selection
@@ -112,7 +112,7 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prune:
+class PruneMany:
     """Delete jobs that have ended, with their attempts. Without an age, those that outlived their retention."""
 
     selection: Selection

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pulse_django.models import Job
 
 
-class Waiting(NamedTuple):
+class WaitingLane(NamedTuple):
     """A lane with claimable jobs."""
 
     lane: Lane
@@ -190,9 +190,9 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
         lanes = [Lane(queue, priority) for queue, priority in self._rows(LANES, [])]
         return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
 
-    def waiting(self, queues: Collection[str] | None = None) -> list[Waiting]:
+    def waiting(self, queues: Collection[str] | None = None) -> list[WaitingLane]:
         """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due."""
-        waiting = [Waiting(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
+        waiting = [WaitingLane(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
         return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
 
     def depths(self, in_all: int) -> list[Depth]:

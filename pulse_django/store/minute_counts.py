@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django.words import counters
-from pulse_django.words.counters import Tally
+from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
 from pulse_django.words.vital_signs import (
     DATABASE_ERRORS,
@@ -104,10 +104,10 @@ GROUP BY late_outcome
 """
 
 
-def counted_in(alias: str, begin: datetime) -> Tally:
+def counted_in(alias: str, begin: datetime) -> Counters:
     """Count the minute that began then."""
     span = _span(alias, begin)
-    tally: Tally = {}
+    tally: Counters = {}
     for queue, jobs in run_joined(alias, _CREATED, span):
         counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
     for queue, status, jobs in run_joined(alias, _ENDED, span):
@@ -136,9 +136,9 @@ def _span(alias: str, begin: datetime) -> dict[str, Any]:
     return span
 
 
-def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Tally:
+def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Counters:
     """Return what workers counted themselves since the last minute, from what each says of all its life."""
-    tally: Tally = {}
+    tally: Counters = {}
     for key, vitals in now.items():
         if not isinstance(vitals, Mapping):
             continue  # nothing that one row says keeps the minute from being written

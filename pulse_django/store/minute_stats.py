@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models, router
 
 from pulse_django.words import counters
-from pulse_django.words.counters import Tally
+from pulse_django.words.counters import Counters
 
 from .job_queries import IS_PAUSED, depths
 from .json_columns import read
@@ -109,7 +109,7 @@ class MinuteManager(models.Manager["Minute"]):
         """Delete what is older than anybody looks at, but for the totals."""
         return len(run_joined(self._alias, _FORGET, [older_than]))
 
-    def _before(self, minute: datetime) -> tuple[Tally, dict[str, Any]]:
+    def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:
         rows = run_joined(self._alias, _BEFORE, [minute])
         return (json.loads(rows[0][0]), json.loads(rows[0][1] or "{}")) if rows else ({}, {})
 

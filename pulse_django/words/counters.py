@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from .vital_signs import Kind, VitalSign
+from .vital_signs import SignKind, VitalSign
 
-Tally = dict[str, Any]
+Counters = dict[str, Any]
 
 # Label values of one kind. Names may come from rows, as of a queue for each customer; a scrape must stay a scrape.
 MOST_VALUES = 200
 OTHER = "(other)"
 
 
-def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_VALUES) -> Tally:
+def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_VALUES) -> Counters:
     """Return the sum of two tallies. New names beyond ``most`` are counted as others; a name once known stays."""
-    total: Tally = {name: dict(value) if isinstance(value, Mapping) else value for name, value in one.items()}
+    total: Counters = {name: dict(value) if isinstance(value, Mapping) else value for name, value in one.items()}
     for name, value in other.items():
         key = name if name in total or len(total) < most else OTHER
         if isinstance(value, Mapping):
@@ -38,13 +38,15 @@ def since(now: Any, before: Any) -> Any:
     return now - before if isinstance(before, int | float) and now >= before else now
 
 
-def count(tally: Tally, sign: VitalSign, labels: tuple[str, ...], number: float) -> None:
+def count(tally: Counters, sign: VitalSign, labels: tuple[str, ...], number: float) -> None:
     """Count in place."""
     leaf, last = _leaf(tally, sign, labels)
     leaf[last] = leaf.get(last, 0) + number
 
 
-def measure(tally: Tally, sign: VitalSign, labels: tuple[str, ...], bucket: int, number: int, seconds: float) -> None:
+def measure(
+    tally: Counters, sign: VitalSign, labels: tuple[str, ...], bucket: int, number: int, seconds: float
+) -> None:
     """Count durations of one bucket in place."""
     leaf, last = _leaf(tally, sign, labels)
     found = leaf.setdefault(last, {"count": 0, "sum": 0.0, "buckets": {}})
@@ -53,7 +55,7 @@ def measure(tally: Tally, sign: VitalSign, labels: tuple[str, ...], bucket: int,
     found["buckets"][str(bucket)] = found["buckets"].get(str(bucket), 0) + number
 
 
-def _leaf(tally: Tally, sign: VitalSign, labels: tuple[str, ...]) -> tuple[Tally, str]:
+def _leaf(tally: Counters, sign: VitalSign, labels: tuple[str, ...]) -> tuple[Counters, str]:
     path = (sign.name, *labels)
     for name in path[:-1]:
         tally = tally.setdefault(name, {})
@@ -66,7 +68,7 @@ def leaves(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> Iterator
     What has another shape was written by another release, or by hand: it is left out.
     """
     path = [wanted.get(label) for label in sign.labels]
-    is_leaf = _is_histogram if sign.kind is Kind.HISTOGRAM else _is_number
+    is_leaf = _is_histogram if sign.kind is SignKind.HISTOGRAM else _is_number
     yield from _walk(tally.get(sign.name), path, (), is_leaf)
 
 
@@ -97,6 +99,6 @@ def _is_histogram(value: Any) -> bool:
 
 def total(tally: Mapping[str, Any], sign: VitalSign, **wanted: str) -> float:
     """Add up what was counted of a sign, of these labels."""
-    is_histogram = sign.kind is Kind.HISTOGRAM
+    is_histogram = sign.kind is SignKind.HISTOGRAM
     found: float = sum(value["count"] if is_histogram else value for _, value in leaves(tally, sign, **wanted))
     return found

@@ -38,18 +38,18 @@ from .executors.event_loop import EventLoop
 from .executors.processes import Processes
 from .executors.threads import Threads
 from .fork_server import ignore_stops
-from .guarded_connection import Line, keep_calling, longest_wait
-from .in_flight import Hand
+from .guarded_connection import GuardedConnection, keep_calling, longest_wait
+from .in_flight import InFlight
 from .log_writer import LogWriter
 from .loops import Loops
 from .memory import resident_mib
-from .report_relay import Relay
+from .report_relay import ReportRelay
 from .reporter import Reporter
-from .run_events import Teller
+from .run_events import RunEvents
 from .run_logs import log_lost
-from .run_supervisor import LONGEST_WAIT_FOR_SLOT, Judge
-from .shared_leases import Holdings
-from .worker_options import Orders
+from .run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
+from .shared_leases import SharedLeases
+from .worker_options import WorkerOptions
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -68,28 +68,32 @@ SWITCH_INTERVAL = 0.001
 
 
 class Child:
-    def __init__(self, orders: Orders, number: int, boot_id: str, keeper: Channel, nursery: Channel, held: Holdings):
+    def __init__(
+        self, orders: WorkerOptions, number: int, boot_id: str, keeper: Channel, nursery: Channel, held: SharedLeases
+    ):
         self._orders, self._keeper, self._held = orders, keeper, held
-        self._hand = hand = Hand(held, orders.alias, orders.concurrency, orders.max_jobs)
+        self._hand = hand = InFlight(held, orders.alias, orders.concurrency, orders.max_jobs)
         identity = Identity(orders.name, boot_id)
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-        self._teller = Teller()
-        self._reporter = Reporter(Line(orders.alias, f"reports {number}"), hand, self._slot_freed, self._teller)
+        self._teller = RunEvents()
+        self._reporter = Reporter(
+            GuardedConnection(orders.alias, f"reports {number}"), hand, self._slot_freed, self._teller
+        )
         self._claimer = Claimer(
             orders,
-            Line(orders.alias, f"claims {number}"),
+            GuardedConnection(orders.alias, f"claims {number}"),
             identity,
             hand,
             self._start,
             self._found_work,
             self._nudge,
         )
-        self._relay = Relay(keeper.send)
+        self._relay = ReportRelay(keeper.send)
         self._loops = loops = Loops(self._end_loudly)
         self._threads = Threads(orders.concurrency, hand.begin, self._done, loops.start)
         self._loop = EventLoop(orders.concurrency, hand.begin, self._done, loops.start)
         self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery, loops.start)
-        self._judge = Judge(hand, self._route, self._reporter.report)
+        self._judge = RunSupervisor(hand, self._route, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
         self._why = ""
@@ -311,7 +315,9 @@ class Child:
         with suppress(Exception):
             self._claimer.farewell()
 
-    def _keep(self, name: str, line: Line, over: threading.Event, step: Callable[[], float]) -> threading.Thread:
+    def _keep(
+        self, name: str, line: GuardedConnection, over: threading.Event, step: Callable[[], float]
+    ) -> threading.Thread:
         return self._loops.start(name, lambda: keep_calling(line, over, step), over)
 
     def _end_loudly(self, name: str, why: str) -> None:
@@ -320,7 +326,7 @@ class Child:
         os._exit(EX_SOFTWARE)
 
 
-def child_main(orders: Orders, held: Holdings, order: Message, keeper: Channel, nursery: Channel) -> int:
+def child_main(orders: WorkerOptions, held: SharedLeases, order: Message, keeper: Channel, nursery: Channel) -> int:
     """What a process does that a nursery made for a keeper."""
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .channel import Channel, Message
 from .heartbeat import Charge
-from .shared_leases import Holdings
+from .shared_leases import SharedLeases
 
 # Seconds before the second child in a row that died young, and the longest. Shorter burns a processor on a child that
 # cannot start; longer leaves slots empty.
@@ -19,9 +19,9 @@ YOUNG = 10.0
 
 
 @dataclass(slots=True)
-class Nest:
+class ChildSlot:
     index: int
-    holdings: Holdings
+    holdings: SharedLeases
     charge: Charge = field(init=False)
     number: int = 0  # of the child in it; 0: none
     boot_id: str = ""

@@ -16,15 +16,15 @@ from pulse_django.words.verb_results import Settled
 
 from .channel import Channel, Hung, Message
 from .child import DRAINED
-from .child_slot import Nest
+from .child_slot import ChildSlot
 from .executors.serialization import report_from_wire, settled_to_wire
 from .fork_server import told
 from .heartbeat import Heartbeat
 from .listener import Listener
 from .overstayers import Overstayers
-from .recovery import Death, Recovery, Relayed
-from .shared_leases import Holdings
-from .worker_options import Orders
+from .recovery import Death, Recovery, RelayedReports
+from .shared_leases import SharedLeases
+from .worker_options import WorkerOptions
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -37,13 +37,13 @@ class Children:
 
     def __init__(
         self,
-        orders: Orders,
+        orders: WorkerOptions,
         identity: Identity,
         selector: selectors.BaseSelector,
         ready: Callable[[], None],
     ) -> None:
         overstayers = Overstayers(orders.processes, 3 * orders.concurrency)  # slots of each of three executors
-        self.nests = [Nest(index, Holdings("", overstayers, index)) for index in range(orders.processes)]
+        self.nests = [ChildSlot(index, SharedLeases("", overstayers, index)) for index in range(orders.processes)]
         self.stop_by: float | None = None  # when those that are left are killed
         self._orders, self._identity, self._selector, self._ready = orders, identity, selector, ready
         self._number = 0
@@ -86,7 +86,7 @@ class Children:
                 self._buried(nest, clean=False)
         return True
 
-    def hear(self, nest: Nest) -> None:
+    def hear(self, nest: ChildSlot) -> None:
         channel = nest.channel
         if channel is None:
             return
@@ -114,7 +114,7 @@ class Children:
             elif "reports" in message:
                 self._relay(nest.channel, message)
 
-    def _note(self, nest: Nest, said: Message) -> None:
+    def _note(self, nest: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
         vitals, before = self._heartbeat.vitals, nest.said
         vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
@@ -128,9 +128,9 @@ class Children:
             if channel is not None:
                 channel.send({"settled": settled_to_wire(settled), "number": message["number"]})
 
-        self._recovery.relay(Relayed([report_from_wire(said) for said in message["reports"]], answer))
+        self._recovery.relay(RelayedReports([report_from_wire(said) for said in message["reports"]], answer))
 
-    def _died(self, nest: Nest, status: int) -> None:
+    def _died(self, nest: ChildSlot, status: int) -> None:
         """See to what a dead child left."""
         with suppress(Hung):
             self.hear(nest)  # its last words
@@ -155,7 +155,7 @@ class Children:
             logger.error("Process %d (pid %s) died: %s, with %d jobs", nest.number, nest.pid, how, len(held))
         self._buried(nest, clean)
 
-    def _buried(self, nest: Nest, clean: bool) -> None:
+    def _buried(self, nest: ChildSlot, clean: bool) -> None:
         if nest.channel is not None:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(nest.channel)
@@ -180,7 +180,7 @@ class Children:
             else:
                 self._replace_if_useless(nest, now, ttl)
 
-    def _replace_if_useless(self, nest: Nest, now: float, ttl: float) -> None:
+    def _replace_if_useless(self, nest: ChildSlot, now: float, ttl: float) -> None:
         """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
         if nest.channel is None or nest.is_leaving:
             return

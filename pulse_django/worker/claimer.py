@@ -10,15 +10,15 @@ from threading import Event
 from pulse_django import conf
 from pulse_django.execution.notify import SILENCE
 from pulse_django.execution.run import Run
-from pulse_django.store.job_queries import Waiting
+from pulse_django.store.job_queries import WaitingLane
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
 
-from .database_errors import Fault, fault_of
-from .guarded_connection import Line
-from .in_flight import Hand
+from .database_errors import DatabaseFault, fault_of
+from .guarded_connection import GuardedConnection
+from .in_flight import InFlight
 from .unanswered_claims import UnansweredClaims
-from .worker_options import Orders
+from .worker_options import WorkerOptions
 
 # Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
 # shorter looks for them in vain.
@@ -29,10 +29,10 @@ JITTER = 0.2
 class Claimer:
     def __init__(
         self,
-        orders: Orders,
-        line: Line,
+        orders: WorkerOptions,
+        line: GuardedConnection,
         identity: Identity,
-        hand: Hand,
+        hand: InFlight,
         start: Callable[[Sequence[Run]], None],
         found_work: Callable[[], None],
         drained: Callable[[], None],
@@ -98,7 +98,7 @@ class Claimer:
         now, was_idle = time.monotonic(), self._hand.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
-            waiting: list[Waiting] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
+            waiting: list[WaitingLane] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
             self._note_lanes(self._lanes)
@@ -126,7 +126,7 @@ class Claimer:
         try:
             claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
         except Exception as error:
-            if fault_of(error) is Fault.CUT_OFF:  # any other error says that it was rolled back
+            if fault_of(error) is DatabaseFault.CUT_OFF:  # any other error says that it was rolled back
                 self._unanswered.add(self._identity.last_holder)
             raise
         if len(claims) < limit:

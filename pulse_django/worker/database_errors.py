@@ -14,7 +14,7 @@ import psycopg
 from django.db import Error, InterfaceError, OperationalError
 
 
-class Fault(StrEnum):
+class DatabaseFault(StrEnum):
     """The kinds of trouble, by what helps."""
 
     CUT_OFF = "cut off"  # the connection is of no use any more: open another
@@ -26,28 +26,28 @@ class Fault(StrEnum):
 
 # By SQLSTATE, or by its class: the first two characters.
 _MEANING = {
-    "08": Fault.CUT_OFF,  # connection exceptions
-    "57P01": Fault.CUT_OFF,  # admin_shutdown, pg_terminate_backend
-    "57P02": Fault.CUT_OFF,  # crash_shutdown
-    "57P03": Fault.CUT_OFF,  # cannot_connect_now: starting up
-    "57P04": Fault.CUT_OFF,  # database_dropped
-    "57P05": Fault.CUT_OFF,  # idle_session_timeout
-    "25006": Fault.CUT_OFF,  # read_only_sql_transaction: this is a standby; another address may not be
-    "25P03": Fault.CUT_OFF,  # idle_in_transaction_session_timeout
-    "28": Fault.CUT_OFF,  # a role or password that is being changed
-    "3D000": Fault.CUT_OFF,  # the database is not there, yet or any more
-    "XX000": Fault.CUT_OFF,  # internal error, also PgBouncer's way of saying that the server is gone
-    "40001": Fault.BUSY,  # serialization_failure
-    "40P01": Fault.BUSY,  # deadlock_detected
-    "55P03": Fault.BUSY,  # lock_not_available
-    "57014": Fault.BUSY,  # query_canceled, statement_timeout
-    "53": Fault.FULL,  # disk full, out of memory, too many connections
-    "54": Fault.FULL,  # program limits
-    "58": Fault.FULL,  # system errors of the server's host
-    "42P01": Fault.CHANGING,  # undefined_table
-    "42703": Fault.CHANGING,  # undefined_column
-    "42501": Fault.CHANGING,  # insufficient_privilege
-    "0A000": Fault.CHANGING,  # cached plan must not change result type
+    "08": DatabaseFault.CUT_OFF,  # connection exceptions
+    "57P01": DatabaseFault.CUT_OFF,  # admin_shutdown, pg_terminate_backend
+    "57P02": DatabaseFault.CUT_OFF,  # crash_shutdown
+    "57P03": DatabaseFault.CUT_OFF,  # cannot_connect_now: starting up
+    "57P04": DatabaseFault.CUT_OFF,  # database_dropped
+    "57P05": DatabaseFault.CUT_OFF,  # idle_session_timeout
+    "25006": DatabaseFault.CUT_OFF,  # read_only_sql_transaction: this is a standby; another address may not be
+    "25P03": DatabaseFault.CUT_OFF,  # idle_in_transaction_session_timeout
+    "28": DatabaseFault.CUT_OFF,  # a role or password that is being changed
+    "3D000": DatabaseFault.CUT_OFF,  # the database is not there, yet or any more
+    "XX000": DatabaseFault.CUT_OFF,  # internal error, also PgBouncer's way of saying that the server is gone
+    "40001": DatabaseFault.BUSY,  # serialization_failure
+    "40P01": DatabaseFault.BUSY,  # deadlock_detected
+    "55P03": DatabaseFault.BUSY,  # lock_not_available
+    "57014": DatabaseFault.BUSY,  # query_canceled, statement_timeout
+    "53": DatabaseFault.FULL,  # disk full, out of memory, too many connections
+    "54": DatabaseFault.FULL,  # program limits
+    "58": DatabaseFault.FULL,  # system errors of the server's host
+    "42P01": DatabaseFault.CHANGING,  # undefined_table
+    "42703": DatabaseFault.CHANGING,  # undefined_column
+    "42501": DatabaseFault.CHANGING,  # insufficient_privilege
+    "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
 }
 
 _LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
@@ -55,21 +55,21 @@ _LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psyco
 # Seconds before the first repetition, and the longest. Shorter floods a server that is coming back; longer leaves work
 # lying once it is there.
 _PAUSES = {
-    Fault.CUT_OFF: (0.05, 1.0),
-    Fault.BUSY: (0.02, 0.5),
-    Fault.FULL: (0.5, 5.0),
-    Fault.CHANGING: (0.5, 5.0),
-    Fault.MISTAKE: (1.0, 10.0),
+    DatabaseFault.CUT_OFF: (0.05, 1.0),
+    DatabaseFault.BUSY: (0.02, 0.5),
+    DatabaseFault.FULL: (0.5, 5.0),
+    DatabaseFault.CHANGING: (0.5, 5.0),
+    DatabaseFault.MISTAKE: (1.0, 10.0),
 }
 
 
-def fault_of(error: BaseException) -> Fault:
+def fault_of(error: BaseException) -> DatabaseFault:
     """Say what kind of trouble an exception is."""
     state = sqlstate_of(error)
     if state:
-        return _MEANING.get(state) or _MEANING.get(state[:2]) or Fault.MISTAKE
+        return _MEANING.get(state) or _MEANING.get(state[:2]) or DatabaseFault.MISTAKE
     # libpq's own troubles have no SQLSTATE: refused, reset, timed out, closed.
-    return Fault.CUT_OFF if isinstance(error, _LIBPQS_OWN) else Fault.MISTAKE
+    return DatabaseFault.CUT_OFF if isinstance(error, _LIBPQS_OWN) else DatabaseFault.MISTAKE
 
 
 def sqlstate_of(error: BaseException) -> str:
@@ -83,7 +83,7 @@ class Patience:
 
     failures: int = 0
 
-    def pause(self, fault: Fault) -> float:
+    def pause(self, fault: DatabaseFault) -> float:
         """Return for how long to wait after one more failure."""
         first, longest = _PAUSES[fault]
         self.failures += 1

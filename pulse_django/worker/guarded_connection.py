@@ -25,7 +25,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.transactions import limited, with_timeouts
 from pulse_django.words.payloads import error_in_one_line
 
-from .database_errors import Fault, Patience, fault_of, sqlstate_of
+from .database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
 from .loops import start_thread
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ _OPTIONS = {
 _NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
 
 
-class Line:
+class GuardedConnection:
     """One for each thread. Verbs go through ``call``; the main thread calls ``enforce`` now and then."""
 
     def __init__(self, alias: str, purpose: str) -> None:
@@ -82,7 +82,7 @@ class Line:
         try:
             answer = verb(*args, **kwargs)
         except Error as error:
-            if fault_of(error) is Fault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
+            if fault_of(error) is DatabaseFault.CUT_OFF or wrapper.connection is None or wrapper.connection.closed:
                 self.hang_up()
             raise
         finally:
@@ -141,7 +141,7 @@ class Line:
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
         said = error_in_one_line(error)
-        if fault is Fault.MISTAKE:
+        if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause
         self.troubles += 1
@@ -153,7 +153,7 @@ class Line:
     @staticmethod
     def _is_cut_off(error: BaseException) -> bool:
         """Whether the database did not answer. A process without descriptors or settings is cut off as well."""
-        return fault_of(error) is Fault.CUT_OFF or not sqlstate_of(error)
+        return fault_of(error) is DatabaseFault.CUT_OFF or not sqlstate_of(error)
 
     def _prepared(self) -> BaseDatabaseWrapper:
         wrapper = connections[self.alias]
@@ -172,7 +172,7 @@ def longest_wait() -> float:
     return min(LONGEST_WAIT, max(SHORTEST_WAIT, third))
 
 
-def keep_calling(line: Line, stopping: Event, step: Callable[[], float]) -> None:
+def keep_calling(line: GuardedConnection, stopping: Event, step: Callable[[], float]) -> None:
     """Call ``step`` until told to stop, pausing as long as it says, or its failures demand.
 
     Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.

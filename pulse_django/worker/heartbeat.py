@@ -17,9 +17,9 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
-from .database_errors import Fault, fault_of
-from .guarded_connection import Line
-from .shared_leases import Held, Holdings
+from .database_errors import DatabaseFault, fault_of
+from .guarded_connection import GuardedConnection
+from .shared_leases import HeldLease, SharedLeases
 
 logger = SafeLogger("pulse_django.heartbeat")
 
@@ -36,7 +36,7 @@ PAUSE_BEFORE_SKIPPED = 0.1
 class Charge:
     """What a keeper extends the leases of: one child."""
 
-    holdings: Holdings
+    holdings: SharedLeases
     # For the next beat to carry; only the latest counts.
     progress: dict[Lease, str] = field(default_factory=dict, repr=False)
 
@@ -49,7 +49,7 @@ class Charge:
                 self.progress.pop(lease, None)
 
 
-Beaten = list[tuple[Charge, Held]]
+Beaten = list[tuple[Charge, HeldLease]]
 
 
 @dataclass(slots=True)
@@ -76,7 +76,10 @@ class Vitals:
 
 class Heartbeat:
     def __init__(
-        self, line: Line, charges: Callable[[], Sequence[Charge]], presence: Callable[[], Presence] | None = None
+        self,
+        line: GuardedConnection,
+        charges: Callable[[], Sequence[Charge]],
+        presence: Callable[[], Presence] | None = None,
     ) -> None:
         self.line = line
         self.vitals = Vitals()
@@ -138,7 +141,7 @@ class Heartbeat:
             beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
         except Exception as error:
             self.vitals.failures += 1
-            if fault_of(error) is not Fault.MISTAKE:
+            if fault_of(error) is not DatabaseFault.MISTAKE:
                 self.failing_since = self.failing_since or sent_at
             self._give_back(beaten, progress)
             raise
@@ -156,7 +159,7 @@ class Heartbeat:
             charge.holdings.cancelled([held for held in mine if held.lease in beat.cancelled])
 
     @staticmethod
-    def _extensible(charge: Charge) -> list[Held]:
+    def _extensible(charge: Charge) -> list[HeldLease]:
         """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
         return [held for held in charge.holdings.held() if not charge.holdings.is_told_lost(held)]
 

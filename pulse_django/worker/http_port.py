@@ -84,7 +84,7 @@ def _probed(said: dict[str, Any], *, is_well: bool) -> Answer:
     return Answer(status, "application/json", json.dumps(said))
 
 
-class Outlet:
+class HttpPort:
     """``exposed`` returns the text of /metrics, or raises ImproperlyConfigured if it cannot be made here."""
 
     def __init__(self, address: tuple[str, int], standing: Callable[[], Standing], exposed: Callable[[], str]) -> None:

@@ -9,7 +9,7 @@ from threading import Lock
 from pulse_django.execution.run import Run
 from pulse_django.words.leases import Claim
 
-from .shared_leases import Holdings
+from .shared_leases import SharedLeases
 
 # One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
 MOST_AT_ONCE = 200
@@ -29,10 +29,10 @@ MOST_UNREPORTED = 1_000
 PATIENCE_WITH_OVERSTAYERS = 30.0
 
 
-class Hand:
+class InFlight:
     """All runs of a child, from their claim to the answer to their report. Several threads use it."""
 
-    def __init__(self, holdings: Holdings, alias: str, slots: int, max_jobs: int = 0) -> None:
+    def __init__(self, holdings: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
         self.slots = slots
         self.taken = 0
         self.is_orphaned = False  # nobody extends its leases any more

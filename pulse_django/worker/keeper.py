@@ -27,18 +27,18 @@ from .child import DRAINED, child_main
 from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_nursery
-from .guarded_connection import Line, keep_calling
+from .guarded_connection import GuardedConnection, keep_calling
 from .heartbeat import Heartbeat
-from .http_port import Exposed, Outlet, Standing
+from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .log_writer import LogWriter
-from .loop_liveness import MAIN, Pulses
+from .loop_liveness import MAIN, LoopLiveness
 from .loops import Loops
-from .minute_recorder import PAUSE, Chronicler
+from .minute_recorder import PAUSE, MinuteRecorder
 from .recovery import Recovery
 from .systemd import Systemd
 from .watchdog import Watchdog
-from .worker_options import Orders
+from .worker_options import WorkerOptions
 from .worker_registration import presence_of
 
 logger = SafeLogger("pulse_django.worker")
@@ -60,14 +60,14 @@ class Exit(IntEnum):
 
 
 class Keeper:
-    def __init__(self, orders: Orders, *, changed: Callable[[], bool], exposed: Exposed) -> None:
+    def __init__(self, orders: WorkerOptions, *, changed: Callable[[], bool], exposed: Exposed) -> None:
         self._orders = orders
         self._identity = Identity(orders.name)
         self._selector = selectors.DefaultSelector()
         self._children = Children(orders, self._identity, self._selector, self._tell_ready)
         self._nests = self._children.nests
         self._changed, self._exposed = changed, exposed
-        self._pulses = pulses = Pulses()
+        self._pulses = pulses = LoopLiveness()
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
@@ -80,7 +80,7 @@ class Keeper:
         self._watchdog = (
             Watchdog(pulses.line(orders.alias, "watchdog", ticks), beats=self._heartbeat) if orders.watchdog else None
         )
-        self._chronicler = Chronicler(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
+        self._chronicler = MinuteRecorder(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
         self._over = threading.Event()
         self._log = LogWriter()
@@ -233,7 +233,7 @@ class Keeper:
     def _open_outlet(self) -> None:
         if self._orders.metrics_port:
             address = self._orders.metrics_host, self._orders.metrics_port
-            outlet = Outlet(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
+            outlet = HttpPort(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
             self._loops.start("outlet", outlet.serve)
 
     @property
@@ -291,7 +291,9 @@ class Keeper:
         return f"{self._orders.processes} processes of {self._orders.concurrency} slots, {queues}"
 
 
-def _keep(line: Line, over: threading.Event, step: Callable[[], float], last: Callable[[], None] | None) -> None:
+def _keep(
+    line: GuardedConnection, over: threading.Event, step: Callable[[], float], last: Callable[[], None] | None
+) -> None:
     keep_calling(line, over, step)
     if last is not None:
         with suppress(Exception):

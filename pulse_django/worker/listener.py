@@ -20,7 +20,7 @@ from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE, CHANNEL
 from pulse_django.safe_logging import SafeLogger
 
-from .guarded_connection import Line, keep_calling
+from .guarded_connection import GuardedConnection, keep_calling
 
 logger = SafeLogger("pulse_django.wakeup")
 
@@ -38,11 +38,11 @@ class Listener:
     """``wake`` is called with the name of a queue that has work."""
 
     def __init__(self, alias: str, queues: Collection[str], wake: Callable[[str], None], *, tick: float = TICK) -> None:
-        self.line = Line(alias, "wake-up")
+        self.line = GuardedConnection(alias, "wake-up")
         self.hears = False
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
-        self._budget = Budget()
+        self._budget = WakeUpBudget()
         self._tested_at = float("-inf")
         self._owed = False
 
@@ -137,7 +137,7 @@ class Listener:
         self._connection = None
 
 
-class Budget:
+class WakeUpBudget:
     """So many wake-ups a second, not counting those that found work."""
 
     def __init__(self) -> None:

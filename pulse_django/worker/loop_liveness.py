@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .guarded_connection import Line, longest_wait
+from .guarded_connection import GuardedConnection, longest_wait
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def hanging(turns: Mapping[str, Turn], now: float) -> dict[str, float]:
     return {name: now - turn.at for name, turn in turns.items() if now - turn.at > turn.patience}
 
 
-class Pulses:
+class LoopLiveness:
     """Written by the loops of a keeper, each its own, and read by whoever asks."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pulses:
     def turned(self, name: str) -> None:
         self._turns[name] = Turn(time.monotonic(), self._patience.get(name, SHORTEST_PATIENCE))
 
-    def line(self, alias: str, name: str, pause: float) -> Line:
+    def line(self, alias: str, name: str, pause: float) -> GuardedConnection:
         """Return the line of a loop that pauses for at most so long, and expect that loop to turn from now on."""
         self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
         self.turned(name)
@@ -74,8 +74,8 @@ class Pulses:
         return time.monotonic() - self._answered_at.get(name, float("-inf"))
 
 
-class _FollowedLine(Line):
-    def __init__(self, alias: str, name: str, pulses: Pulses) -> None:
+class _FollowedLine(GuardedConnection):
+    def __init__(self, alias: str, name: str, pulses: LoopLiveness) -> None:
         super().__init__(alias, name)
         self._pulses = pulses
 

@@ -17,7 +17,7 @@ from pulse_django.fleet import alerts, invariants
 from pulse_django.models import Minute
 from pulse_django.safe_logging import SafeLogger
 
-from .guarded_connection import Line
+from .guarded_connection import GuardedConnection
 
 logger = SafeLogger("pulse_django.chronicle")
 
@@ -28,8 +28,8 @@ JITTER = 0.2  # the share by which it may come early, so that a minute is seldom
 BUDGET = 30.0
 
 
-class Chronicler:
-    def __init__(self, line: Line) -> None:
+class MinuteRecorder:
+    def __init__(self, line: GuardedConnection) -> None:
         self.line = line
         self._has_begun = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .database_errors import Fault, fault_of, sqlstate_of
+from .database_errors import DatabaseFault, fault_of, sqlstate_of
 
 READ_ONLY = "25006"
 WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeout
@@ -38,7 +38,7 @@ class Outages:
     def failed(self, error: BaseException) -> None:
         """Note what kept a sweep from ending runs: it may keep others from extending leases."""
         fault, state = fault_of(error), sqlstate_of(error)
-        if fault is Fault.FULL or state == READ_ONLY:  # what needed no room has succeeded meanwhile
+        if fault is DatabaseFault.FULL or state == READ_ONLY:  # what needed no room has succeeded meanwhile
             self.is_on = self._is_long = True
         elif state in WAITED_IN_VAIN:
             self.is_on = True

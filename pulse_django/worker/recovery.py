@@ -18,8 +18,8 @@ from pulse_django.words.outcomes import Outcome, Released, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
-from .guarded_connection import Line
-from .shared_leases import Held
+from .guarded_connection import GuardedConnection
+from .shared_leases import HeldLease
 
 logger = SafeLogger("pulse_django.recovery")
 
@@ -33,7 +33,7 @@ class Death:
     """A child that is gone, and what it left."""
 
     holder_prefix: str
-    held: Sequence[Held]  # as it stood in the shared memory at the end
+    held: Sequence[HeldLease]  # as it stood in the shared memory at the end
     progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
     reason: str
     asked_for: bool  # we ended it, because it had to stop: its runs do not count
@@ -41,7 +41,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Relayed:
+class RelayedReports:
     """Reports of a child that cannot deliver them itself."""
 
     reports: Sequence[Report]
@@ -55,9 +55,9 @@ class Recovery:
     had claimed: it may have died between its claim and the note of it.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: GuardedConnection) -> None:
         self.line = line
-        self._inbox: SimpleQueue[Death | Relayed] = SimpleQueue()
+        self._inbox: SimpleQueue[Death | RelayedReports] = SimpleQueue()
         self._open: Death | None = None
         self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
         self._mourned = self._done = 0
@@ -72,7 +72,7 @@ class Recovery:
         self._mourned += 1
         self._inbox.put(death)
 
-    def relay(self, relayed: Relayed) -> None:
+    def relay(self, relayed: RelayedReports) -> None:
         """Take over reports of a child that cannot reach the database. Called by one other thread."""
         self._inbox.put(relayed)
 
@@ -106,7 +106,7 @@ class Recovery:
             arrived = self._inbox.get(timeout=TICK)
         except Empty:
             return False
-        if isinstance(arrived, Relayed):
+        if isinstance(arrived, RelayedReports):
             arrived.answer(self.line.call(self.line.jobs.settle, arrived.reports, wait=False))
             return False
         self._open = arrived

@@ -23,7 +23,7 @@ class NoAnswer(Exception):
     """The keeper has not settled these reports in time. They are sent again."""
 
 
-class Relay:
+class ReportRelay:
     """The child's side. ``settle`` is called by the reporter, ``answered`` by the thread that hears the keeper."""
 
     def __init__(self, send: Callable[[Message], object]) -> None:

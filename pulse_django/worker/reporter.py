@@ -10,9 +10,9 @@ from pulse_django.execution.execute import Performed
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Report, Settled
 
-from .guarded_connection import Line
-from .in_flight import Hand
-from .run_events import Teller
+from .guarded_connection import GuardedConnection
+from .in_flight import InFlight
+from .run_events import RunEvents
 from .run_logs import log_lost
 
 logger = SafeLogger("pulse_django.worker")
@@ -28,7 +28,9 @@ NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 
 class Reporter:
-    def __init__(self, line: Line, hand: Hand, slot_freed: Callable[[], None], teller: Teller) -> None:
+    def __init__(
+        self, line: GuardedConnection, hand: InFlight, slot_freed: Callable[[], None], teller: RunEvents
+    ) -> None:
         self.line = line
         self._hand, self._slot_freed, self._teller = hand, slot_freed, teller
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()

@@ -28,7 +28,7 @@ class Over:
     at: float
 
 
-class Teller:
+class RunEvents:
     def __init__(self) -> None:
         self._inbox: SimpleQueue[Over | None] = SimpleQueue()
         self._busy = False

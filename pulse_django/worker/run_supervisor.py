@@ -11,7 +11,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Cancelled, Outcome, Stalled, TimedOut
 
 from .executors import Executor
-from .in_flight import HORIZON, Hand
+from .in_flight import HORIZON, InFlight
 from .run_logs import log_lost, log_out_of_touch
 
 logger = SafeLogger("pulse_django.worker")
@@ -22,11 +22,11 @@ PATIENCE_WITH_STOPPED = 1.0
 LONGEST_WAIT_FOR_SLOT = 2.0
 
 
-class Judge:
+class RunSupervisor:
     """Looks at what a child has in hand, a few times a second."""
 
     def __init__(
-        self, hand: Hand, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
+        self, hand: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
     ) -> None:
         self._hand, self._executor_of, self._report = hand, executor_of, report
 

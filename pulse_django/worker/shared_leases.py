@@ -36,7 +36,7 @@ _LOST, _CANCELLED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """One entry, as the keeper reads it."""
 
     index: int
@@ -46,7 +46,7 @@ class Held:
     serial: int
 
 
-class Holdings:
+class SharedLeases:
     """Made by the keeper before it has children, so that they inherit it."""
 
     def __init__(self, holder_prefix: str = "", overstayers: Overstayers | None = None, index: int = 0) -> None:
@@ -109,7 +109,7 @@ class Holdings:
         """Seconds since the child's last sign of life."""
         return time.monotonic() - self._real[_ALIVE_AT]
 
-    def held(self) -> Iterator[Held]:
+    def held(self) -> Iterator[HeldLease]:
         """Yield what the child holds now."""
         words, prefix = self._whole, self.holder_prefix
         for index in range(words[_USED]):
@@ -118,7 +118,7 @@ class Holdings:
             if state != _FREE:  # an ending lease is held until its end has been answered
                 serial = words[at + _SERIAL]
                 lease = Lease(words[at + _JOB], f"{prefix}{serial}", words[at + _ATTEMPT])
-                yield Held(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
+                yield HeldLease(index, lease, bool(state & _BEGUN), self._real[at + _TTL], serial)
 
     def shortest_ttl(self) -> float:
         """Return the shortest TTL among what is held; infinite if nothing is."""
@@ -129,39 +129,39 @@ class Holdings:
                 shortest = ttls[at + _TTL]
         return shortest
 
-    def extended(self, held: Sequence[Held], sent_at: float) -> None:
+    def extended(self, held: Sequence[HeldLease], sent_at: float) -> None:
         """Answer that these leases were extended by a beat sent at that instant of the monotonic clock."""
         for one in held:
             at = self._address(one)
             self._name(at, one)
             self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
 
-    def lost(self, held: Sequence[Held]) -> None:
+    def lost(self, held: Sequence[HeldLease]) -> None:
         """Answer that these leases are somebody else's by now."""
         self._tell(held, _LOST)
 
-    def is_told_lost(self, held: Held) -> bool:
+    def is_told_lost(self, held: HeldLease) -> bool:
         """Whether it has been said already that this lease is somebody else's: there is nothing left to extend."""
         at = self._address(held)
         return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
 
-    def is_ending(self, held: Held) -> bool:
+    def is_ending(self, held: HeldLease) -> bool:
         """Whether its holder reports its end, or has let go of it: then a beat that does not find it tells no news."""
         words, at, lease = self._whole, self._address(held), held.lease
         state, *names = words[at + _STATE], words[at + _JOB], words[at + _SERIAL], words[at + _ATTEMPT]
         return state == _FREE or bool(state & _ENDING) or names != [lease.job_id, held.serial, lease.attempt]
 
-    def cancelled(self, held: Sequence[Held]) -> None:
+    def cancelled(self, held: Sequence[HeldLease]) -> None:
         """Answer that these jobs were asked to stop."""
         self._tell(held, _CANCELLED)
 
-    def _tell(self, held: Sequence[Held], news: int) -> None:
+    def _tell(self, held: Sequence[HeldLease], news: int) -> None:
         for one in held:
             at = self._address(one)
             self._name(at, one)
             self._whole[at + _NEWS] |= news
 
-    def _name(self, at: int, held: Held) -> None:
+    def _name(self, at: int, held: HeldLease) -> None:
         """Write down which lease this half speaks of, and forget what it said of another."""
         if not self._is_named(at, held):
             words, lease = self._whole, held.lease
@@ -171,13 +171,13 @@ class Holdings:
             words[at + _ANSWERED_SERIAL] = held.serial
             words[at + _ANSWERED_ATTEMPT] = lease.attempt
 
-    def _is_named(self, at: int, held: Held) -> bool:
+    def _is_named(self, at: int, held: HeldLease) -> bool:
         words, lease = self._whole, held.lease
         said = (words[at + _ANSWERED_JOB], words[at + _ANSWERED_SERIAL], words[at + _ANSWERED_ATTEMPT])
         return said == (lease.job_id, held.serial, lease.attempt)
 
     @staticmethod
-    def _address(held: Held) -> int:
+    def _address(held: HeldLease) -> int:
         return _HEADER + held.index * _WORDS
 
 
@@ -186,7 +186,7 @@ class Entry:
 
     __slots__ = ("_at", "_attempt", "_holdings", "_job", "_serial")
 
-    def __init__(self, holdings: Holdings, at: int, job_id: int, serial: int, attempt: int) -> None:
+    def __init__(self, holdings: SharedLeases, at: int, job_id: int, serial: int, attempt: int) -> None:
         self._holdings, self._at = holdings, at
         self._job, self._serial, self._attempt = job_id, serial, attempt
 

@@ -12,7 +12,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 
-from .guarded_connection import Line
+from .guarded_connection import GuardedConnection
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -22,7 +22,7 @@ REASON = "the answer to its claim was lost"
 
 
 @dataclass(slots=True)
-class Unanswered:
+class UnansweredClaim:
     holder: str
     until: float  # what it was granted runs out by itself then
     look_at: float
@@ -32,9 +32,9 @@ class Unanswered:
 class UnansweredClaims:
     """A holder belongs to one claim and is known before it is sent, so what it holds can be found."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: GuardedConnection) -> None:
         self._line = line
-        self._claims: list[Unanswered] = []
+        self._claims: list[UnansweredClaim] = []
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -42,7 +42,7 @@ class UnansweredClaims:
     def add(self, holder: str) -> None:
         """Note a claim that was sent, and of which nothing was heard."""
         now = time.monotonic()
-        self._claims.append(Unanswered(holder, now + conf.current().lease_ttl.total_seconds(), now))
+        self._claims.append(UnansweredClaim(holder, now + conf.current().lease_ttl.total_seconds(), now))
 
     def next_look(self) -> float:
         """Return in how many seconds the next look is due."""

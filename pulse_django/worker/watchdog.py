@@ -24,13 +24,13 @@ from pulse_django.words.payloads import one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
-from .database_errors import Fault, fault_of
-from .guarded_connection import Line
+from .database_errors import DatabaseFault, fault_of
+from .guarded_connection import GuardedConnection
 from .outages import Beats, Outages
 
 logger = SafeLogger("pulse_django.watchdog")
 
-OUTAGES = (Fault.CUT_OFF, Fault.FULL)
+OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 STEP = 1.0  # seconds by which the server's clock may go back unnoticed
 # A lease that ran out so many sweeps ago was left by the last one.
 SWEEPS_TO_NOTICE = 1.2
@@ -63,7 +63,7 @@ class Swept:
 
 
 class Watchdog:
-    def __init__(self, line: Line, interval: float | None = None, beats: Beats | None = None) -> None:
+    def __init__(self, line: GuardedConnection, interval: float | None = None, beats: Beats | None = None) -> None:
         self.line = line
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)

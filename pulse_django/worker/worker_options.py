@@ -14,7 +14,7 @@ from pulse_django.words.job_options import check_queue_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class WorkerOptions:
     """Handed to every process of a worker."""
 
     name: str
@@ -31,7 +31,7 @@ class Orders:
     metrics_port: int = 0  # for probes and the worker's own numbers; 0: none
 
     @classmethod
-    def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> Orders:
+    def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
         orders = cls(
             name=name,
@@ -47,7 +47,7 @@ class Orders:
         given = {flag: value for flag, value in flags.items() if flag in known and value is not None}
         return replace(orders, **given).checked()
 
-    def checked(self) -> Orders:
+    def checked(self) -> WorkerOptions:
         """Return them if they make sense."""
         for queue in self.queues:
             check_queue_name(queue)

@@ -16,11 +16,11 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.identity import MAX_HOST, Identity, printable
 
 from .channel import Message
-from .child_slot import Nest
-from .worker_options import Orders
+from .child_slot import ChildSlot
+from .worker_options import WorkerOptions
 
 
-def presence_of(identity: Identity, orders: Orders, nests: Sequence[Nest], vitals: Message) -> Presence:
+def presence_of(identity: Identity, orders: WorkerOptions, nests: Sequence[ChildSlot], vitals: Message) -> Presence:
     held = [nest.holdings.held() for nest in nests]
     return Presence(
         name=identity.name,

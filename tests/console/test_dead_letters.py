@@ -370,14 +370,14 @@ class TestRetry:
         monkeypatch.setattr(mass_actions, "BATCH", 1)
         for number in range(3):
             dead(number)
-        act = mass_actions.Revive.act
+        act = mass_actions.RetryAction.act
 
-        def dies_again(verb: mass_actions.Revive, ids: Any) -> Any:
+        def dies_again(verb: mass_actions.RetryAction, ids: Any) -> Any:
             revived = act(verb, ids)
             Job.objects.filter(pk__in=ids).update(status="DEAD_LETTERED", finished_at=now())
             return revived
 
-        monkeypatch.setattr(mass_actions.Revive, "act", dies_again)
+        monkeypatch.setattr(mass_actions.RetryAction, "act", dies_again)
         assert "3 revived" in text_of(retry(admin_client, ALL))
 
     def test_workers_are_woken_once_something_is_due(
@@ -485,13 +485,13 @@ class TestDelete:
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = dead()
-        act = mass_actions.Delete.act
+        act = mass_actions.DeleteAction.act
 
-        def too_late(verb: mass_actions.Delete, ids: Any) -> Any:
+        def too_late(verb: mass_actions.DeleteAction, ids: Any) -> Any:
             Job.objects.retry(ids)
             return act(verb, ids)
 
-        monkeypatch.setattr(mass_actions.Delete, "act", too_late)
+        monkeypatch.setattr(mass_actions.DeleteAction, "act", too_late)
         assert "0 deleted, 1 had moved on" in text_of(delete(admin_client, jobs=[job], **SURE))
         assert Job.objects.get().status == Status.PENDING
         assert not LogEntry.objects.exists()
@@ -553,14 +553,14 @@ class TestTheLog:
         monkeypatch.setattr(mass_actions, "BATCH", 1)
         for number in range(2):
             dead(number)
-        act = mass_actions.Revive.act
+        act = mass_actions.RetryAction.act
 
-        def fails_at_the_second(verb: mass_actions.Revive, ids: Any) -> Any:
+        def fails_at_the_second(verb: mass_actions.RetryAction, ids: Any) -> Any:
             if verb.done:
                 raise OSError("the network")
             return act(verb, ids)
 
-        monkeypatch.setattr(mass_actions.Revive, "act", fails_at_the_second)
+        monkeypatch.setattr(mass_actions.RetryAction, "act", fails_at_the_second)
         with pytest.raises(OSError, match="the network"):
             retry(admin_client, ALL)
         assert "1 revived" in LogEntry.objects.get().change_message

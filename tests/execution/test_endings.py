@@ -18,9 +18,9 @@ from pulse_django.testing import run_job
 from pulse_django.words.endings import EndedBy, Ending
 from pulse_django.words.outcomes import UNKNOWN_TASK, OutcomeName
 from pulse_django.words.states import Status
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.recovery import Death, Recovery
-from pulse_django.worker.shared_leases import Held
+from pulse_django.worker.shared_leases import HeldLease
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import AttemptFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import expire
@@ -61,7 +61,7 @@ def ended(job: Job, status: Status, by: EndedBy, outcome: OutcomeName | None, **
 
 
 def sweep() -> None:
-    line = Line("default", "test")
+    line = GuardedConnection("default", "test")
     watchdog = Watchdog(line)
     watchdog._look_at_server = lambda: None  # type: ignore[method-assign]  # a server that was only just started
     watchdog.sweep()
@@ -179,8 +179,8 @@ def test_a_keeper_ends_what_a_dead_process_held(heard: Heard, dead: list[tuple[i
     job = make_job(status=Status.RUNNING, max_attempts=1)
     lease = lease_of(job)
     prefix = lease.holder.rpartition(":")[0] + ":"
-    recovery = Recovery(Line("default", "test"))
-    held = Held(index=0, lease=lease, begun=True, ttl=30.0, serial=1)
+    recovery = Recovery(GuardedConnection("default", "test"))
+    held = HeldLease(index=0, lease=lease, begun=True, ttl=30.0, serial=1)
     recovery.mourn(
         Death(holder_prefix=prefix, held=[held], progress={}, reason="died", asked_for=False, at=float("inf"))
     )

@@ -32,7 +32,7 @@ from pulse_django.store.workers import Presence
 from pulse_django.words import counters, vital_signs
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST, Histogram
 from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, Kind
+from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, SignKind
 from tests.factories import AttemptFactory, make_job, now
 from tests.protocol.steps import sql
 
@@ -349,5 +349,5 @@ def work(begin: datetime, queue: str) -> None:
 
 def counted(found: Mapping[str, Metric]) -> Samples:
     kinds = {f"pulse_{sign.name.removesuffix('_total')}" for sign in vital_signs.COUNTED}
-    assert {name for name, family in found.items() if family.type != Kind.GAUGE} == kinds
+    assert {name for name, family in found.items() if family.type != SignKind.GAUGE} == kinds
     return samples({name: family for name, family in found.items() if name in kinds})

@@ -28,8 +28,15 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from pulse_django.worker import http_port, loop_liveness
 from pulse_django.worker.guarded_connection import keep_calling
-from pulse_django.worker.http_port import AT_A_TIME, Outlet, PortRefused, Standing, why_unready
-from pulse_django.worker.loop_liveness import MAIN, PATIENCE_WITH_DATABASE, SHORTEST_PATIENCE, Pulses, Turn, hanging
+from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
+from pulse_django.worker.loop_liveness import (
+    MAIN,
+    PATIENCE_WITH_DATABASE,
+    SHORTEST_PATIENCE,
+    LoopLiveness,
+    Turn,
+    hanging,
+)
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
 from tests.proxy import BlackHole
@@ -104,7 +111,7 @@ class Served:
     def __init__(self) -> None:
         self.standing = WELL
         self.text: str | Exception = "pulse_worker_slots 1\n"
-        self.outlet = Outlet(("127.0.0.1", 0), lambda: self.standing, self._exposed)
+        self.outlet = HttpPort(("127.0.0.1", 0), lambda: self.standing, self._exposed)
         threading.Thread(target=self.outlet.serve, daemon=True).start()
         self.port = self.outlet.port
 
@@ -216,9 +223,9 @@ class TestThatNobodyCanBlockIt:
 
     def test_a_port_that_is_taken_is_refused(self, served: Served) -> None:
         with pytest.raises(PortRefused, match=f"--metrics-port: 127.0.0.1:{served.port} cannot be had: Address"):
-            Outlet(("127.0.0.1", served.port), lambda: WELL, lambda: "")
+            HttpPort(("127.0.0.1", served.port), lambda: WELL, lambda: "")
         with pytest.raises(PortRefused, match="cannot be had"):
-            Outlet(("no.such.host.invalid", 0), lambda: WELL, lambda: "")
+            HttpPort(("no.such.host.invalid", 0), lambda: WELL, lambda: "")
 
 
 class Clock:
@@ -250,7 +257,7 @@ class TestWhatHangs:
         assert hanging(turns, 100.0 + silent) == ({"heartbeat": pytest.approx(silent)} if hangs else {})
 
     def test_a_frozen_heartbeat_is_named(self, clock: Clock) -> None:
-        pulses = Pulses()
+        pulses = LoopLiveness()
         pulses.line("default", "heartbeat", 0.2)
         beat = pulses.following("heartbeat", lambda: 0.1)
         pulses.turned(MAIN)
@@ -264,7 +271,7 @@ class TestWhatHangs:
         assert set(pulses.hanging()) == {"heartbeat", MAIN}
 
     def test_a_loop_that_fails_turns_all_the_same(self) -> None:
-        pulses, over, failures = Pulses(), Event(), 0
+        pulses, over, failures = LoopLiveness(), Event(), 0
         line = pulses.line("default", "recovery", 0.2)
         first = pulses._turns["recovery"].at
 
@@ -281,7 +288,7 @@ class TestWhatHangs:
         assert pulses.unanswered("recovery") == float("inf")
 
     def test_a_long_sweep_turns_with_every_statement(self, clock: Clock) -> None:
-        pulses = Pulses()
+        pulses = LoopLiveness()
         line = pulses.line("default", "watchdog", 10.0)
         for _ in range(20):
             clock.now += 10
@@ -291,7 +298,7 @@ class TestWhatHangs:
         assert pulses.unanswered("watchdog") == 5
 
     def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock) -> None:
-        pulses = Pulses()
+        pulses = LoopLiveness()
         pulses.line("default", "watchdog", 300.0)
         clock.now += 900
         assert pulses.hanging() == {}

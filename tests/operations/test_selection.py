@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pulse_django.operations.selection import Selection, unmatched
-from pulse_django.operations.verbs import Cancel, Prune, Revive, retention
+from pulse_django.operations.verbs import CancelMany, PruneMany, RetryMany, retention
 from pulse_django.words.states import Status
 from tests.factories import make_job, now
 
@@ -55,55 +55,55 @@ def test_age_is_since_the_end_or_else_since_the_creation(status: Status, named: 
 def test_ids_that_do_not_match_are_told_with_their_status() -> None:
     dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
     named = (dead.pk, done.pk, 10**15)
-    jobs = Revive(selection=Selection(ids=named)).jobs("default")
+    jobs = RetryMany(selection=Selection(ids=named)).jobs("default")
     assert unmatched(jobs, named) == {done.pk: "COMPLETED", 10**15: None}
 
 
 class TestWhomAVerbTouches:
     def test_retry_dead_letters_only(self) -> None:
         jobs = {status: make_job(status) for status in Status}
-        assert list(Revive(selection=Selection()).jobs("default")) == [jobs[Status.DEAD_LETTERED]]
+        assert list(RetryMany(selection=Selection()).jobs("default")) == [jobs[Status.DEAD_LETTERED]]
 
     def test_cancel_what_lives_and_was_not_asked_yet(self) -> None:
         jobs = {status: make_job(status) for status in Status}
         make_job(Status.RUNNING, cancel_requested_at=now())
-        found = set(Cancel(selection=Selection()).jobs("default"))
+        found = set(CancelMany(selection=Selection()).jobs("default"))
         assert found == {jobs[Status.PENDING], jobs[Status.RETRYING], jobs[Status.RUNNING]}
 
     def test_cancel_with_children_reaches_through_what_has_ended(self) -> None:
         root = make_job(Status.COMPLETED)
         child = make_job(Status.COMPLETED, parent=root)
         grandchild, stranger = make_job(parent=child), make_job()
-        family = Cancel(selection=Selection(ids=(root.pk,)), children=True).jobs("default")
+        family = CancelMany(selection=Selection(ids=(root.pk,)), children=True).jobs("default")
         assert list(family) == [grandchild]
         assert stranger not in family
-        assert not Cancel(selection=Selection(ids=(root.pk,))).jobs("default").exists()
+        assert not CancelMany(selection=Selection(ids=(root.pk,))).jobs("default").exists()
 
     def test_cancel_with_children_finds_them_in_other_queues(self) -> None:
         root = make_job(queue="imports")
         child = make_job(parent=root, queue="lines")
         make_job(queue="lines")
-        family = Cancel(selection=Selection(queues=("imports",)), children=True).jobs("default")
+        family = CancelMany(selection=Selection(queues=("imports",)), children=True).jobs("default")
         assert set(family) == {root, child}
 
     def test_prune_by_default_what_outlived_its_retention(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 86_400 * 2, "KEEP_CANCELLED": 86_400 * 4, "KEEP_DEAD_LETTERS": 0}
         old = {status: make_job(status, finished_at=now(timedelta(days=-3))) for status in Status if status.is_terminal}
         ancient = make_job(Status.CANCELLED, finished_at=now(timedelta(days=-5)))
-        assert set(Prune(selection=Selection()).jobs("default")) == {old[Status.COMPLETED], ancient}
+        assert set(PruneMany(selection=Selection()).jobs("default")) == {old[Status.COMPLETED], ancient}
 
     def test_prune_keeps_for_ever_what_the_settings_say_unless_an_age_is_given(self, settings: Any) -> None:
         settings.PULSE = {"KEEP_COMPLETED": 0, "KEEP_DEAD_LETTERS": 0}
         for status in Status:
             make_job(status, **({"finished_at": now(timedelta(days=-999))} if status.is_terminal else {}))
         named = (Status.COMPLETED, Status.DEAD_LETTERED)
-        assert not Prune(selection=Selection(statuses=named)).jobs("default").exists()
-        aged = Prune(selection=Selection(statuses=named, older_than=timedelta(days=1))).jobs("default")
+        assert not PruneMany(selection=Selection(statuses=named)).jobs("default").exists()
+        aged = PruneMany(selection=Selection(statuses=named, older_than=timedelta(days=1))).jobs("default")
         assert {job.status for job in aged} == set(named)
 
     @pytest.mark.parametrize("status", [status for status in Status if not status.is_terminal])
     def test_prune_never_what_lives(self, status: Status) -> None:
         make_job(status, created_at=now(timedelta(days=-999)))
-        assert not Prune(selection=Selection(statuses=(status,), older_than=timedelta())).jobs("default").exists()
+        assert not PruneMany(selection=Selection(statuses=(status,), older_than=timedelta())).jobs("default").exists()
         with pytest.raises(ValueError, match="never deletes a live job"):
             retention(status)

@@ -54,9 +54,9 @@ from pulse_django.words.outcomes import (
 )
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
-from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.conftest import empty_tables, leave_no_line_behind
 from tests.console import test_every_page as pages
@@ -262,7 +262,7 @@ def chronicle() -> None:
         Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())])
     Worker.objects.note(pages.presence("host-1"))
     with line("chronicle") as ours:
-        Chronicler(ours).write()
+        MinuteRecorder(ours).write()
     assert Minute.objects.exists()
 
 
@@ -273,9 +273,9 @@ def listening() -> None:
 
 
 @contextmanager
-def line(name: str) -> Iterator[Line]:
+def line(name: str) -> Iterator[GuardedConnection]:
     """A line of its own, whose settings are gone afterwards."""
-    ours = Line(ALIAS, name)
+    ours = GuardedConnection(ALIAS, name)
     try:
         yield ours
     finally:

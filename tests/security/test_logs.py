@@ -26,10 +26,10 @@ from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import worker_registration
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.run_logs import Plain
 from pulse_django.worker.watchdog import Watchdog
-from pulse_django.worker.worker_options import Orders
+from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import WorkerFactory, make_job, now
@@ -102,7 +102,7 @@ class TestASecretInArguments:
 
     def test_is_not_in_the_error_that_ends_a_loops_turn_either(self, caplog: pytest.LogCaptureFixture) -> None:
         make_job(Status.RUNNING, args=[CANARY], expired=True)
-        line = Line("default", "test")
+        line = GuardedConnection("default", "test")
         with a_rule_against("status <> 'RETRYING'"):
             [reaped] = Job.objects.reap()
             assert reaped.status == Status.DEAD_LETTERED, "what may not wait again is not reaped for ever"
@@ -191,7 +191,7 @@ def test_a_watchdogs_lines_cannot_be_forged_under_the_formatter_of_a_project(cap
     """Projects have formatters of their own: what is handed to them must be one line already."""
     make_job(Status.RUNNING, expired=True, locked_by=f"{FORGED}:b:1")
     WorkerFactory(name=FORGED[:80], last_beat_at=now(timedelta(hours=-1)))
-    watchdog = Watchdog(Line("default", "watchdog"))
+    watchdog = Watchdog(GuardedConnection("default", "watchdog"))
     with override_settings(PULSE={"LEASE_TTL": 0.2, "HEARTBEAT_INTERVAL": 0.05, "WATCHDOG_INTERVAL": 0.1}):
         watchdog.run_once()
         wait_until(lambda: (watchdog.run_once(), Worker.objects.get().stopped_at is not None)[1], patience=5)
@@ -236,7 +236,9 @@ def test_a_name_of_ten_kilobytes_with_nul_and_escapes_is_cut_and_cleaned(workers
 def test_a_host_whose_name_no_column_takes_is_a_worker_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel takes any bytes for a name, and Python spells what is no UTF-8 as lone surrogates."""
     monkeypatch.setattr(worker_registration.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
-    orders = Orders(name="n", alias="default", processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0)
+    orders = WorkerOptions(
+        name="n", alias="default", processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0
+    )
     said = worker_registration.presence_of(Identity("n"), orders, [], {})
     assert json.dumps(said.host)
     Worker.objects.note(said)

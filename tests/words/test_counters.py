@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from pulse_django.words import counters
-from pulse_django.words.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, Kind
+from pulse_django.words.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, SignKind
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)
 TALLIES = strategies.dictionaries(
@@ -39,7 +39,7 @@ def test_names_beyond_the_bound_are_counted_as_others_and_known_ones_go_on() -> 
 
 
 def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
-    tally: counters.Tally = {}
+    tally: counters.Counters = {}
     counters.count(tally, JOBS_ENDED, ("mail", "COMPLETED"), 3)
     counters.count(tally, JOBS_ENDED, ("mail", "CANCELLED"), 1)
     counters.count(tally, JOBS_ENDED, ("other", "COMPLETED"), 5)
@@ -53,7 +53,7 @@ def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
 def test_every_sign_says_what_it_means_and_what_to_do(sign: Any) -> None:
     assert sign.means.endswith(".")
     assert sign.to_do.endswith(".")
-    assert sign.name.endswith("_total") == (sign.kind is Kind.COUNTER)
+    assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
     assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
 
 

@@ -16,11 +16,11 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Job
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
-from pulse_django.worker.database_errors import Fault, Patience, fault_of, sqlstate_of
-from pulse_django.worker.guarded_connection import Line, keep_calling
+from pulse_django.worker.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
+from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.heartbeat import Charge, Heartbeat
-from pulse_django.worker.in_flight import Hand
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
 from tests.factories import make_job
@@ -30,33 +30,33 @@ from tests.worker.steps import reporter_for
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 STATES = {
-    "08006": Fault.CUT_OFF,  # connection_failure
-    "08P01": Fault.CUT_OFF,  # protocol_violation
-    "57P01": Fault.CUT_OFF,  # admin_shutdown
-    "57P02": Fault.CUT_OFF,  # crash_shutdown
-    "57P03": Fault.CUT_OFF,  # cannot_connect_now
-    "57P05": Fault.CUT_OFF,  # idle_session_timeout
-    "25006": Fault.CUT_OFF,  # read_only_sql_transaction
-    "25P03": Fault.CUT_OFF,  # idle_in_transaction_session_timeout
-    "28P01": Fault.CUT_OFF,  # invalid_password
-    "3D000": Fault.CUT_OFF,  # invalid_catalog_name
-    "XX000": Fault.CUT_OFF,  # internal_error
-    "40001": Fault.BUSY,  # serialization_failure
-    "40P01": Fault.BUSY,  # deadlock_detected
-    "55P03": Fault.BUSY,  # lock_not_available
-    "57014": Fault.BUSY,  # query_canceled
-    "53100": Fault.FULL,  # disk_full
-    "53200": Fault.FULL,  # out_of_memory
-    "53300": Fault.FULL,  # too_many_connections
-    "54000": Fault.FULL,  # program_limit_exceeded
-    "58030": Fault.FULL,  # io_error
-    "42P01": Fault.CHANGING,  # undefined_table
-    "42703": Fault.CHANGING,  # undefined_column
-    "42501": Fault.CHANGING,  # insufficient_privilege
-    "0A000": Fault.CHANGING,  # cached plan must not change result type
-    "23514": Fault.MISTAKE,  # check_violation
-    "22P02": Fault.MISTAKE,  # invalid_text_representation
-    "42601": Fault.MISTAKE,  # syntax_error
+    "08006": DatabaseFault.CUT_OFF,  # connection_failure
+    "08P01": DatabaseFault.CUT_OFF,  # protocol_violation
+    "57P01": DatabaseFault.CUT_OFF,  # admin_shutdown
+    "57P02": DatabaseFault.CUT_OFF,  # crash_shutdown
+    "57P03": DatabaseFault.CUT_OFF,  # cannot_connect_now
+    "57P05": DatabaseFault.CUT_OFF,  # idle_session_timeout
+    "25006": DatabaseFault.CUT_OFF,  # read_only_sql_transaction
+    "25P03": DatabaseFault.CUT_OFF,  # idle_in_transaction_session_timeout
+    "28P01": DatabaseFault.CUT_OFF,  # invalid_password
+    "3D000": DatabaseFault.CUT_OFF,  # invalid_catalog_name
+    "XX000": DatabaseFault.CUT_OFF,  # internal_error
+    "40001": DatabaseFault.BUSY,  # serialization_failure
+    "40P01": DatabaseFault.BUSY,  # deadlock_detected
+    "55P03": DatabaseFault.BUSY,  # lock_not_available
+    "57014": DatabaseFault.BUSY,  # query_canceled
+    "53100": DatabaseFault.FULL,  # disk_full
+    "53200": DatabaseFault.FULL,  # out_of_memory
+    "53300": DatabaseFault.FULL,  # too_many_connections
+    "54000": DatabaseFault.FULL,  # program_limit_exceeded
+    "58030": DatabaseFault.FULL,  # io_error
+    "42P01": DatabaseFault.CHANGING,  # undefined_table
+    "42703": DatabaseFault.CHANGING,  # undefined_column
+    "42501": DatabaseFault.CHANGING,  # insufficient_privilege
+    "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
+    "23514": DatabaseFault.MISTAKE,  # check_violation
+    "22P02": DatabaseFault.MISTAKE,  # invalid_text_representation
+    "42601": DatabaseFault.MISTAKE,  # syntax_error
 }
 
 
@@ -66,7 +66,7 @@ def raise_state(state: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "fault"), STATES.items())
-def test_every_sqlstate_has_a_meaning(state: str, fault: Fault) -> None:
+def test_every_sqlstate_has_a_meaning(state: str, fault: DatabaseFault) -> None:
     with pytest.raises(DatabaseError) as raised:
         raise_state(state)
     assert sqlstate_of(raised.value) == state
@@ -76,15 +76,15 @@ def test_every_sqlstate_has_a_meaning(state: str, fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("statement", "fault"),
     [
-        ("BEGIN READ ONLY; DELETE FROM pulse_django_job", Fault.CUT_OFF),
-        ("SET statement_timeout = 20; SELECT pg_sleep(5)", Fault.BUSY),
-        ("SELECT pg_terminate_backend(pg_backend_pid())", Fault.CUT_OFF),
-        ("SELECT 1 FROM no_such_table", Fault.CHANGING),
-        ("SELECT no_such_column FROM pulse_django_job", Fault.CHANGING),
-        ("SELECT 1 / 0", Fault.MISTAKE),
+        ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
+        ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
+        ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
+        ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
+        ("SELECT 1 / 0", DatabaseFault.MISTAKE),
     ],
 )
-def test_real_trouble_is_recognised(statement: str, fault: Fault) -> None:
+def test_real_trouble_is_recognised(statement: str, fault: DatabaseFault) -> None:
     try:
         with pytest.raises(Error) as raised:
             sql(statement)
@@ -96,13 +96,13 @@ def test_real_trouble_is_recognised(statement: str, fault: Fault) -> None:
 def test_a_server_that_is_not_there_and_a_connection_that_was_cut_are_cut_off() -> None:
     with pytest.raises(psycopg.OperationalError) as refused:
         psycopg.connect("host=/nonexistent connect_timeout=2")
-    assert fault_of(OperationalError("x")) is Fault.CUT_OFF
-    assert fault_of(refused.value) is Fault.CUT_OFF, "what psycopg raises itself, as the listener meets it"
-    assert fault_of(ValueError("x")) is Fault.MISTAKE
+    assert fault_of(OperationalError("x")) is DatabaseFault.CUT_OFF
+    assert fault_of(refused.value) is DatabaseFault.CUT_OFF, "what psycopg raises itself, as the listener meets it"
+    assert fault_of(ValueError("x")) is DatabaseFault.MISTAKE
 
 
 def test_patience_grows_and_has_an_end_and_is_not_in_step() -> None:
-    for fault in Fault:
+    for fault in DatabaseFault:
         patience = Patience()
         pauses = [patience.pause(fault) for _ in range(40)]
         assert pauses[0] <= 1.0
@@ -112,7 +112,9 @@ def test_patience_grows_and_has_an_end_and_is_not_in_step() -> None:
         assert patience.succeeded()
         assert not patience.succeeded()
     cut_off = Patience()
-    assert max(cut_off.pause(Fault.CUT_OFF) for _ in range(100)) <= 2.0, "work resumes soon after the server is back"
+    assert max(cut_off.pause(DatabaseFault.CUT_OFF) for _ in range(100)) <= 2.0, (
+        "work resumes soon after the server is back"
+    )
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def loop(impatient: None) -> Iterator[Any]:
     """Calls a step in a thread until the test is over."""
     over, threads = threading.Event(), []
 
-    def start(line: Line, step: Any) -> threading.Thread:
+    def start(line: GuardedConnection, step: Any) -> threading.Thread:
         thread = threading.Thread(target=keep_calling, args=(line, over, step))
         threads.append(thread)
         thread.start()
@@ -154,13 +156,13 @@ KINDS = ["57P01", "25006", "XX000", "40001", "40P01", "55P03", "57014", "53100",
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = "pulse_django.worker.database_errors._PAUSES"
-    monkeypatch.setattr(pauses, dict.fromkeys(Fault, (0.01, 0.02)))
+    monkeypatch.setattr(pauses, dict.fromkeys(DatabaseFault, (0.01, 0.02)))
 
 
 @pytest.mark.parametrize("state", KINDS)
 def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fails_first(monkeypatch, "claim", state)
-    job, line, identity = make_job(), Line("default", "claims"), Identity("me")
+    job, line, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
     claimed: list[Any] = []
 
     def step() -> float:
@@ -178,7 +180,7 @@ def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch
 def test_the_reports_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fails_first(monkeypatch, "settle", state)
     make_job(task="testproject.shop.tasks.add", args=[1, 2])
-    hand = Hand(Holdings("me:boot:"), "default", 1)
+    hand = InFlight(SharedLeases("me:boot:"), "default", 1)
     [run] = hand.take(Job.objects.claim(Identity("me", "boot")), 1e9)
     hand.begin(run)
     performed = perform(run)
@@ -195,10 +197,10 @@ def test_the_heartbeats_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.3}
     calls = fails_first(monkeypatch, "heartbeat", state)
     make_job()
-    holdings = Holdings("me:boot:")
+    holdings = SharedLeases("me:boot:")
     [claim] = Job.objects.claim(Identity("me", "boot"))
     entry = holdings.hold(claim, 0.6)
-    beat = Heartbeat(Line("default", "heartbeat"), lambda: [Charge(holdings)])
+    beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [Charge(holdings)])
     loop(beat.line, beat.run_once)
     wait_until(lambda: entry.extended_at() > 0)
     assert len(calls) >= 2
@@ -209,7 +211,7 @@ def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.05}
     calls = fails_first(monkeypatch, "reap", state)
     make_job(Status.RUNNING, expired=True)
-    dog = Watchdog(Line("default", "watchdog"))
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
     loop(dog.line, dog.run_once)
     wait_until(lambda: Job.objects.get().status == Status.RETRYING)
     assert len(calls) >= 2

@@ -23,10 +23,10 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import heartbeat as module
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.heartbeat import BEATS_PER_LEASE, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
-from pulse_django.worker.in_flight import Hand
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
 from tests.protocol.steps import sql
 from tests.rival import Rival
@@ -46,11 +46,11 @@ class Host:
     """A keeper's heartbeat over two children, without their processes."""
 
     def __init__(self) -> None:
-        self.children = [Holdings(f"host:boot.{number}:") for number in (1, 2)]
+        self.children = [SharedLeases(f"host:boot.{number}:") for number in (1, 2)]
         self.charges = [Charge(holdings) for holdings in self.children]
         self.identities = [Identity("host", f"boot.{number}") for number in (1, 2)]
-        self.hands = [Hand(holdings, "default", 1_000) for holdings in self.children]
-        self.heartbeat = Heartbeat(Line("default", "heartbeat"), lambda: self.charges)
+        self.hands = [InFlight(holdings, "default", 1_000) for holdings in self.children]
+        self.heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: self.charges)
 
     def claim(self, count: int = 1, child: int = 0, **job: Any) -> list[Run]:
         for _ in range(count):
@@ -299,7 +299,7 @@ def test_the_worker_says_that_it_is_there_and_that_it_goes() -> None:
         in_flight=2,
         stuck_slots=1,
     )
-    beat = Heartbeat(Line("default", "heartbeat"), list, lambda: said)
+    beat = Heartbeat(GuardedConnection("default", "heartbeat"), list, lambda: said)
     beat.run_once()
     row = Worker.objects.get()
     assert (row.name, row.queues, row.slots, row.in_flight, row.stuck_slots) == ("host", ["mail"], 8, 2, 1)

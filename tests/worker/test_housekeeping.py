@@ -18,7 +18,7 @@ from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
@@ -32,7 +32,7 @@ OLD = timedelta(days=-8)
 @pytest.fixture
 def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
-    line = Line("default", "watchdog")
+    line = GuardedConnection("default", "watchdog")
     yield Watchdog(line)
     line.hang_up()
 
@@ -157,7 +157,7 @@ def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: 
 
 
 def test_many_watchdogs_do_not_come_in_step() -> None:
-    swept = Watchdog(Line("default", "watchdog"), interval=10.0)
+    swept = Watchdog(GuardedConnection("default", "watchdog"), interval=10.0)
     pauses = {swept.pause_after(Swept(reaped=[])) for _ in range(50)}
     assert len(pauses) > 40
     assert all(8.0 <= pause <= 10.0 for pause in pauses)

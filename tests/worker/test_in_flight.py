@@ -15,32 +15,32 @@ from pulse_django.worker.in_flight import (
     MOST_BYTES,
     MOST_UNREPORTED,
     PATIENCE_WITH_OVERSTAYERS,
-    Hand,
+    InFlight,
 )
 from pulse_django.worker.overstayers import Overstayers
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.shared_leases import SharedLeases
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 8
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand(Holdings(PREFIX), "default", SLOTS)
+def hand() -> InFlight:
+    return InFlight(SharedLeases(PREFIX), "default", SLOTS)
 
 
-def take(hand: Hand, count: int, *, ttl: float = 30.0, granted_ago: float = 0.0) -> list[Run]:
+def take(hand: InFlight, count: int, *, ttl: float = 30.0, granted_ago: float = 0.0) -> list[Run]:
     claims: list[Claim] = [claim(number + 1, ttl=ttl) for number in range(count)]
     return hand.take(claims, time.monotonic() - granted_ago)
 
 
-def finish(hand: Hand, runs: list[Run]) -> None:
+def finish(hand: InFlight, runs: list[Run]) -> None:
     for run in runs:
         hand.ended(run)
     hand.settled(runs)
 
 
-def test_without_experience_there_is_room_for_as_many_as_there_are_slots(hand: Hand) -> None:
+def test_without_experience_there_is_room_for_as_many_as_there_are_slots(hand: InFlight) -> None:
     assert hand.room() == SLOTS
     runs = take(hand, 5)
     assert hand.room() == SLOTS - 5
@@ -49,7 +49,7 @@ def test_without_experience_there_is_room_for_as_many_as_there_are_slots(hand: H
     assert hand.is_idle
 
 
-def test_the_prefetch_grows_while_jobs_prove_short(hand: Hand) -> None:
+def test_the_prefetch_grows_while_jobs_prove_short(hand: InFlight) -> None:
     rooms = []
     for _ in range(8):
         hand.learn([0.0001] * 10)
@@ -59,27 +59,27 @@ def test_the_prefetch_grows_while_jobs_prove_short(hand: Hand) -> None:
     assert rooms[-1] == MOST_AT_ONCE
 
 
-def test_the_prefetch_is_no_more_than_begins_within_its_horizon(hand: Hand) -> None:
+def test_the_prefetch_is_no_more_than_begins_within_its_horizon(hand: InFlight) -> None:
     for _ in range(50):
         hand.learn([HORIZON / 2])
     assert hand.room() <= SLOTS + 2 * SLOTS + 1
 
 
-def test_one_long_job_ends_the_prefetch(hand: Hand) -> None:
+def test_one_long_job_ends_the_prefetch(hand: InFlight) -> None:
     for _ in range(8):
         hand.learn([0.0001])
     hand.learn([0.0001, HORIZON * 2])
     assert hand.room() == SLOTS
 
 
-def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(hand: Hand) -> None:
+def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(hand: InFlight) -> None:
     for _ in range(8):
         hand.learn([0.0001])
     hand.slow_down()
     assert hand.room() == SLOTS
 
 
-def test_a_claim_is_put_off_until_it_is_worth_a_statement(hand: Hand) -> None:
+def test_a_claim_is_put_off_until_it_is_worth_a_statement(hand: InFlight) -> None:
     for _ in range(8):
         hand.learn([0.0001])
     runs: list[Run] = []
@@ -91,7 +91,7 @@ def test_a_claim_is_put_off_until_it_is_worth_a_statement(hand: Hand) -> None:
     assert hand.room() == MOST_AT_ONCE
 
 
-def test_stuck_slots_are_not_filled(hand: Hand) -> None:
+def test_stuck_slots_are_not_filled(hand: InFlight) -> None:
     runs = take(hand, SLOTS)
     for run in runs[:-1]:
         hand.given_up(run)
@@ -107,7 +107,7 @@ def test_stuck_slots_are_not_filled(hand: Hand) -> None:
 
 
 def test_so_many_jobs_and_no_more() -> None:
-    hand = Hand(Holdings(PREFIX), "default", SLOTS, max_jobs=10)
+    hand = InFlight(SharedLeases(PREFIX), "default", SLOTS, max_jobs=10)
     assert hand.room() == SLOTS
     first = take(hand, 8)
     assert hand.room() == 0
@@ -117,14 +117,14 @@ def test_so_many_jobs_and_no_more() -> None:
     assert hand.is_used_up
 
 
-def test_reports_that_nobody_takes_end_the_claims(hand: Hand) -> None:
+def test_reports_that_nobody_takes_end_the_claims(hand: InFlight) -> None:
     for number in range(0, MOST_UNREPORTED, SLOTS):
         for run in hand.take([claim(number + one) for one in range(1, SLOTS + 1)], time.monotonic()):
             hand.ended(run)
     assert hand.room() == 0
 
 
-def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(hand: Hand) -> None:
+def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(hand: InFlight) -> None:
     [late] = take(hand, 1, ttl=1.0, granted_ago=1.5)
     [good] = take(hand, 1, ttl=1.0)
     assert not hand.begin(late)
@@ -132,16 +132,16 @@ def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(hand: Hand) ->
 
 
 def test_a_job_whose_lease_was_lost_while_it_waited_is_never_begun() -> None:
-    holdings = Holdings(PREFIX)
-    hand = Hand(holdings, "default", SLOTS)
+    holdings = SharedLeases(PREFIX)
+    hand = InFlight(holdings, "default", SLOTS)
     [run] = take(hand, 1, granted_ago=5.0)
     holdings.lost(list(holdings.held()))
     assert not hand.begin(run)
 
 
 def test_the_keeper_sees_what_was_begun_and_what_is_over() -> None:
-    holdings = Holdings(PREFIX)
-    hand = Hand(holdings, "default", SLOTS)
+    holdings = SharedLeases(PREFIX)
+    hand = InFlight(holdings, "default", SLOTS)
     runs = take(hand, 2)
     hand.begin(runs[0])
     assert [held.begun for held in holdings.held()] == [True, False]
@@ -151,7 +151,7 @@ def test_the_keeper_sees_what_was_begun_and_what_is_over() -> None:
     assert list(holdings.held()) == []
 
 
-def test_with_large_payloads_in_hand_nothing_more_is_claimed(hand: Hand) -> None:
+def test_with_large_payloads_in_hand_nothing_more_is_claimed(hand: InFlight) -> None:
     large = [claim(number + 1)._replace(args_json="x" * (MOST_BYTES // 2)) for number in range(2)]
     first = hand.take(large[:1], time.monotonic())
     assert hand.room() == SLOTS - 1
@@ -165,9 +165,9 @@ def test_with_large_payloads_in_hand_nothing_more_is_claimed(hand: Hand) -> None
     assert hand.room() == SLOTS
 
 
-def two_children() -> tuple[Hand, Hand]:
+def two_children() -> tuple[InFlight, InFlight]:
     shared = Overstayers(2, SLOTS)
-    return tuple(Hand(Holdings(PREFIX, shared, index), "default", SLOTS) for index in range(2))  # type: ignore[return-value]
+    return tuple(InFlight(SharedLeases(PREFIX, shared, index), "default", SLOTS) for index in range(2))  # type: ignore[return-value]
 
 
 def again(job_id: int) -> Claim:
@@ -214,7 +214,7 @@ def test_a_run_that_ended_in_that_moment_leaves_no_mark() -> None:
     assert second.begin(retry)
 
 
-def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(hand: Hand) -> None:
+def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(hand: InFlight) -> None:
     [slow] = take(hand, 1)
     hand.begin(slow)
     hand.overstays(slow)

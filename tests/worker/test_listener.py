@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from pulse_django.worker import listener as module
-from pulse_django.worker.listener import MOST_IN_VAIN, Budget, Listener
+from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget
 from tests.crash.processes import database_url
 from tests.crash.workers import wait_until
 from tests.protocol.steps import sql
@@ -87,7 +87,7 @@ def test_a_real_wake_up_is_heard_soon_after_ten_thousand_forged_ones(listen: Any
 
 
 def test_wake_ups_that_find_work_are_not_counted() -> None:
-    budget = Budget()
+    budget = WakeUpBudget()
     assert [budget.spend() for _ in range(int(MOST_IN_VAIN) + 1)][-1] is False
     for _ in range(100):
         budget.refund()

@@ -15,8 +15,8 @@ from pulse_django.models import Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
 from pulse_django.worker import minute_recorder
-from pulse_django.worker.guarded_connection import Line
-from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.guarded_connection import GuardedConnection
+from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
@@ -38,9 +38,9 @@ def fails(alias: str, limits: Any) -> Any:
 
 
 @pytest.fixture
-def writer() -> Iterator[Chronicler]:
-    line = Line("default", "chronicle")
-    yield Chronicler(line)
+def writer() -> Iterator[MinuteRecorder]:
+    line = GuardedConnection("default", "chronicle")
+    yield MinuteRecorder(line)
     line.hang_up()
 
 
@@ -49,7 +49,9 @@ def latest() -> dict[str, Any]:
     return signs
 
 
-def test_minutes_are_written_with_what_the_invariants_say(writer: Chronicler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minutes_are_written_with_what_the_invariants_say(
+    writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bug = Invariant(name="fails", look=fails, **WORDS)
     asked = [
         bug,
@@ -68,10 +70,10 @@ def test_minutes_are_written_with_what_the_invariants_say(writer: Chronicler, mo
     assert Minute.objects.count() == 10, "nothing is over that was not"
 
 
-def test_only_who_wrote_the_minute_asks(writer: Chronicler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(Chronicler, "_asked", lambda self: asked.append("asked") or {})
-    rival = Chronicler(Line("default", "rival"))
+    monkeypatch.setattr(MinuteRecorder, "_asked", lambda self: asked.append("asked") or {})
+    rival = MinuteRecorder(GuardedConnection("default", "rival"))
     unwritten = Minute.objects.unwritten()
     monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
     writer.write()
@@ -81,7 +83,7 @@ def test_only_who_wrote_the_minute_asks(writer: Chronicler, monkeypatch: pytest.
 
 
 def test_slow_questions_are_left_unasked_when_their_time_is_up(
-    writer: Chronicler, monkeypatch: pytest.MonkeyPatch
+    writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Invariant(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
     monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: [slow, question("broken", TWO)])
@@ -90,7 +92,7 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
     assert latest()["unasked"] == ["broken"]
 
 
-def test_no_connection_is_kept_between_two_minutes(writer: Chronicler) -> None:
+def test_no_connection_is_kept_between_two_minutes(writer: MinuteRecorder) -> None:
     mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulse chronicle'"
     assert writer.run_once() >= 5, "a worker that starts has better things to do"
     assert not Minute.objects.exists()
@@ -110,7 +112,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
-    dog = Watchdog(Line("default", "watchdog"))
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
     swept = dog.sweep(housekeeping=True)
     dog.line.hang_up()
     assert [one.lease.job_id for one in swept.reaped] == [lost.pk]
@@ -121,7 +123,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
 def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """The next one must look for lost runs, and not wait for a lease."""
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.2, "WATCHDOG_INTERVAL": 0.2}
-    dog = Watchdog(Line("default", "watchdog"))
+    dog = Watchdog(GuardedConnection("default", "watchdog"))
     dog.sweep(housekeeping=False)  # has asked the server once
     monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(1.0) or [])
     dog.sweep(housekeeping=True)

@@ -19,9 +19,9 @@ from pulse_django.models import Job
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import OutcomeName, TimedOut
 from pulse_django.worker.executors.event_loop import EventLoop
-from pulse_django.worker.in_flight import Hand
-from pulse_django.worker.run_supervisor import PATIENCE_WITH_STOPPED, Judge
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.run_supervisor import PATIENCE_WITH_STOPPED, RunSupervisor
+from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import wait_until
 from tests.factories import make_job
 from tests.worker import more_handlers
@@ -51,11 +51,11 @@ class Executor:
 
 class Bench:
     def __init__(self, *, can_stop: bool) -> None:
-        self.holdings = Holdings(PREFIX)
-        self.hand = Hand(self.holdings, "default", 4)
+        self.holdings = SharedLeases(PREFIX)
+        self.hand = InFlight(self.holdings, "default", 4)
         self.executor = Executor(can_stop=can_stop)
         self.reports: list[Performed] = []
-        self.judge = Judge(self.hand, lambda run: self.executor, self.reports.append)
+        self.judge = RunSupervisor(self.hand, lambda run: self.executor, self.reports.append)
         [self.run] = self.hand.take([claim(1)], time.monotonic())
         assert self.hand.begin(self.run)
 

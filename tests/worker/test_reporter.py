@@ -18,8 +18,8 @@ from pulse_django.models import Attempt, Job
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import keep_calling
-from pulse_django.worker.in_flight import Hand
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import wait_until
 from tests.factories import make_job
 from tests.rival import Rival
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.identity = Identity("bench", "boot")
-        self.hand = Hand(Holdings("bench:boot:"), "default", slots=10)
+        self.hand = InFlight(SharedLeases("bench:boot:"), "default", slots=10)
         self.freed = 0
         self.reporter = reporter_for(self.hand, self._freed)
         self.over = threading.Event()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pulse_django.words.leases import Claim, Lease
-from pulse_django.worker.shared_leases import CAPACITY, Held, Holdings
+from pulse_django.worker.shared_leases import CAPACITY, HeldLease, SharedLeases
 
 PREFIX = "host:boot.1:"
 
@@ -36,25 +36,25 @@ def claim(job_id: int = 1, *, serial: int = 1, attempt: int = 1, ttl: float = 30
 
 
 @pytest.fixture
-def holdings() -> Holdings:
-    return Holdings(PREFIX)
+def holdings() -> SharedLeases:
+    return SharedLeases(PREFIX)
 
 
-def only(holdings: Holdings) -> Held:
+def only(holdings: SharedLeases) -> HeldLease:
     [held] = holdings.held()
     return held
 
 
-def test_what_is_held_is_seen_with_its_lease(holdings: Holdings) -> None:
+def test_what_is_held_is_seen_with_its_lease(holdings: SharedLeases) -> None:
     entry = holdings.hold(claim(7, serial=3, attempt=2), 5.0)
-    assert only(holdings) == Held(only(holdings).index, Lease(7, f"{PREFIX}3", 2), False, 5.0, 3)
+    assert only(holdings) == HeldLease(only(holdings).index, Lease(7, f"{PREFIX}3", 2), False, 5.0, 3)
     entry.begin()
     assert only(holdings).begun
     entry.drop()
     assert list(holdings.held()) == []
 
 
-def test_answers_reach_the_lease_that_they_speak_of(holdings: Holdings) -> None:
+def test_answers_reach_the_lease_that_they_speak_of(holdings: SharedLeases) -> None:
     first, second = holdings.hold(claim(1), 30), holdings.hold(claim(2), 30)
     held = {one.lease.job_id: one for one in holdings.held()}
     holdings.extended([held[1]], 12.5)
@@ -64,7 +64,7 @@ def test_answers_reach_the_lease_that_they_speak_of(holdings: Holdings) -> None:
     assert (second.extended_at(), second.is_cancelled(), second.is_lost()) == (0.0, False, True)
 
 
-def test_a_later_beat_keeps_what_an_earlier_one_said_of_a_cancellation(holdings: Holdings) -> None:
+def test_a_later_beat_keeps_what_an_earlier_one_said_of_a_cancellation(holdings: SharedLeases) -> None:
     entry = holdings.hold(claim(), 30)
     holdings.cancelled([only(holdings)])
     holdings.extended([only(holdings)], 20.0)
@@ -75,7 +75,7 @@ def test_a_later_beat_keeps_what_an_earlier_one_said_of_a_cancellation(holdings:
 @pytest.mark.parametrize(
     "successor", [claim(1, serial=1, attempt=2), claim(1, serial=2, attempt=1), claim(2, serial=1, attempt=1)]
 )
-def test_an_entry_that_is_used_again_never_shows_an_old_answer(holdings: Holdings, successor: Claim) -> None:
+def test_an_entry_that_is_used_again_never_shows_an_old_answer(holdings: SharedLeases, successor: Claim) -> None:
     entry = holdings.hold(claim(1, serial=1, attempt=1), 30)
     before = only(holdings)
     for answer in (holdings.lost, holdings.cancelled):
@@ -91,7 +91,7 @@ def test_an_entry_that_is_used_again_never_shows_an_old_answer(holdings: Holding
     assert (entry.extended_at(), entry.is_lost(), entry.is_cancelled()) == (0.0, False, False)
 
 
-def test_an_answer_to_the_successor_is_not_mixed_with_what_was_said_before(holdings: Holdings) -> None:
+def test_an_answer_to_the_successor_is_not_mixed_with_what_was_said_before(holdings: SharedLeases) -> None:
     entry = holdings.hold(claim(1), 30)
     holdings.lost([only(holdings)])
     entry.drop()
@@ -100,7 +100,7 @@ def test_an_answer_to_the_successor_is_not_mixed_with_what_was_said_before(holdi
     assert (after.extended_at(), after.is_lost()) == (50.0, False)
 
 
-def test_the_shortest_lease_is_known(holdings: Holdings) -> None:
+def test_the_shortest_lease_is_known(holdings: SharedLeases) -> None:
     assert holdings.shortest_ttl() == float("inf")
     holdings.hold(claim(1), 30)
     short = holdings.hold(claim(2), 2)
@@ -109,7 +109,7 @@ def test_the_shortest_lease_is_known(holdings: Holdings) -> None:
     assert holdings.shortest_ttl() == 30
 
 
-def test_there_is_room_for_so_many_and_dropping_one_makes_room(holdings: Holdings) -> None:
+def test_there_is_room_for_so_many_and_dropping_one_makes_room(holdings: SharedLeases) -> None:
     entries = [holdings.hold(claim(number), 30) for number in range(CAPACITY)]
     assert holdings.room == 0
     entries[5].drop()
@@ -118,7 +118,7 @@ def test_there_is_room_for_so_many_and_dropping_one_makes_room(holdings: Holding
     assert holdings.room == 1
 
 
-def test_clearing_forgets_the_child_that_was(holdings: Holdings) -> None:
+def test_clearing_forgets_the_child_that_was(holdings: SharedLeases) -> None:
     holdings.hold(claim(1), 30)
     holdings.clear("host:boot.2:")
     assert list(holdings.held()) == []
@@ -126,7 +126,9 @@ def test_clearing_forgets_the_child_that_was(holdings: Holdings) -> None:
     assert holdings.silence() < 1
 
 
-def test_what_a_process_wrote_is_there_after_its_death_and_answers_reach_it_while_it_lives(holdings: Holdings) -> None:
+def test_what_a_process_wrote_is_there_after_its_death_and_answers_reach_it_while_it_lives(
+    holdings: SharedLeases,
+) -> None:
     asks, answers = os.pipe()
     pid = os.fork()
     if not pid:

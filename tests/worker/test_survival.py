@@ -17,8 +17,8 @@ from pulse_django.words.states import Status
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
 from pulse_django.worker.heartbeat import Charge
-from pulse_django.worker.in_flight import Hand
-from pulse_django.worker.shared_leases import Holdings
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import LONG_LEASE, QUICK, Workers, is_alive, wait_until
 from tests.factories import make_job
 from tests.worker import more_handlers
@@ -35,10 +35,10 @@ class TestAThread:
     """The threads of an executor outlive whatever goes wrong around a handler."""
 
     @pytest.fixture
-    def hand(self) -> Hand:
-        return Hand(Holdings(PREFIX), "default", 1)
+    def hand(self) -> InFlight:
+        return InFlight(SharedLeases(PREFIX), "default", 1)
 
-    def run_two(self, hand: Hand, monkeypatch: pytest.MonkeyPatch, **broken: Any) -> list[Any]:
+    def run_two(self, hand: InFlight, monkeypatch: pytest.MonkeyPatch, **broken: Any) -> list[Any]:
         done: list[Any] = []
         both = threading.Event()
 
@@ -54,7 +54,9 @@ class TestAThread:
         assert both.wait(10), "the thread died with the first"
         return done
 
-    def test_an_error_that_no_handler_raised_ends_one_run(self, hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_that_no_handler_raised_ends_one_run(
+        self, hand: InFlight, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def breaks(run: Run) -> Any:
             raise OperationalError("in the middle of nowhere")
 
@@ -62,7 +64,7 @@ class TestAThread:
         assert [performed.report.outcome.name for performed in done] == ["FAILED", "FAILED"]
 
     def test_connections_that_cannot_be_tidied_up_end_no_thread(
-        self, hand: Hand, monkeypatch: pytest.MonkeyPatch
+        self, hand: InFlight, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def breaks() -> None:
             raise RuntimeError("no")
@@ -71,7 +73,7 @@ class TestAThread:
 
 
 def test_a_run_that_was_settled_promises_nothing_and_is_nobodys_any_more() -> None:
-    hand = Hand(Holdings(PREFIX), "default", 1)
+    hand = InFlight(SharedLeases(PREFIX), "default", 1)
     [run] = hand.take([claim(1, ttl=0.1)], time.monotonic() - 5.0)
     hand.ended(run)
     hand.settled([run])
@@ -84,14 +86,14 @@ def test_a_run_that_was_settled_promises_nothing_and_is_nobodys_any_more() -> No
 def test_a_job_whose_time_was_up_before_it_had_a_slot_is_not_begun() -> None:
     from datetime import timedelta
 
-    hand = Hand(Holdings(PREFIX), "default", 1)
+    hand = InFlight(SharedLeases(PREFIX), "default", 1)
     waited = claim(1)._replace(timeout=timedelta(seconds=1))
     [run] = hand.take([waited], time.monotonic() - 2.0)
     assert hand.begin(run) is False
 
 
 def test_progress_of_runs_that_are_over_is_not_kept() -> None:
-    holdings = Holdings(PREFIX)
+    holdings = SharedLeases(PREFIX)
     entry = holdings.hold(claim(1), 30.0)
     charge = Charge(holdings)
     charge.progress = {claim(1).lease: "{}", claim(2).lease: "{}"}

@@ -13,7 +13,7 @@ from pulse_django.signals import job_dead_lettered, job_reaped
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
 from pulse_django.worker import watchdog
-from pulse_django.worker.guarded_connection import Line
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
 
@@ -41,8 +41,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    line = Line("default", "watchdog")
+def line() -> Iterator[GuardedConnection]:
+    line = GuardedConnection("default", "watchdog")
     yield line
     connection.close()  # it has the settings of the line by now
     line.hang_up()
@@ -60,14 +60,14 @@ def expired() -> Job:
     return make_job(Status.RUNNING, expired=True)
 
 
-def test_an_expired_lease_is_ended(line: Line, clock: Clock, up_for: list[float]) -> None:
+def test_an_expired_lease_is_ended(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     job = expired()
     Watchdog(line).run_once()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
 
-def test_it_tells_what_it_ended(line: Line, clock: Clock, up_for: list[float]) -> None:
+def test_it_tells_what_it_ended(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     last, first = make_job(Status.RUNNING, expired=True, max_attempts=1), expired()
     told: list[Any] = []
     reasons: list[Any] = []
@@ -91,7 +91,7 @@ def test_it_tells_what_it_ended(line: Line, clock: Clock, up_for: list[float]) -
 
 
 def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
-    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(line)
@@ -113,7 +113,7 @@ def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_
 
 
 def test_an_outage_that_goes_on_starts_the_wait_again(
-    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(line)
@@ -132,7 +132,7 @@ def test_an_outage_that_goes_on_starts_the_wait_again(
 
 
 def test_a_server_that_has_just_been_started_was_away(
-    line: Line, clock: Clock, up_for: list[float], settings: Any
+    line: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     up_for[0] = 5.0
@@ -151,7 +151,7 @@ def test_a_server_that_has_just_been_started_was_away(
 
 
 def test_a_connection_that_was_closed_is_no_outage(
-    line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(line)
@@ -169,7 +169,9 @@ def test_a_connection_that_was_closed_is_no_outage(
     assert job.status == Status.RETRYING
 
 
-def test_a_mistake_is_no_outage(line: Line, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_no_outage(
+    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     dog = Watchdog(line)
     dog.run_once()
     with monkeypatch.context() as broken:
@@ -183,7 +185,7 @@ def test_a_mistake_is_no_outage(line: Line, clock: Clock, up_for: list[float], m
 
 
 def test_sweeps_come_early_at_most_and_not_in_step(
-    line: Line, clock: Clock, up_for: list[float], settings: Any
+    line: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
 ) -> None:
     settings.PULSE = {"WATCHDOG_INTERVAL": 10}
     dog = Watchdog(line)
@@ -197,7 +199,7 @@ def _gone(*_: Any, **__: Any) -> Any:
 
 
 def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beaten_again(
-    line: Line, clock: Clock, up_for: list[float]
+    line: GuardedConnection, clock: Clock, up_for: list[float]
 ) -> None:
     """Our own clock may have stood still meanwhile, as a suspended host's does."""
     dog = Watchdog(line)
@@ -215,7 +217,7 @@ def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beat
     assert job.status == Status.RETRYING
 
 
-def test_the_usual_pause_is_no_sleep(line: Line, clock: Clock, up_for: list[float]) -> None:
+def test_the_usual_pause_is_no_sleep(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     dog = Watchdog(line)
     dog.run_once()
     up_for[0] += 12.0

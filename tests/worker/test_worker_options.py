@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from pulse_django.conf import PulseSettings
-from pulse_django.worker.worker_options import Orders
+from pulse_django.worker.worker_options import WorkerOptions
 
 SETTINGS = PulseSettings(
     processes=2, concurrency=3, queues=("mail",), grace=timedelta(seconds=7), max_jobs=100, max_rss=200
@@ -18,7 +18,7 @@ SETTINGS = PulseSettings(
 
 
 def test_settings_are_the_defaults() -> None:
-    orders = Orders.of(SETTINGS, "me", {})
+    orders = WorkerOptions.of(SETTINGS, "me", {})
     assert (orders.name, orders.alias) == ("me", "default")
     assert (orders.processes, orders.concurrency, orders.queues) == (2, 3, ("mail",))
     assert (orders.grace, orders.max_jobs, orders.max_rss) == (7.0, 100, 200)
@@ -40,12 +40,12 @@ def test_settings_are_the_defaults() -> None:
     ],
 )
 def test_flags_win(flag: str, value: Any) -> None:
-    assert getattr(Orders.of(SETTINGS, "me", {flag: value}), flag) == value
+    assert getattr(WorkerOptions.of(SETTINGS, "me", {flag: value}), flag) == value
 
 
 def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
     flags = {"processes": None, "queues": None, "verbosity": 1, "settings": "x"}
-    assert Orders.of(SETTINGS, "me", flags) == Orders.of(SETTINGS, "me", {})
+    assert WorkerOptions.of(SETTINGS, "me", flags) == WorkerOptions.of(SETTINGS, "me", {})
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _is_unsaid(self, request: HttpRequest) -> bool:
         return asked.means_all(request) and asked.until_in(request) is None
 
-    def _act(self, request: HttpRequest, verb: mass_actions.Verb) -> HttpResponse:
+    def _act(self, request: HttpRequest, verb: mass_actions.MassAction) -> HttpResponse:
         ids, until, is_more = asked.ids_in(request), asked.until_in(request), False
         if asked.means_all(request):
             if until is None:
@@ -231,7 +231,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return ""
         return reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job_id])
 
-    def _told(self, group: groups.Group) -> dict[str, Any]:
+    def _told(self, group: groups.ErrorGroup) -> dict[str, Any]:
         return {
             "is": group,
             "url": self._group_url(group.fingerprint),
@@ -246,7 +246,7 @@ def _told_of(letter: groups.Letter, url: str) -> dict[str, Any]:
     return {"is": letter, "id": str(letter.id), "url": url, "age": age}
 
 
-def _counted(group: groups.Group) -> str:
+def _counted(group: groups.ErrorGroup) -> str:
     count = number_format(min(group.letters, group.counted), force_grouping=True)
     return f"{count}+" if group.has_more else count
 

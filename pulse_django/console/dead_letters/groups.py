@@ -65,7 +65,7 @@ LATEST = Place("infinity", _LAST_ID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ErrorGroup:
     """Dead letters whose errors have the same fingerprint."""
 
     fingerprint: str
@@ -99,7 +99,7 @@ class Group:
 class Groups:
     """One page of groups, latest seen first."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ErrorGroup, ...]
     is_partial: bool  # there are more than were looked for
     has_older: bool
 
@@ -130,16 +130,16 @@ def groups(alias: str, *, page: int = 0) -> Groups:
     )
 
 
-def group(alias: str, fingerprint: str) -> Group | None:
+def group(alias: str, fingerprint: str) -> ErrorGroup | None:
     """Tell of one group; None: it holds no dead letter any more."""
     params = {"fingerprint": fingerprint, "sample": SAMPLE, "most_counted": MOST_COUNTED_ALONE}
     rows = run_joined(alias, group_sql.GROUP, params)
     return _group_of(rows[0], MOST_COUNTED_ALONE) if rows else None
 
 
-def _group_of(row: tuple[Any, ...], counted: int) -> Group:
+def _group_of(row: tuple[Any, ...], counted: int) -> ErrorGroup:
     _, _, now, fingerprint, letters, tasks, first_seen, last_seen, placed, latest_id, sample = row
-    return Group(
+    return ErrorGroup(
         fingerprint=fingerprint,
         letters=letters,
         counted=counted,

@@ -35,19 +35,19 @@ class ReviveForm(forms.Form):
     )
     why = forms.CharField(label=_("Why (for the log)"), max_length=MAX_REASON, required=False)
 
-    def verb(self, alias: str, error: str) -> Verb:
-        return Revive(alias=alias, error=error, **self.cleaned_data)
+    def verb(self, alias: str, error: str) -> MassAction:
+        return RetryAction(alias=alias, error=error, **self.cleaned_data)
 
 
 class DeleteForm(forms.Form):
     why = forms.CharField(label=_("Reason"), max_length=MAX_REASON)
 
-    def verb(self, alias: str, error: str) -> Verb:
-        return Delete(alias=alias, error=error, **self.cleaned_data)
+    def verb(self, alias: str, error: str) -> MassAction:
+        return DeleteAction(alias=alias, error=error, **self.cleaned_data)
 
 
 @dataclass(kw_only=True)
-class Verb:
+class MassAction:
     """One press of a button: what it does to a batch, and how that is told."""
 
     alias: str
@@ -81,7 +81,7 @@ class Verb:
 
 
 @dataclass(kw_only=True)
-class Revive(Verb):
+class RetryAction(MassAction):
     runs: int
     per_minute: int | None
 
@@ -108,7 +108,7 @@ class Revive(Verb):
 
 
 @dataclass(kw_only=True)
-class Delete(Verb):
+class DeleteAction(MassAction):
     flag = DELETION
     commits_by_itself = True
     command = "pulse_prune --status DEAD_LETTERED"
@@ -129,7 +129,7 @@ class Delete(Verb):
         return gettext("Deleted: %(why)s") % {"why": self.why}
 
 
-def to_selected(verb: Verb, ids: Sequence[int], until: groups.Place, user: Any) -> None:
+def to_selected(verb: MassAction, ids: Sequence[int], until: groups.Place, user: Any) -> None:
     """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
     jobs = groups.among(verb.alias, verb.error, list(ids), until=until)
     # A retry and its log are one; a deletion commits by itself, and is logged right after it.
@@ -141,7 +141,7 @@ def to_selected(verb: Verb, ids: Sequence[int], until: groups.Place, user: Any) 
     verb.met = len(ids)
 
 
-def to_all(verb: Verb, until: groups.Place, user: Any) -> bool:
+def to_all(verb: MassAction, until: groups.Place, user: Any) -> bool:
     """Act on the group as it was shown, one entry in the log for all; return whether one press does not take them all.
 
     All ids are read beforehand, so it ends even if what is revived dies again meanwhile.
@@ -166,7 +166,7 @@ class _LoggedGroup:
         return self.pk
 
 
-def _log(verb: Verb, user: Any, what: Sequence[Any], message: str) -> None:
+def _log(verb: MassAction, user: Any, what: Sequence[Any], message: str) -> None:
     if what:
         logged: Callable[..., Any] = LogEntry.objects.log_actions
         logged(user.pk, what, verb.flag, change_message=message)

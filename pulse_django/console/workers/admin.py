@@ -30,7 +30,7 @@ MOST_LOST = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class RunningJob:
     """A run that goes on."""
 
     job: Job
@@ -125,12 +125,12 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
     return worker.vitals.get(name, default) if isinstance(worker.vitals, dict) else default
 
 
-def held_by(worker: Any) -> list[Held]:
+def held_by(worker: Any) -> list[RunningJob]:
     """Return what it is running, from the index of running jobs."""
     jobs = Job.objects.running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
     shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")[:MOST_RUNNING]
     return [
-        Held(
+        RunningJob(
             job=job,
             since=in_words((worker.now - job.started_at).total_seconds()),
             lease_left=in_words((job.lease_until - worker.now).total_seconds()),

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.selection import Selection
-from pulse_django.operations.verbs import LIVE, Cancel
+from pulse_django.operations.verbs import LIVE, CancelMany
 
 
 class Command(MassCommand):
@@ -23,5 +23,5 @@ class Command(MassCommand):
         parser.add_argument("--reason", default="", metavar="TEXT", help="kept with each job")
         parser.add_argument("--children", action="store_true", help="and all that they enqueued, and those theirs")
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> Cancel:
-        return Cancel(selection=selection, reason=options["reason"], children=options["children"])
+    def verb(self, selection: Selection, options: dict[str, Any]) -> CancelMany:
+        return CancelMany(selection=selection, reason=options["reason"], children=options["children"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.selection import Selection
-from pulse_django.operations.verbs import Prune, retention
+from pulse_django.operations.verbs import PruneMany, retention
 from pulse_django.words.display import in_words
 from pulse_django.words.states import TERMINAL
 
@@ -19,10 +19,10 @@ class Command(MassCommand):
     )
     statuses = TERMINAL
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> Prune:
-        return Prune(selection=selection)
+    def verb(self, selection: Selection, options: dict[str, Any]) -> PruneMany:
+        return PruneMany(selection=selection)
 
-    def notes(self, verb: Prune, alias: str) -> list[str]:
+    def notes(self, verb: PruneMany, alias: str) -> list[str]:
         if verb.selection.older_than is not None:
             return []
         kept = [

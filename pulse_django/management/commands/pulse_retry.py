@@ -12,7 +12,7 @@ from pulse_django import conf
 from pulse_django.operations import arguments
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.selection import Selection
-from pulse_django.operations.verbs import Revive
+from pulse_django.operations.verbs import RetryMany
 
 MOST_RUNS = 32_767
 
@@ -28,7 +28,7 @@ class Command(MassCommand):
             "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="run them that much later"
         )
 
-    def notes(self, verb: Revive, alias: str) -> list[str]:
+    def notes(self, verb: RetryMany, alias: str) -> list[str]:
         """A job that lost as many workers as it may is not given more of them by more runs."""
         limit = Coalesce("max_losses", conf.current().max_losses)
         count = verb.jobs(alias).filter(losses__gte=limit).count()
@@ -36,5 +36,5 @@ class Command(MassCommand):
             return []
         return [f"{count} of them lost as many workers as they may: one more ends such a job, whatever --runs says."]
 
-    def verb(self, selection: Selection, options: dict[str, Any]) -> Revive:
-        return Revive(selection=selection, runs=options["runs"], delay=options["delay"])
+    def verb(self, selection: Selection, options: dict[str, Any]) -> RetryMany:
+        return RetryMany(selection=selection, runs=options["runs"], delay=options["delay"])

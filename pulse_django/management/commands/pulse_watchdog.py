@@ -31,10 +31,10 @@ from pulse_django.operations.invariant_report import (
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.tables import require_tables
 from pulse_django.worker import run_logs
-from pulse_django.worker.guarded_connection import Line, keep_calling
+from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.log_writer import LogWriter
 from pulse_django.worker.loops import Loops
-from pulse_django.worker.minute_recorder import Chronicler
+from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Swept, Watchdog
 
 logger = SafeLogger("pulse_django.watchdog")
@@ -78,7 +78,7 @@ class Command(BaseCommand):
         elif options["repair"]:
             self._repair(alias, options)
         else:
-            self._watch(Watchdog(Line(alias, "watchdog"), options["interval"]), options)
+            self._watch(Watchdog(GuardedConnection(alias, "watchdog"), options["interval"]), options)
 
     def _check(self, alias: str, *, as_json: bool) -> None:
         findings = ask_all(alias)
@@ -116,7 +116,7 @@ class Command(BaseCommand):
     def _watch(self, watchdog: Watchdog, options: dict[str, Any]) -> None:
         if options["once"]:
             self._sweep(watchdog, options, housekeeping=True)
-            Chronicler(watchdog.line).write()
+            MinuteRecorder(watchdog.line).write()
             alerts.finish()
             return
         stopping = threading.Event()
@@ -128,7 +128,7 @@ class Command(BaseCommand):
         def step() -> float:
             return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
 
-        chronicler = Chronicler(Line(watchdog.line.alias, "chronicle"))
+        chronicler = MinuteRecorder(GuardedConnection(watchdog.line.alias, "chronicle"))
         loops, log = Loops(_log_death), LogWriter()
         loops.start("log", log.run, log.over)
         log.install()
@@ -142,7 +142,7 @@ class Command(BaseCommand):
             time.sleep(TICK)
         log.close(PATIENCE_WITH_LOG)
 
-    def _look_after(self, lines: list[Line], loops: Loops) -> None:
+    def _look_after(self, lines: list[GuardedConnection], loops: Loops) -> None:
         for line in lines:  # this thread cuts a line that does not answer
             line.enforce(time.monotonic())
         loops.restart_dead()

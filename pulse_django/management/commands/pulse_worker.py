@@ -25,7 +25,7 @@ from pulse_django.worker import run_logs
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper
 from pulse_django.worker.reloader import Changes, start_again
-from pulse_django.worker.worker_options import Orders
+from pulse_django.worker.worker_options import WorkerOptions
 
 
 class Command(BaseCommand):
@@ -88,7 +88,7 @@ class Command(BaseCommand):
                 if not message.is_silenced():
                     self.stderr.write(self.style.WARNING(str(message)))
 
-    def _orders(self, options: dict[str, Any]) -> Orders:
+    def _orders(self, options: dict[str, Any]) -> WorkerOptions:
         queues = options["queues"]
         flags = options | {
             "queues": tuple(name.strip() for name in queues.split(",") if name.strip()) if queues else None,
@@ -99,4 +99,4 @@ class Command(BaseCommand):
         name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
         if options["database"] and options["database"] not in connections:
             raise CommandError(f"--database: there is no {options['database']!r} in DATABASES.")
-        return Orders.of(conf.current(), name, {**flags, "name": None})
+        return WorkerOptions.of(conf.current(), name, {**flags, "name": None})

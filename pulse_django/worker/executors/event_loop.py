@@ -22,7 +22,7 @@ from pulse_django.words.outcomes import Failed
 from pulse_django.worker.loops import Start, start_thread
 
 from .connection_cleanup import tidy_connections
-from .run_queue import Waiting
+from .run_queue import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -39,7 +39,7 @@ class EventLoop:
     ) -> None:
         self._slots, self._begin, self._done = slots, begin, done
         self._start_thread = start
-        self._waiting = Waiting()
+        self._waiting = RunQueue()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filling = False

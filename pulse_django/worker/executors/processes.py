@@ -26,7 +26,7 @@ from pulse_django.worker.channel import Channel, Hung, Message
 from pulse_django.worker.fork_server import told
 from pulse_django.worker.loops import Start, start_thread
 
-from .run_queue import Waiting
+from .run_queue import RunQueue
 from .serialization import claim_to_wire, outcome_from_wire
 
 logger = SafeLogger("pulse_django.worker")
@@ -68,7 +68,7 @@ class Processes:
     ) -> None:
         self._slots, self._begin, self._done, self._nursery = slots, begin, done, nursery
         self._start_thread = start
-        self._waiting = Waiting()
+        self._waiting = RunQueue()
         self._wards: dict[int, Ward] = {}
         self._number = 0
         self._selector = selectors.DefaultSelector()

@@ -7,7 +7,7 @@ from collections import deque
 from pulse_django.execution.run import Run
 
 
-class Waiting(deque[Run]):
+class RunQueue(deque[Run]):
     def next(self) -> Run | None:
         """Take the first; None: there is none, or another thread was quicker."""
         try:

@@ -16,7 +16,7 @@ from pulse_django.words.outcomes import Failed
 from pulse_django.worker.loops import Start, start_thread
 
 from .connection_cleanup import tidy_connections
-from .run_queue import Waiting
+from .run_queue import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -35,7 +35,7 @@ class Threads:
     ) -> None:
         self._slots, self._begin, self._done = slots, begin, done
         self._start_thread = start
-        self._waiting = Waiting()
+        self._waiting = RunQueue()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
 
