@@ -172,8 +172,10 @@ def longest_wait() -> float:
     return min(LONGEST_WAIT, max(SHORTEST_WAIT, third))
 
 
-def keep_calling(line: GuardedConnection, stopping: Event, step: Callable[[], float]) -> None:
-    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand.
+def keep_calling(
+    line: GuardedConnection, stopping: Event, step: Callable[[], float], last: Callable[[], None] | None = None
+) -> None:
+    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand; then ``last``, once.
 
     Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.
     """
@@ -185,6 +187,9 @@ def keep_calling(line: GuardedConnection, stopping: Event, step: Callable[[], fl
                 pause = line.failed(error)
             if pause > 0:
                 stopping.wait(pause)
+        if last is not None:
+            with suppress(Exception):
+                last()
     finally:
         line.hang_up()
 

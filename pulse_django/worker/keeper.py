@@ -27,7 +27,7 @@ from .child import DRAINED, child_main
 from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_nursery
-from .guarded_connection import GuardedConnection, keep_calling
+from .guarded_connection import keep_calling
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
@@ -199,7 +199,7 @@ class Keeper:
         if self._chronicler is not None:
             steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
         for name, line, step, last in steps:
-            run = partial(_keep, line, self._over, self._pulses.following(name, step), last)
+            run = partial(keep_calling, line, self._over, self._pulses.following(name, step), last)
             self._loops.start(name, run, self._over)
         if self._listener is not None:
             self._loops.start("wake-up", partial(self._listener.run, self._over), self._over)
@@ -289,13 +289,3 @@ class Keeper:
     def _described(self) -> str:
         queues = ", ".join(self._orders.queues) or "all queues"
         return f"{self._orders.processes} processes of {self._orders.concurrency} slots, {queues}"
-
-
-def _keep(
-    line: GuardedConnection, over: threading.Event, step: Callable[[], float], last: Callable[[], None] | None
-) -> None:
-    keep_calling(line, over, step)
-    if last is not None:
-        with suppress(Exception):
-            last()
-        line.hang_up()

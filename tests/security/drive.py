@@ -31,7 +31,7 @@ from pulse_django.fleet.invariants import schema
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.operations.preview import look as preview
-from pulse_django.protocol import prune
+from pulse_django.protocol import prune, reap
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.tables import problem_with_tables
@@ -199,8 +199,8 @@ def ending() -> None:
     Job.objects.shorten_leases(step=AGO)
     Job.objects.shorten_leases()
     expire_lease(long)
-    assert Job.objects._reap_one_by_one([long.pk])
-    assert Job.objects._dead_letter_what_cannot_wait(long.pk, ValueError("x")) == []
+    assert reap._reap_one_by_one(Job.objects, [long.pk])
+    assert reap._dead_letter_what_cannot_wait(Job.objects, long.pk, ValueError("x")) == []
     jump_to_next_run(make_job(next_run_at=now(AGO)))
 
 

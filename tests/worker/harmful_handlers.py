@@ -154,8 +154,8 @@ def _exits_with_our_own(**_: Any) -> None:
 
 def _heard(signal: Any, **facts: Any) -> None:
     name = next(name for name, value in vars(signals).items() if value is signal)
-    claim = facts.get("claim")
-    job = claim.job_id if claim is not None else facts.get("job_id") or facts["reaped"].lease.job_id
+    of = facts.get("claim") or facts.get("ending")
+    job = of.job_id if of is not None else facts.get("job_id") or facts["reaped"].lease.job_id
     trace(f"heard {name}", job)
 
 

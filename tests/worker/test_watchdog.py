@@ -87,7 +87,7 @@ def test_it_tells_what_it_ended(line: GuardedConnection, clock: Clock, up_for: l
         job_reaped.disconnect(reaped)
         job_dead_lettered.disconnect(dead)
     assert sorted(told) == sorted([(last.pk, Status.DEAD_LETTERED), (first.pk, Status.RETRYING)])
-    assert reasons == [(last.pk, "WORKER_LOST")]
+    assert reasons == [(last.pk, "worker lease expired")]
 
 
 def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
