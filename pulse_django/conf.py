@@ -18,6 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .words.retry_policies import Backoff
 from .words.setting_values import PARSER_OF_TYPE
+from .words.states import Status
 
 SETTING = "PULSE"
 
@@ -104,6 +105,15 @@ class PulseSettings:
     def worker_silence(self) -> timedelta:
         """How long a worker may say nothing until it counts as gone."""
         return self.lease_ttl + 3 * self.heartbeat_interval
+
+    @property
+    def retention(self) -> Mapping[Status, timedelta]:
+        """How long jobs are kept that ended so. 0: for ever."""
+        return {
+            Status.COMPLETED: self.keep_completed,
+            Status.CANCELLED: self.keep_cancelled,
+            Status.DEAD_LETTERED: self.keep_dead_letters,
+        }
 
     @property
     def longest_lease(self) -> timedelta:

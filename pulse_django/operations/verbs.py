@@ -148,12 +148,7 @@ class PruneMany:
 
 def retention(status: Status) -> timedelta:
     """Return for how long the settings keep jobs that ended so; 0: for ever."""
-    settings = conf.current()
-    kept = {
-        Status.COMPLETED: settings.keep_completed,
-        Status.CANCELLED: settings.keep_cancelled,
-        Status.DEAD_LETTERED: settings.keep_dead_letters,
-    }
+    kept = conf.current().retention
     if status not in kept:
         raise ValueError(f"{status} is not terminal: prune never deletes a live job")
     return kept[status]

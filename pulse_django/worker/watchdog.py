@@ -152,11 +152,7 @@ class Watchdog:
         self.line.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
         given_up = self.line.call(unknown_tasks.give_up, alias)
         pruned = {}
-        for status, kept in (
-            (Status.COMPLETED, settings.keep_completed),
-            (Status.CANCELLED, settings.keep_cancelled),
-            (Status.DEAD_LETTERED, settings.keep_dead_letters),
-        ):
+        for status, kept in settings.retention.items():
             if kept:
                 pruned[status] = self.line.call(self.line.jobs.prune, status, older_than=kept)
         for queue in resumed:

@@ -124,8 +124,7 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
 
 
 def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterator[Advice]:
-    kept = {"COMPLETED": settings.keep_completed, "CANCELLED": settings.keep_cancelled}
-    kept["DEAD_LETTERED"] = settings.keep_dead_letters
+    kept = settings.retention
     label = apps.get_app_config("pulse_django").label
     human = f"{size / 1024**2:.0f} MiB"
     late = False
