@@ -21,7 +21,7 @@ from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import Identity
 from pulse_django.worker import heartbeat
-from pulse_django.worker.loops import Loops
+from pulse_django.worker.needed_threads import NeededThreads
 from pulse_django.worker.outages import Outages
 from pulse_django.worker.watchdog import Watchdog
 
@@ -80,7 +80,7 @@ def reaps_at_the_first_look() -> None:
 
 
 def nobody_notices_a_dead_thread() -> None:
-    Loops._tell = lambda *_: None  # type: ignore[method-assign]
+    NeededThreads._tell = lambda *_: None  # type: ignore[method-assign]
 
 
 def a_watchdog_is_quicker_than_holders() -> None:
@@ -226,7 +226,9 @@ MUTANTS: dict[str, Mutant] = {
             unlocked,
             replaced(
                 "_REAP",
-                ("FROM ({pick}) AS pick", "FROM ({pick}) AS pick CROSS JOIN (SELECT pg_sleep(0.8)) AS nap"),
+                # Once, and for less than a statement may take: a sleep for each row would end it.
+                ("WITH over AS", "WITH nap AS MATERIALIZED (SELECT pg_sleep(0.4)), over AS"),
+                ("FROM ({pick}) AS pick", "FROM ({pick}) AS pick CROSS JOIN nap"),
                 (REAP_AGAIN, ""),
             ),
         ),

@@ -41,8 +41,8 @@ from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .in_flight import InFlight
 from .log_writer import LogWriter
-from .loops import Loops
 from .memory import resident_mib
+from .needed_threads import NeededThreads
 from .report_relay import ReportRelay
 from .reporter import Reporter
 from .run_events import RunEvents
@@ -89,7 +89,7 @@ class Child:
             self._nudge,
         )
         self._relay = ReportRelay(keeper.send)
-        self._loops = loops = Loops(self._end_loudly)
+        self._loops = loops = NeededThreads(self._end_loudly)
         self._threads = Threads(orders.concurrency, hand.begin, self._done, loops.start)
         self._loop = EventLoop(orders.concurrency, hand.begin, self._done, loops.start)
         self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery, loops.start)

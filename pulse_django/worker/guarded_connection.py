@@ -26,7 +26,7 @@ from pulse_django.store.transactions import limited, with_timeouts
 from pulse_django.words.payloads import error_in_one_line
 
 from .database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
-from .loops import start_thread
+from .needed_threads import start_thread
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.database")

@@ -10,12 +10,10 @@ import os
 import selectors
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
-from functools import partial
 
 from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
@@ -27,12 +25,11 @@ from .child import DRAINED, child_main
 from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_nursery
-from .guarded_connection import keep_calling
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
 from .log_writer import LogWriter
-from .loop_liveness import MAIN, LoopLiveness
+from .loop_liveness import MAIN
 from .loops import Loops
 from .minute_recorder import PAUSE, MinuteRecorder
 from .recovery import Recovery
@@ -67,25 +64,28 @@ class Keeper:
         self._children = Children(orders, self._identity, self._selector, self._tell_ready)
         self._nests = self._children.nests
         self._changed, self._exposed = changed, exposed
-        self._pulses = pulses = LoopLiveness()
+        self._loops = loops = Loops(self._thread_died)
+        self._pulses = loops.liveness
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
-        self._heartbeat = Heartbeat(pulses.line(orders.alias, "heartbeat", TICK), self._charges, self._presence)
-        self._recovery = Recovery(pulses.line(orders.alias, "recovery", TICK))
+        self._heartbeat = Heartbeat(loops.connection(orders.alias, "heartbeat", TICK), self._charges, self._presence)
+        self._recovery = Recovery(loops.connection(orders.alias, "recovery", TICK))
         ticks = conf.current().watchdog_interval.total_seconds()
         self._watchdog = (
-            Watchdog(pulses.line(orders.alias, "watchdog", ticks), beats=self._heartbeat) if orders.watchdog else None
+            Watchdog(loops.connection(orders.alias, "watchdog", ticks), beats=self._heartbeat)
+            if orders.watchdog
+            else None
         )
-        self._chronicler = MinuteRecorder(pulses.line(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
+        self._chronicler = (
+            MinuteRecorder(loops.connection(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
+        )
         self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
-        self._over = threading.Event()
         self._log = LogWriter()
-        self._loops = Loops(self._loop_died)
-        self._heartbeat.vitals.restarts = self._loops.restarts
+        self._heartbeat.vitals.restarts = loops.threads.restarts
         self._children.serve(self._heartbeat, self._recovery, self._listener)
 
     @property
@@ -104,14 +104,14 @@ class Keeper:
         woken = self._install_signals()
         self._selector.register(nursery, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
-        self._loops.start("log", self._log.run, self._log.over)
+        self._loops.threads.start("log", self._log.run, self._log.over)
         self._log.install()
         logger.info("%s: %s", self.name, self._described())
-        names = self._start_threads()
+        self._start_loops()
         code: Exit | None = None
         while code is None:
             code = self._turn(nursery, woken)
-        self._finish(names, code)
+        self._finish(code)
         return code
 
     # One turn of the loop
@@ -129,12 +129,11 @@ class Keeper:
         now = time.monotonic()
         self._pulses.turned(MAIN)
         nursery.flush()
-        self._enforce(now)
+        self._loops.enforce(now)
         if self._signals > 1:
             return self._leave_now()
         if self._why == "" and (self._signals or self._changed()):
             self._stop("told to" if self._signals else "the code has changed", now)
-        self._loops.check()
         for name in self._loops.restart_dead():
             logger.error("The thread %r was started again", name)
         self._children.look_after(now)
@@ -176,36 +175,29 @@ class Keeper:
             nest.kill("left behind")
         return Exit.ABANDONED
 
-    def _finish(self, names: list[str], code: Exit) -> None:
-        self._over.set()
+    def _finish(self, code: Exit) -> None:
+        self._loops.over.set()
         if code is not Exit.NOW:
             until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
             until = min(until, time.monotonic() + PATIENCE_AT_END)
-            while any(map(self._loops.is_alive, names)) and time.monotonic() < until:
-                self._enforce(time.monotonic())
+            while self._loops.is_running and time.monotonic() < until:
+                self._loops.enforce(time.monotonic())
                 time.sleep(0.01)
         logger.info("%s has stopped", self.name)
         self._log.close(PATIENCE_WITH_LOG)
 
     # Threads, and what they ask
 
-    def _start_threads(self) -> list[str]:
-        steps = [
-            ("heartbeat", self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell),
-            ("recovery", self._recovery.line, self._recovery.run_once, None),
-        ]
-        if self._watchdog is not None:
-            steps.append(("watchdog", self._watchdog.line, self._watchdog.run_once, None))
-        if self._chronicler is not None:
-            steps.append(("chronicle", self._chronicler.line, self._chronicler.run_once, None))
-        for name, line, step, last in steps:
-            run = partial(keep_calling, line, self._over, self._pulses.following(name, step), last)
-            self._loops.start(name, run, self._over)
+    def _start_loops(self) -> None:
+        self._loops.add(self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell)
+        for part in (self._recovery, self._watchdog, self._chronicler):
+            if part is not None:
+                self._loops.add(part.line, part.run_once)
         if self._listener is not None:
-            self._loops.start("wake-up", partial(self._listener.run, self._over), self._over)
-        return [name for name, *_ in steps] + ["wake-up"]
+            self._loops.add_run(self._listener.line, self._listener.run)
+        self._loops.start()
 
-    def _loop_died(self, name: str, why: str) -> None:
+    def _thread_died(self, name: str, why: str) -> None:
         logger.error("The thread %r of %s ended (%s)", name, self.name, why)
 
     def _charges(self) -> list:  # type: ignore[type-arg]
@@ -223,18 +215,13 @@ class Keeper:
         vitals["database_errors"] += sum(line.troubles for line in lines)
         return presence_of(self._identity, self._orders, self._nests, vitals)
 
-    def _enforce(self, now: float) -> None:
-        for part in (self._heartbeat, self._recovery, self._watchdog, self._chronicler, self._listener):
-            if part is not None:
-                part.line.enforce(now)
-
     # The outside
 
     def _open_outlet(self) -> None:
         if self._orders.metrics_port:
             address = self._orders.metrics_host, self._orders.metrics_port
             outlet = HttpPort(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
-            self._loops.start("outlet", outlet.serve)
+            self._loops.threads.start("outlet", outlet.serve)
 
     @property
     def _ready_children(self) -> int:
@@ -246,7 +233,7 @@ class Keeper:
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
             unanswered=self._pulses.unanswered("heartbeat"),
-            restarts=dict(self._loops.restarts),
+            restarts=dict(self._loops.threads.restarts),
         )
 
     def _install_signals(self) -> socket.socket:

@@ -1,92 +1,71 @@
-"""The threads that a process of a worker cannot work without: one that ends too early is noticed, whatever ended it.
+"""Loops that ask the database, of a keeper and of ``pulse_watchdog``.
 
-A child that has lost one ends itself, and its keeper recovers what it held. A keeper starts the thread again: it has
-leases to extend, and nobody else would recover its children.
+Each has a thread of its own, a connection of its own with timeouts, and shows that it still turns.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
-Start = Callable[[str, Callable[[], object]], threading.Thread]
-"""Starts a function in a thread of that name."""
+from .guarded_connection import GuardedConnection, keep_calling
+from .loop_liveness import LoopLiveness
+from .needed_threads import NeededThreads
 
-WITHOUT_A_WORD = "no exception was seen"
+Step = Callable[[], float]
+"""Does one step, and returns for how many seconds to wait until the next."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Loop:
-    name: str
+    connection: GuardedConnection
     run: Callable[[], object]
-    over: threading.Event | None  # set: it may end now
-    thread: threading.Thread
-    why: str = WITHOUT_A_WORD  # how it ended
-    is_told: bool = False
 
     @property
-    def has_died(self) -> bool:
-        return not self.thread.is_alive() and not (self.over is not None and self.over.is_set())
+    def name(self) -> str:
+        return self.connection.purpose
 
 
 class Loops:
-    """``died`` is called with the name of a thread that ended too early, and with what ended it.
-
-    It is called by that thread itself, or by ``check`` where the thread could not.
-    """
-
     def __init__(self, died: Callable[[str, str], object]) -> None:
-        self.restarts: Counter[str] = Counter()
-        self._died = died
+        """``died`` is called with the name of a thread that ended too early, and with what ended it."""
+        self.over = threading.Event()
+        self.liveness = LoopLiveness()
+        self.threads = NeededThreads(died)
         self._loops: list[Loop] = []
 
-    def start(self, name: str, run: Callable[[], object], over: threading.Event | None = None) -> threading.Thread:
-        """Run this in a thread. It must not end before ``over`` is set; without one, never."""
-        loop = Loop(name, run, over, threading.Thread())
-        self._start(loop)
-        self._loops.append(loop)
-        return loop.thread
+    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
+        """Return a connection for a loop of that name that pauses for at most so many seconds."""
+        return self.liveness.line(alias, name, pause)
 
-    def check(self) -> None:
-        """Look whether all threads live. Call it now and then."""
+    def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
+        """Call ``step`` again and again on this connection, and ``last`` at the end."""
+        followed = self.liveness.following(connection.purpose, step)
+        self._loops.append(Loop(connection, partial(keep_calling, connection, self.over, followed, last)))
+
+    def add_run(self, connection: GuardedConnection, run: Callable[[threading.Event], object]) -> None:
+        """Add a loop that has a way of its own to run until it is over."""
+        self._loops.append(Loop(connection, partial(run, self.over)))
+
+    def start(self) -> None:
         for loop in self._loops:
-            if loop.has_died:
-                self._tell(loop)
+            self.threads.start(loop.name, loop.run, self.over)
+
+    def __iter__(self) -> Iterator[Loop]:
+        return iter(self._loops)
+
+    def enforce(self, now: float) -> None:
+        """Close connections that have not answered in time. Called by a thread that never asks the database."""
+        for loop in self._loops:
+            loop.connection.enforce(now)
 
     def restart_dead(self) -> list[str]:
-        """Start again what has died. Return the names."""
-        dead = [loop for loop in self._loops if loop.has_died]
-        for loop in dead:
-            self.restarts[loop.name] += 1
-            self._start(loop)
-        return [loop.name for loop in dead]
+        """Start threads again that ended too early. Return their names."""
+        self.threads.check()
+        return self.threads.restart_dead()
 
-    def is_alive(self, name: str) -> bool:
-        return any(loop.thread.is_alive() for loop in self._loops if loop.name == name)
-
-    def _start(self, loop: Loop) -> None:
-        loop.why, loop.is_told = WITHOUT_A_WORD, False
-        loop.thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
-        loop.thread.start()
-
-    def _run(self, loop: Loop) -> None:
-        try:
-            loop.run()
-        except BaseException as error:
-            loop.why = f"{type(error).__name__}: {error}".rstrip(": ")
-        if loop.over is None or not loop.over.is_set():
-            self._tell(loop)
-
-    def _tell(self, loop: Loop) -> None:
-        if not loop.is_told:
-            self._died(loop.name, loop.why)
-            loop.is_told = True  # last: what ended the thread may end it here as well
-
-
-def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:
-    """Start a thread that nothing depends on."""
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread
+    @property
+    def is_running(self) -> bool:
+        return any(self.threads.is_alive(loop.name) for loop in self._loops)

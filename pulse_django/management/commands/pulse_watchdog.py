@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 import time
-from functools import partial
 from typing import Any
 
 from django.core.checks import Tags
@@ -17,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
+from pulse_django import conf
 from pulse_django.fleet import alerts
 from pulse_django.fleet.invariants import ask_all
 from pulse_django.models import Job
@@ -31,10 +30,10 @@ from pulse_django.operations.invariant_report import (
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.tables import require_tables
 from pulse_django.worker import run_logs
-from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_writer import LogWriter
 from pulse_django.worker.loops import Loops
-from pulse_django.worker.minute_recorder import MinuteRecorder
+from pulse_django.worker.minute_recorder import PAUSE, MinuteRecorder
 from pulse_django.worker.watchdog import Swept, Watchdog
 
 logger = SafeLogger("pulse_django.watchdog")
@@ -78,7 +77,7 @@ class Command(BaseCommand):
         elif options["repair"]:
             self._repair(alias, options)
         else:
-            self._watch(Watchdog(GuardedConnection(alias, "watchdog"), options["interval"]), options)
+            self._watch(alias, options)
 
     def _check(self, alias: str, *, as_json: bool) -> None:
         findings = ask_all(alias)
@@ -113,39 +112,38 @@ class Command(BaseCommand):
         for line in lines:
             self.stdout.write(line)
 
-    def _watch(self, watchdog: Watchdog, options: dict[str, Any]) -> None:
+    def _watch(self, alias: str, options: dict[str, Any]) -> None:
         if options["once"]:
+            watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
             self._sweep(watchdog, options, housekeeping=True)
             MinuteRecorder(watchdog.line).write()
             alerts.finish()
             return
-        stopping = threading.Event()
+        loops = Loops(_log_death)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: stopping.set())
-        self._run(watchdog, options, stopping)
+            signal.signal(number, lambda *_: loops.over.set())
+        self._run(alias, loops, options)
 
-    def _run(self, watchdog: Watchdog, options: dict[str, Any], stopping: threading.Event) -> None:
+    def _run(self, alias: str, loops: Loops, options: dict[str, Any]) -> None:
+        interval = options["interval"] or conf.current().watchdog_interval.total_seconds()
+        watchdog = Watchdog(loops.connection(alias, "watchdog", interval), interval)
+        minutes = MinuteRecorder(loops.connection(alias, "chronicle", PAUSE))
+
         def step() -> float:
             return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
 
-        chronicler = MinuteRecorder(GuardedConnection(watchdog.line.alias, "chronicle"))
-        loops, log = Loops(_log_death), LogWriter()
-        loops.start("log", log.run, log.over)
+        log = LogWriter()
+        loops.threads.start("log", log.run, log.over)
         log.install()
-        lines = [watchdog.line, chronicler.line]
-        for line, run_once in zip(lines, (step, chronicler.run_once), strict=True):
-            loops.start(line.purpose, partial(keep_calling, line, stopping, run_once), stopping)
-        while not stopping.wait(TICK):
-            self._look_after(lines, loops)
-        while loops.is_alive(watchdog.line.purpose) or loops.is_alive(chronicler.line.purpose):
-            self._look_after(lines, loops)
-            time.sleep(TICK)
+        loops.add(watchdog.line, step)
+        loops.add(minutes.line, minutes.run_once)
+        loops.start()
+        while not loops.over.wait(TICK) or loops.is_running:
+            loops.enforce(time.monotonic())  # this thread closes a connection that does not answer
+            loops.restart_dead()
+            if loops.over.is_set():
+                time.sleep(TICK)
         log.close(PATIENCE_WITH_LOG)
-
-    def _look_after(self, lines: list[GuardedConnection], loops: Loops) -> None:
-        for line in lines:  # this thread cuts a line that does not answer
-            line.enforce(time.monotonic())
-        loops.restart_dead()
 
     def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
         swept = watchdog.sweep(housekeeping=housekeeping)

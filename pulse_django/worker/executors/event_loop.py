@@ -19,7 +19,7 @@ from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Failed
-from pulse_django.worker.loops import Start, start_thread
+from pulse_django.worker.needed_threads import Start, start_thread
 
 from .connection_cleanup import tidy_connections
 from .run_queue import RunQueue

@@ -19,7 +19,7 @@ from pulse_django.execution.run import Run
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.channel import Channel, Hung, Message
 from pulse_django.worker.fork_server import ignore_stops
-from pulse_django.worker.loops import Loops
+from pulse_django.worker.needed_threads import NeededThreads
 
 from .event_loop import end_copies_of
 from .serialization import claim_from_wire, outcome_to_wire
@@ -53,7 +53,7 @@ def runner_main(_order: Message, channel: Channel) -> int:
     first = _wait_for(channel)
     tether = Relayed()
     run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
-    Loops(_died).start("to-child", lambda: _listen(channel, run, tether))
+    NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
     performed = _perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
     _pass_progress(channel, run, run.last_progress())

@@ -24,7 +24,7 @@ from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.worker.channel import Channel, Hung, Message
 from pulse_django.worker.fork_server import told
-from pulse_django.worker.loops import Start, start_thread
+from pulse_django.worker.needed_threads import Start, start_thread
 
 from .run_queue import RunQueue
 from .serialization import claim_to_wire, outcome_from_wire

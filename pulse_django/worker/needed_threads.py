@@ -1,0 +1,92 @@
+"""The threads that a process of a worker cannot work without: one that ends too early is noticed, whatever ended it.
+
+A child that has lost one ends itself, and its keeper recovers what it held. A keeper starts the thread again: it has
+leases to extend, and nobody else would recover its children.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Start = Callable[[str, Callable[[], object]], threading.Thread]
+"""Starts a function in a thread of that name."""
+
+WITHOUT_A_WORD = "no exception was seen"
+
+
+@dataclass(slots=True)
+class Loop:
+    name: str
+    run: Callable[[], object]
+    over: threading.Event | None  # set: it may end now
+    thread: threading.Thread
+    why: str = WITHOUT_A_WORD  # how it ended
+    is_told: bool = False
+
+    @property
+    def has_died(self) -> bool:
+        return not self.thread.is_alive() and not (self.over is not None and self.over.is_set())
+
+
+class NeededThreads:
+    """``died`` is called with the name of a thread that ended too early, and with what ended it.
+
+    It is called by that thread itself, or by ``check`` where the thread could not.
+    """
+
+    def __init__(self, died: Callable[[str, str], object]) -> None:
+        self.restarts: Counter[str] = Counter()
+        self._died = died
+        self._loops: list[Loop] = []
+
+    def start(self, name: str, run: Callable[[], object], over: threading.Event | None = None) -> threading.Thread:
+        """Run this in a thread. It must not end before ``over`` is set; without one, never."""
+        loop = Loop(name, run, over, threading.Thread())
+        self._start(loop)
+        self._loops.append(loop)
+        return loop.thread
+
+    def check(self) -> None:
+        """Look whether all threads live. Call it now and then."""
+        for loop in self._loops:
+            if loop.has_died:
+                self._tell(loop)
+
+    def restart_dead(self) -> list[str]:
+        """Start again what has died. Return the names."""
+        dead = [loop for loop in self._loops if loop.has_died]
+        for loop in dead:
+            self.restarts[loop.name] += 1
+            self._start(loop)
+        return [loop.name for loop in dead]
+
+    def is_alive(self, name: str) -> bool:
+        return any(loop.thread.is_alive() for loop in self._loops if loop.name == name)
+
+    def _start(self, loop: Loop) -> None:
+        loop.why, loop.is_told = WITHOUT_A_WORD, False
+        loop.thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
+        loop.thread.start()
+
+    def _run(self, loop: Loop) -> None:
+        try:
+            loop.run()
+        except BaseException as error:
+            loop.why = f"{type(error).__name__}: {error}".rstrip(": ")
+        if loop.over is None or not loop.over.is_set():
+            self._tell(loop)
+
+    def _tell(self, loop: Loop) -> None:
+        if not loop.is_told:
+            self._died(loop.name, loop.why)
+            loop.is_told = True  # last: what ended the thread may end it here as well
+
+
+def start_thread(name: str, run: Callable[[], object]) -> threading.Thread:
+    """Start a thread that nothing depends on."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
