@@ -140,7 +140,7 @@ def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Ma
         return checked(task, (), item)
     if isinstance(item, str | bytes):
         kind = type(item).__name__
-        raise InvalidJob(f"arguments[{place}]: {kind} is one value; write [value] for a single argument")
+        raise InvalidJob(f"arguments[{place}]: {kind} is a single value; write [value] for a single argument")
     return checked(task, list(item), {})
 
 

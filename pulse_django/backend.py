@@ -64,14 +64,16 @@ class PulseBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(result_id)
         task = registry.get(job.task)
         if task is None:
-            raise TaskResultDoesNotExist(f"{result_id} is a job of {job.task!r}, which this process does not know")
+            raise TaskResultDoesNotExist(
+                f"{result_id} belongs to task {job.task!r}, which is not registered in this process"
+            )
         return result_of(job, as_enqueued(task, job))
 
     def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
         if self.options:
             yield Error(
-                f"TASKS[{self.alias!r}] has OPTIONS {sorted(self.options)}, and PulseBackend has none.",
-                hint="Settings of Pulse are in PULSE, one dict for the fleet.",
+                f"TASKS[{self.alias!r}] sets OPTIONS {sorted(self.options)}, but PulseBackend accepts no options.",
+                hint="Configure Pulse in the PULSE setting.",
                 id="pulse_django.E010",
             )
 

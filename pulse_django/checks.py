@@ -63,7 +63,7 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
     try:
         configured()
     except ImproperlyConfigured as error:
-        hint = "Name context managers: functions that are decorated with contextlib.contextmanager, or classes."
+        hint = "Each entry must be a context manager: a class, or a function decorated with contextlib.contextmanager."
         return [Error(f"{error}.", hint=hint, id="pulse_django.E020")]
     return []
 
@@ -73,7 +73,7 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
     alias = routers_alias()
     vendor = connections[alias].vendor
     if vendor != "postgresql":
-        message = f"Pulse keeps its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
+        message = f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
         return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
     return []
 
@@ -84,9 +84,10 @@ def check_data(*, alias: str | None = None, **_: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"{problem}: enqueue() does not join their transactions, and atomic=True and context.atomic() are refused.",
-            hint="Keep the jobs beside the data. If that is not wanted, add this check to SILENCED_SYSTEM_CHECKS and"
-            " see docs/how-to/several-databases.md.",
+            f"{problem}: enqueue() does not join their transactions, and atomic=True and context.atomic() raise an "
+            f"error.",
+            hint="Store the jobs in the same database. If the separation is intended, add this check to "
+            "SILENCED_SYSTEM_CHECKS and see docs/how-to/several-databases.md.",
             id="pulse_django.W008",
         )
     ]
@@ -100,7 +101,7 @@ def check_backend(**_: Any) -> list[CheckMessage]:
     used = ", ".join(f"{alias!r} is {type(backend).__name__}" for alias, backend in backends.items())
     return [
         Warning(
-            f"no backend of TASKS is Pulse's ({used}): enqueue() makes no jobs, and workers have nothing to run.",
+            f"TASKS has no PulseBackend ({used}): enqueue() creates no jobs, and workers have nothing to run.",
             hint='Set TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.',
             id="pulse_django.W007",
         )
@@ -117,7 +118,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
     hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."
     return [
         Warning(
-            f"{module} declares tasks, and nothing that a worker imports leads to it: their jobs would not run.",
+            f"{module} declares tasks, but workers do not import it: its jobs would not run.",
             hint=hint,
             id="pulse_django.W005",
         )
@@ -148,7 +149,9 @@ def _is_migrating() -> bool:
 
 def _check_tables(missing: str) -> list[CheckMessage]:
     # A warning: an error would keep commands that migrate under another name from doing so.
-    return [Warning(missing, hint="Workers do not start before.", id="pulse_django.W006")] if missing else []
+    return (
+        [Warning(missing, hint="Workers do not start until this is fixed.", id="pulse_django.W006")] if missing else []
+    )
 
 
 def _check_version(found: dict[str, str]) -> list[CheckMessage]:
@@ -162,8 +165,8 @@ def _check_durability(found: dict[str, str]) -> list[CheckMessage]:
     off = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
     if not off:
         return []
-    message = f"{' and '.join(off)} is off on the server: a crash can lose jobs that were acknowledged."
-    return [Warning(message, hint="Turn it on; Pulse cannot promise anything without it.", id="pulse_django.W002")]
+    message = f"{' and '.join(off)} is off on the server: a crash can lose committed jobs."
+    return [Warning(message, hint="Turn it on. Pulse cannot guarantee durability without it.", id="pulse_django.W002")]
 
 
 def _check_session(found: dict[str, str]) -> list[CheckMessage]:
@@ -175,6 +178,6 @@ def _check_session(found: dict[str, str]) -> list[CheckMessage]:
         wrong.append(f"default_transaction_isolation is {found['default_transaction_isolation']}")
     if not wrong:
         return []
-    message = f"{' and '.join(wrong)} for this role: jobs that are enqueued in your transactions depend on it."
-    hint = "A commit that a crash forgets is a job that is lost. Set both back for the role, or accept the risk."
+    message = f"{' and '.join(wrong)} for this role, which affects jobs enqueued in your transactions."
+    hint = "A job is lost if a crash loses its commit. Reset both settings for the role, or accept the risk."
     return [Warning(message, hint=hint, id="pulse_django.W003")]

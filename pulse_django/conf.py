@@ -143,8 +143,10 @@ class _Range:
 
 
 _RANGES = {
-    "lease_ttl": _Range(timedelta(milliseconds=100), timedelta(days=1), "a lease must outlive a round trip"),
-    "heartbeat_interval": _Range(timedelta(milliseconds=10), timedelta(hours=12), "a beat must fit into a lease"),
+    "lease_ttl": _Range(timedelta(milliseconds=100), timedelta(days=1), "a lease must be longer than a round trip"),
+    "heartbeat_interval": _Range(
+        timedelta(milliseconds=10), timedelta(hours=12), "a heartbeat must be shorter than a lease"
+    ),
     "watchdog_interval": _Range(timedelta(milliseconds=10), timedelta(days=1), "recovery waits for the next tick"),
     "keep_completed": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "keep_cancelled": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
@@ -152,17 +154,17 @@ _RANGES = {
     "overdue_after": _Range(timedelta(seconds=1), timedelta(days=365), "a poll alone may take a second"),
     "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
     "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
-    "max_losses": _Range(1, 32_767, "it must be able to run"),
+    "max_losses": _Range(1, 32_767, "a job must be able to run"),
     "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
-    "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and end"),
-    "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "it would be put back in a tight loop"),
-    "unknown_task_age": _Range(timedelta(), timedelta(days=365), "its dead letter must come some day"),
-    "processes": _Range(1, 256, "somebody has to run the jobs"),
-    "concurrency": _Range(1, 1_000, "each takes a thread, and perhaps a connection"),
-    "grace": _Range(timedelta(), timedelta(days=1), "a worker must stop some day"),
+    "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and finite"),
+    "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "a shorter delay would be a tight loop"),
+    "unknown_task_age": _Range(timedelta(), timedelta(days=365), "the job must become a dead letter eventually"),
+    "processes": _Range(1, 256, "at least one process must run the jobs"),
+    "concurrency": _Range(1, 1_000, "each slot needs a thread and possibly a connection"),
+    "grace": _Range(timedelta(), timedelta(days=1), "a worker must stop eventually"),
     "max_jobs": _Range(0, 2**31, "it cannot be negative"),
     "max_rss": _Range(0, 2**31, "it cannot be negative"),
-    "child_silence": _Range(timedelta(seconds=2), timedelta(days=1), "a healthy process is silent for a while"),
+    "child_silence": _Range(timedelta(seconds=2), timedelta(days=1), "a healthy process can be silent for a moment"),
     "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
 }
 
@@ -218,7 +220,7 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
             Problem(
                 "pulse_django.E005",
                 f"LEASE_TTL is only {beats:.1f} heartbeats long: one late beat loses healthy jobs.",
-                "Make LEASE_TTL at least three times HEARTBEAT_INTERVAL, as in 30 and 10.",
+                "Set LEASE_TTL to at least three times HEARTBEAT_INTERVAL, such as 30 and 10.",
             )
         )
     elif beats < 3:
@@ -226,7 +228,7 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
             Problem(
                 "pulse_django.W001",
                 f"LEASE_TTL is only {beats:.1f} heartbeats long: two late beats in a row lose healthy jobs.",
-                "Make LEASE_TTL at least three times HEARTBEAT_INTERVAL, as in 30 and 10.",
+                "Set LEASE_TTL to at least three times HEARTBEAT_INTERVAL, such as 30 and 10.",
                 is_error=False,
             )
         )
@@ -234,8 +236,8 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
         problems.append(
             Problem(
                 "pulse_django.E006",
-                "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly be waiting for the watchdog.",
-                "Make WATCHDOG_INTERVAL at most LEASE_TTL.",
+                "WATCHDOG_INTERVAL is longer than LEASE_TTL: recovery would mostly wait for the watchdog.",
+                "Set WATCHDOG_INTERVAL to at most LEASE_TTL.",
             )
         )
     return problems
@@ -249,7 +251,7 @@ def _unknown(key: object) -> Problem:
 
 def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
     shown = f"of type {type(value).__name__}" if key in _SECRET else repr(value)
-    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {shown}, which is not {error}.", f"Give {error}.")
+    return Problem("pulse_django.E003", f"{SETTING}[{key!r}] is {shown}, which is not {error}.", f"Use {error}.")
 
 
 def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
@@ -261,7 +263,7 @@ def _within(field: str, value: Any) -> Any:
     if allowed is None:
         return value
     if not allowed.least <= value <= allowed.most:  # also refuses NaN
-        raise ValueError(f"Allowed is {allowed.least} to {allowed.most}: {allowed.why}.")
+        raise ValueError(f"Allowed range: {allowed.least} to {allowed.most}. Reason: {allowed.why}.")
     return value
 
 

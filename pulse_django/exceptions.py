@@ -84,7 +84,7 @@ class Snooze(StopRun):
 
     def __init__(self, delay: timedelta) -> None:
         if not isinstance(delay, timedelta) or delay < timedelta():
-            raise TypeError(f"a job is snoozed for a timedelta that is not negative, not for {delay!r}")
+            raise TypeError(f"snooze() requires a non-negative timedelta, not {delay!r}")
         super().__init__(delay)
         self.delay = delay
 

@@ -231,7 +231,7 @@ class Worker(models.Model):
     in_flight = models.IntegerField(default=0, db_default=0)
     tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
     vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by handlers that nobody waits for any more
+    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
     stopped_at = models.DateTimeField(null=True, blank=True)

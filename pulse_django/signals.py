@@ -61,7 +61,7 @@ def _without_exits(receiver: Callable[..., Any]) -> Callable[..., Any]:
         except Exception:
             raise
         except BaseException as error:
-            raise ReceiverExited(f"{type(error).__name__} was raised by a receiver: {error}") from error
+            raise ReceiverExited(f"{type(error).__name__} was raised by a signal receiver: {error}") from error
 
     call.__qualname__ = getattr(receiver, "__qualname__", type(receiver).__qualname__)
     return call
@@ -89,7 +89,7 @@ def tell(signal: Signal, sender: type, **facts: Any) -> None:
     try:
         signal.send_robust(sender, **facts)
     except BaseException as error:
-        logger.error("A receiver of a signal raised %s", type(error).__name__, exc_info=error)
+        logger.error("A signal receiver raised %s", type(error).__name__, exc_info=error)
 
 
 def tell_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:

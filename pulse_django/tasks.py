@@ -25,7 +25,7 @@ _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enque
 _CELERYS = {
     "delay": _LATER,
     "apply_async": _LATER,
-    "apply": "call .func(...) here and now",
+    "apply": "call .func(...) to run it immediately",
     "s": "enqueue the next task at the end of this one",
     "si": "enqueue the next task at the end of this one",
     "signature": "enqueue the next task at the end of this one",
@@ -74,7 +74,7 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         object.__setattr__(self, "name", self.name or self.func.__name__)
         object.__setattr__(self, "aliases", tuple(self.aliases))
         if isinstance(self.masked, str):
-            raise InvalidTask(f"masked: {self.masked!r} is one name; write masked=({self.masked!r},).")
+            raise InvalidTask(f"masked: {self.masked!r} is a single name; write masked=({self.masked!r},).")
         object.__setattr__(self, "masked", tuple(self.masked))
         if unknown := self._unknown_masks():
             raise InvalidTask(f"masked: {self.func.__name__}() has no parameter {unknown[0]!r}.")
@@ -134,12 +134,14 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         if self.isolation not in set(Isolation):
             raise InvalidTask(f"isolation: {self.isolation!r} is neither 'thread' nor 'process'.")
         if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
-            raise InvalidTask("Async handlers run on the event loop: neither atomic nor in a process of their own.")
+            raise InvalidTask(
+                "Async handlers run on the event loop and support neither atomic=True nor isolation='process'."
+            )
         if self.retry is not None and not isinstance(self.retry, RetryPolicy):
             raise InvalidTask(f"retry: {self.retry!r} is not a RetryPolicy; write never(...), only(...) or NO_RETRIES.")
         if any(not isinstance(key, str) or len(key) > MAX_TASK_NAME for key in keys_of(self)):
             raise InvalidTask(
-                f"name and aliases: {list(keys_of(self))!r} are not all names of {MAX_TASK_NAME} at most."
+                f"name and aliases: {list(keys_of(self))!r} must all be names of at most {MAX_TASK_NAME} characters."
             )
         try:
             NewJob(
@@ -168,13 +170,13 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
             if name not in _CELERYS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             called = self.func.__name__
-            raise AttributeError(f"{name}() is Celery's. Write {called}.enqueue(...), or {_CELERYS[name]}.")
+            raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
     """Find the task in the registry, as for a row: what names it never causes an import."""
     if (declared := registry.get(key)) is None:
-        raise LookupError(f"{key!r}: no decorated function of this process has that name")
+        raise LookupError(f"{key!r}: no task in this process has that name")
     return changed(declared, changes)
 
 
@@ -230,7 +232,7 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
     for option in ("run_after", "idempotency_key", "database", "runs_in", "delay", "key"):
         if option in options:
-            raise TypeError(f"{option} cannot be fixed in the decorator: say .using(...) when enqueueing.")
+            raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
         made: PulseTask[Any, Any] = PulseTask(func=func, **options)

@@ -58,7 +58,7 @@ def test_the_demo_exits_with_1_and_shows_the_log_when_its_worker_cannot_start(pu
     command = [sys.executable, "manage.py", "pulse_demo"]
     demo = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
     assert demo.returncode == 1
-    assert "The story went otherwise: expected three small jobs to be completed" in demo.stderr
+    assert "The demo failed: expected three small jobs to be completed" in demo.stderr
     assert "demo-A ended with status 1" in demo.stderr
     assert "nowhere" in demo.stdout  # what the worker itself said
     assert "Nothing was lost" not in demo.stdout

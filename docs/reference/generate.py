@@ -51,7 +51,7 @@ def settings_page() -> str:
         "One dict, `PULSE`, in your settings. Durations are seconds or a `timedelta`.\n",
     ]
     lines += [
-        "All problems are told at once by [system checks](checks.md).\n",
+        "[System checks](checks.md) report all problems at once.\n",
         "\n| setting | default | allowed | meaning |\n",
     ]
     lines += ["|---|---|---|---|\n"]

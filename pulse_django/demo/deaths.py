@@ -24,29 +24,29 @@ SHORTEST_BACKOFF = 0.8  # seconds; after the first loss it is 1 s, with a tenth 
 
 
 def killed_process(t: Telling, worker: DemoWorker) -> None:
-    t.screen.head("Act 2: the process that runs the handler is killed")
+    t.screen.head("Act 2: a handler's process is killed")
     t.screen.say(
         "A job works in steps and reports progress, which travels with the heartbeats. Then `kill -9` hits the child.",
-        "Its keeper lives and sees it die: nobody need wait for the lease to run out. Watch last_error and attempts.",
+        "Its parent sees it die, so recovery does not wait for the lease to expire. Watch last_error and attempts.",
     )
     job = t.enqueue(handlers.steps, SHORT_STEPS, t.pace.short_work / SHORT_STEPS)
     t.watch("progress in the table", [job], lambda rows: rows[0].done > 0)
     pid = worker.kill_child()
     killed_at = time.monotonic()
     t.screen.say(f"  kill -9 {pid}")
-    t.watch("its keeper to settle the job of a killed process", [job], lambda rows: rows[0].was_lost)
+    t.watch("the parent to settle the job of a killed process", [job], lambda rows: rows[0].was_lost)
     took = time.monotonic() - killed_at
     run = ledger(job)[0]
-    t.expect("killed by SIGKILL" in run.message, "the keeper to say 'killed by SIGKILL'", run.message)
-    t.screen.praise(f"settled {took:.1f} s after the kill: {run.message}. It is tried again after a backoff")
+    t.expect("killed by SIGKILL" in run.message, "the parent to report 'killed by SIGKILL'", run.message)
+    t.screen.praise(f"settled {took:.1f} s after the kill: {run.message}. It is retried after a backoff")
     expect_resumed(t, job)
 
 
 def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     t.screen.head("Act 3: the whole worker is killed")
     t.screen.say(
-        f"A job needs {t.pace.long_work:g} s, several times its lease of {t.pace.ttl:g} s. It keeps it: every "
-        f"{t.pace.beat:g} s a heartbeat extends it.",
+        f"A job needs {t.pace.long_work:g} s, several times its lease of {t.pace.ttl:g} s. A heartbeat extends the "
+        f"lease every {t.pace.beat:g} s.",
     )
     job = t.enqueue(handlers.steps, STEPS, t.pace.long_work / STEPS)
     [begun] = t.watch(f"{A} to claim the job", [job], lambda rows: rows[0].lease_until is not None)
@@ -57,11 +57,11 @@ def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     )
     t.expect(before.attempts == 1, "the job to be in its first attempt", before)
     t.screen.praise(
-        f"its first lease would be over by now: it was extended, and holds for {before.lease_left:.1f} s more"
+        f"the first lease would have expired by now: it was extended, and lasts {before.lease_left:.1f} s more"
     )
     t.screen.say(
-        "Now `kill -9` hits everything at once. Nobody is left to say a word: the table goes on showing RUNNING.",
-        f"A fresh worker, {B}, starts; like every worker it looks for leases that ran out. Watch the lease run down.",
+        "Now `kill -9` kills the whole worker. No process can report it, so the table still shows RUNNING.",
+        f"A new worker, {B}, starts; like every worker it looks for expired leases. Watch the lease run down.",
     )
     count = worker.kill()
     killed_at = time.monotonic()
@@ -69,17 +69,17 @@ def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     t.expect(not worker.survivors(), f"no process of {A} to survive", worker.survivors())
     fresh = t.stage.start(B)
     [left] = look([job])
-    t.expect(left.lease_until is not None, "the job to be RUNNING under a lease that nobody extends", left)
+    t.expect(left.lease_until is not None, "the job to be RUNNING under a lease that is not extended", left)
     t.screen.counting_down = True
     t.watch("a watchdog to reap the job", [job], lambda rows: rows[0].was_lost)
     took = time.monotonic() - killed_at
     t.screen.counting_down = False
     run = ledger(job)[0]
     t.expect((run.outcome, run.message) == (LOST, "worker lease expired"), "'worker lease expired'", run.message)
-    t.expect(left.had_run_out_at(run.finished_at), f"the lease to run out ({left.lease_until}) first", run.finished_at)
+    t.expect(left.had_run_out_at(run.finished_at), f"the lease to expire ({left.lease_until}) first", run.finished_at)
     late = "" if took <= t.pace.worst_case else f". Later than that: {B}, the only watchdog here, was slow to start"
     t.screen.praise(
-        f"reaped {took:.1f} s after the kill: {run.message}. The worst case is lease + one look = "
+        f"reaped {took:.1f} s after the kill: {run.message}. The worst case is lease + watchdog interval = "
         f"{t.pace.ttl:g} + {t.pace.tick:g} s{late}"
     )
     expect_resumed(t, job)
@@ -87,11 +87,11 @@ def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
 
 
 def frozen_worker(t: Telling, frozen: DemoWorker) -> tuple[DemoWorker, int]:
-    t.screen.head("Act 4: a worker comes back from the dead")
+    t.screen.head("Act 4: a frozen worker resumes")
     t.screen.say(
-        f"{B} runs a job and is frozen in the middle of it, as when a virtual machine is paused. Its lease runs out,",
-        f"and {C} gets the job. Then {B} wakes up, believes that nothing happened, and reports success.",
-        "(A second job, called poison, goes in beside it. The last act is about that one.)",
+        f"{B} is frozen while it runs a job, as when a virtual machine is paused. Its lease expires,",
+        f"and {C} gets the job. Then {B} resumes and reports success.",
+        "(A second job, poison, is also enqueued. It is used in the last act.)",
     )
     job = t.enqueue(handlers.nap, t.pace.nap, t.pace.nap / 6)
     [begun] = t.watch(f"{B} to claim the job", [job], lambda rows: rows[0].lease_until is not None)
@@ -106,13 +106,15 @@ def frozen_worker(t: Telling, frozen: DemoWorker) -> tuple[DemoWorker, int]:
     t.screen.counting_down = False
     t.expect(rows[0].status == Status.COMPLETED, "the job to be completed", rows[0])
     t.expect_ledger(job, LOST, SUCCEEDED)
-    t.screen.praise(f"{C} completed it in attempt {rows[0].attempts}. Now {B} is thawed: SIGCONT")
+    t.screen.praise(f"{C} completed it in attempt {rows[0].attempts}. Now {B} resumes: SIGCONT")
     frozen.thaw()
     late = t.wait("the late report to be kept", lambda: ledger(job)[0].late_outcome, lambda: ledger(job)[0].message)
     t.expect(late == SUCCEEDED, "the late report to say SUCCEEDED", late)
     [after] = t.watch("the job to stay completed", [job], lambda rows: rows[0].is_over)
     t.expect((after.attempts, after.result) == (2, {"attempt": 2}), "the result of attempt 2 to stand", after)
-    t.screen.praise(f"the late report was refused: the result is still {after.result}. It is kept, as evidence")
+    t.screen.praise(
+        f"the late report was rejected: the result is still {after.result}. The report is recorded in the ledger"
+    )
     return rescuer, poison
 
 

@@ -28,9 +28,9 @@ def play(t: Telling) -> None:
 
 
 def everyday_work(t: Telling) -> DemoWorker:
-    t.screen.head("Act 1: a worker does its work")
+    t.screen.head("Act 1: a worker runs jobs")
     t.screen.say(
-        f"A worker, {A}, starts: a keeper that holds leases, and a child that runs handlers. Three small jobs are",
+        f"A worker, {A}, starts: a parent that holds leases, and a child that runs handlers. Three small jobs are",
         "enqueued. Each is claimed and leased in one UPDATE, run, and reported.",
     )
     worker = t.stage.start(A)
@@ -43,8 +43,8 @@ def everyday_work(t: Telling) -> DemoWorker:
 
 
 def poisonous_job(t: Telling, poison: int) -> None:
-    t.screen.head("Act 5: a job that kills whoever runs it")
-    t.screen.say("Its handler kills its own process. After two lost workers nobody else is sent after them.")
+    t.screen.head("Act 5: a job that kills its worker")
+    t.screen.say("Its handler kills its own process. After two lost workers, the job is not retried.")
     [row] = t.watch("the poisonous job to be dead-lettered", [poison], _all_over)
     t.expect(row.status == Status.DEAD_LETTERED, "the poisonous job to be a dead letter", row)
     t.expect(row.last_error.startswith("lost 2 workers"), "a last_error of 'lost 2 workers'", row.last_error)
@@ -54,7 +54,7 @@ def poisonous_job(t: Telling, poison: int) -> None:
 
 def goodbye(t: Telling, workers: Sequence[DemoWorker]) -> None:
     t.screen.head("The ledger")
-    t.screen.say("Every run that ended, written in the statement that ended it:")
+    t.screen.say("Every ended run, recorded by the statement that ended it:")
     jobs = list(Job.objects.using(router.db_for_write(Job)).filter(queue=t.queue).order_by("pk"))
     for job in jobs:
         for run in ledger(job.pk):

@@ -76,7 +76,7 @@ def _misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     try:
         shape.signature.bind(*([None] * given), **kwargs)
     except TypeError as error:
-        return f"{task.func.__name__}{shape.signature} cannot be called like this: {error}"
+        return f"{task.func.__name__}{shape.signature} does not accept these arguments: {error}"
     return ""
 
 

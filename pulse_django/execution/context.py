@@ -119,7 +119,7 @@ class Context(TaskContext):
         is refused. ``using`` names the jobs' database for a handler that knows, and writes there.
         """
         if self.run.completed:
-            raise RuntimeError("this run has completed its job already; a second atomic() would lose its writes")
+            raise RuntimeError("this run has already completed its job; the writes of a second atomic() would be lost")
         lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run, using)
         masked = hides_result(self.task_result.task, self.run.claim.masked)
         jobs = Job.objects.db_manager(alias)
@@ -135,7 +135,7 @@ class Context(TaskContext):
                 report = Report(lease, outcome, Complete(outcome.result), self.run.last_progress())
                 if lease not in jobs.settle([report]).accepted:
                     self.run.lost = True
-                    raise LeaseLost("the job was given to another run; everything in this block was rolled back")
+                    raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")
         except LeaseLost:
             if report is not None:
                 jobs.settle([report])  # once more, for the evidence: the first went with the transaction
@@ -168,5 +168,7 @@ class Context(TaskContext):
             if lease in beat.lost or self.run.lease_remaining() <= 0:
                 self.run.lost = lease in beat.lost
                 self.run.was_out_of_touch = not self.run.lost
-                raise LeaseLost("the job was given to another run, or its row is locked; its progress was not saved")
+                raise LeaseLost(
+                    "this run lost its lease to another run, or the job's row is locked; the progress was not saved"
+                )
             time.sleep(PAUSE_BEFORE_LOCKED_ROW)

@@ -68,7 +68,9 @@ def located(values: Iterable[object], using: str | None = None) -> Located:
     values = list(values)
     found = {_alias_of(value, using): None for value in values} or {alias_of_jobs(using): None}
     if len(found) > 1:
-        raise InvalidJob(f"job ids: they are of the databases {', '.join(map(repr, found))}; call once for each")
+        raise InvalidJob(
+            f"job ids: they belong to several databases ({', '.join(map(repr, found))}); call once for each database"
+        )
     return Located(next(iter(found)), frozenset(map(_number_of, values)))
 
 
@@ -85,7 +87,7 @@ def _alias_of(value: object, using: str | None) -> str:
     if using not in (None, alias):
         raise InvalidJob(
             f"job id: {shown(value)} is a job in {alias!r}, and using= names {using!r}. "
-            f"Pass its number to mean the job in {using!r}."
+            f"Pass the number alone for the job in {using!r}."
         )
     return alias
 
@@ -97,9 +99,9 @@ def _number_of(value: object) -> int:
 def _checked(alias: object, said_by: str) -> str:
     """Refuse a database that is not there, or that the router keeps free of jobs."""
     if not isinstance(alias, str) or alias not in connections:
-        raise InvalidJob(f"{said_by}: there is no {shown(alias)} in DATABASES")
+        raise InvalidJob(f"{said_by}: {shown(alias)} is not in DATABASES")
     if not router.allow_migrate_model(alias, Job):
-        raise InvalidJob(f"{said_by}: the router keeps no jobs in {alias!r}")
+        raise InvalidJob(f"{said_by}: the router does not allow jobs in {alias!r}")
     return alias
 
 
@@ -112,7 +114,10 @@ def why_not_one_transaction(alias: str) -> str:
         others.add(data)
     if not others:
         return ""
-    return f"the jobs live in {alias!r}, and the project's models are written to {', '.join(map(repr, sorted(others)))}"
+    return (
+        f"the jobs are stored in {alias!r}, but the project's models are written to "
+        f"{', '.join(map(repr, sorted(others)))}"
+    )
 
 
 def _models_with_data() -> list[type[Model]]:
@@ -126,11 +131,11 @@ def alias_of_completion(run: Run, using: str | None) -> str:
     alias = alias_of_run(run)
     if using is None and (problem := why_not_one_transaction(alias)):
         raise ImproperlyConfigured(
-            f"{problem}: one transaction cannot hold both. To write by using({alias!r}) alone, "
-            f"say context.atomic(using={alias!r})."
+            f"{problem}: one transaction cannot span both. To write only to {alias!r}, use "
+            f"context.atomic(using={alias!r})."
         )
     if using not in (None, alias):
         raise ImproperlyConfigured(
-            f"the job lives in {alias!r}: a transaction of {using!r} cannot complete it. Leave using= out."
+            f"the job is stored in {alias!r}: a transaction on {using!r} cannot complete it. Omit using=."
         )
     return alias

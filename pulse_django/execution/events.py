@@ -52,7 +52,7 @@ def _tell_error_after_completion(performed: Performed) -> None:
     error, claim = performed.afterwards, performed.run.claim
     if error is None:
         return
-    text = "job %d %r attempt %d: completed, and then its handler raised %s"
+    text = "job %d %r attempt %d: completed, then the handler raised %s"
     logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
     tell(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
 
@@ -64,7 +64,7 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
         result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
         result = finished(result, status, outcome, run.begun_at)
     except Exception:  # the job is settled; whether somebody hears of it changes nothing
-        logger.exception("The end of job %d could not be announced", run.claim.job_id)
+        logger.exception("Sending the signals for the end of job %d failed", run.claim.job_id)
         return
     sender = sender_of(task)
     if performed.error is None:

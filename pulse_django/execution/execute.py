@@ -47,10 +47,10 @@ from .tasks_framework import Task, TaskResult, is_heard, sender_of, task_started
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
 HOW_TO_DECLARE = (
-    "this worker has no task of that name; deploy the code that has it, or, if the function is not in the tasks.py of "
-    "an installed app, name its module in PULSE['TASK_MODULES'] and restart the workers"
+    "this worker has no task with that name. Deploy the code that defines it. If it is not in the tasks.py of an "
+    "installed app, add its module to PULSE['TASK_MODULES'] and restart the workers"
 )
-OUT_OF_TOUCH = Released(timedelta(), "its lease could not be extended in time")
+OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")
 
 
 @dataclass(slots=True)

@@ -57,7 +57,7 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
         tokens = dict(still)
         if newer := [pk for pk, token in tokens.items() if token > context.token]:
             label = f"{model._meta.label} {newer[0]}"
-            raise StaleToken(f"{label} has seen a newer token than {context.token}; nothing was changed")
+            raise StaleToken(f"{label} already has a newer token than {context.token}; nothing was changed")
         return int(rows.filter(pk__in=list(tokens)).update(fencing_token=context.token, **values))
 
 
@@ -71,12 +71,11 @@ def fence(resource: str, context: HasToken, *, using: str | None = None) -> None
     jobs of different databases are not comparable: let the jobs of one database alone pass a fence.
     """
     if not isinstance(resource, str) or not 0 < len(resource) <= MAX_RESOURCE or not resource.isprintable():
-        raise ValueError(f"resource: {resource!r} is not a printable name of {MAX_RESOURCE} characters at most")
+        raise ValueError(f"resource: {resource!r} must be printable and at most {MAX_RESOURCE} characters long")
     alias = alias_of_jobs(using)
     if not is_in_callers_transaction(alias):
         raise transaction.TransactionManagementError(
-            "fence() guards the writes of its own transaction: call it inside transaction.atomic() or context.atomic()"
-            f" on the database {alias!r}"
+            f"fence() must be called inside transaction.atomic() or context.atomic() on database {alias!r}"
         )
     if not run_joined(alias, _RAISE_MARK, [resource, context.token]):
-        raise StaleToken(f"{resource!r} has seen a newer token than {context.token}")
+        raise StaleToken(f"{resource!r} already has a newer token than {context.token}")

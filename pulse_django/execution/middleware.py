@@ -50,7 +50,9 @@ def surrounded(context: Context | None) -> Iterator[None]:
             raised = error
             raise
     if raised is not None:
-        logger.warning('PULSE["MIDDLEWARE"] swallowed %s; the run ends with it all the same', type(raised).__name__)
+        logger.warning(
+            'A middleware in PULSE["MIDDLEWARE"] suppressed %s; the run still ends with it', type(raised).__name__
+        )
         raise raised
 
 
@@ -78,11 +80,9 @@ def _loaded(path: str) -> Middleware:
 def _why_not(found: object) -> str:
     """Say why this cannot make a context manager, as far as one can know without calling it."""
     if not callable(found):
-        return (
-            f"is a {type(found).__name__} and cannot be called: name a function that is decorated with @contextmanager"
-        )
+        return f"is a {type(found).__name__} and not callable: use a function decorated with @contextmanager"
     if isgeneratorfunction(found):
         return "is a generator function: decorate it with contextlib.contextmanager"
     if iscoroutinefunction(found) or isasyncgenfunction(found):
-        return "is async: middleware is a plain context manager, also around async handlers"
+        return "is async: middleware must be a synchronous context manager, also for async handlers"
     return ""

@@ -55,7 +55,7 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
                 cursor.execute(statement, [CHANNEL, queue])
         except Error as error:  # the jobs are committed: whoever enqueued them has nothing to worry about
             del _notified_at[alias, queue]
-            logger.info("Workers could not be woken: %s", error_in_one_line(error))
+            logger.info("Notifying the workers failed: %s", error_in_one_line(error))
             if connection.connection is not None and not connection.connection.closed:
                 connection.connection.rollback()
             return

@@ -98,12 +98,12 @@ class Run:
             self._beat(self)
         self.look()
         if self.lost:
-            raise LeaseLost("another run has this job by now")
+            raise LeaseLost("another run has taken over this job")
         if self.verdict is not None and not self.completed:
             raise DeadlinePassed(getattr(self.verdict, "reason", "the run was ended"))
         if self.lease_remaining() <= 0:
             self.was_out_of_touch = True
-            raise LeaseLost("another run may have this job by now")
+            raise LeaseLost("another run may have taken over this job")
         if self.cancelled:
             raise JobCancelled("the job was asked to stop")
 

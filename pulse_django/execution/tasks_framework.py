@@ -41,8 +41,8 @@ else:
             from django_tasks.signals import task_enqueued, task_finished, task_started
         except ImportError as error:
             raise ImproperlyConfigured(
-                'Before Django 6.0 tasks need the backport: python -m pip install "pulse-django[tasks52]", '
-                'and "django_tasks" in INSTALLED_APPS.'
+                'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
+                'and add "django_tasks" to INSTALLED_APPS.'
             ) from error
     GenericTask, GenericTaskResult = Task, TaskResult
 

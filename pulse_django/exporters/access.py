@@ -22,9 +22,9 @@ def refused(request: HttpRequest) -> HttpResponse | None:
     if known is not None and known.has_perm(PERMISSION):
         return None
     if said or known is not None:
-        return HttpResponse("This is not for you.\n", status=403, content_type=PLAIN)
+        return HttpResponse("Permission denied.\n", status=403, content_type=PLAIN)
     headers = {"WWW-Authenticate": "Bearer"}
-    return HttpResponse("Who are you?\n", status=401, content_type=PLAIN, headers=headers)
+    return HttpResponse("Authentication required.\n", status=401, content_type=PLAIN, headers=headers)
 
 
 def _is_the_token(said: str) -> bool:

@@ -36,8 +36,8 @@ def health(request: HttpRequest) -> HttpResponse:
     try:
         denial = refused(request)
     except Error:  # a session was to be read; what went wrong is not for strangers
-        logger.exception("Who asks for the fleet's health could not be found out")
-        return JsonResponse({"is_well": None, "says": "the database does not answer"}, status=503)
+        logger.exception("Authenticating the health request failed")
+        return JsonResponse({"is_well": None, "says": "the database does not respond"}, status=503)
     try:
         return denial or _said()
     except Error as error:

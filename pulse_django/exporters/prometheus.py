@@ -37,8 +37,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     try:
         return refused(request) or _signs()
     except Error as error:
-        logger.warning("The vital signs could not be read: %s", error_in_one_line(error))
-        return HttpResponse("The database did not answer.\n", status=503, content_type=PLAIN)
+        logger.warning("Reading the metrics failed: %s", error_in_one_line(error))
+        return HttpResponse("The database did not respond.\n", status=503, content_type=PLAIN)
 
 
 def _signs() -> HttpResponse:

@@ -27,8 +27,8 @@ from .readings import Reading
 CHILDREN = VitalSign(
     name="children",
     kind=SignKind.GAUGE,
-    means="Processes of this worker that are ready to run jobs.",
-    to_do="Fewer than --processes for long: its log says why they die.",
+    means="Number of processes of this worker that are ready to run jobs.",
+    to_do="If it stays below --processes, read the worker's log for the reason.",
 )
 GAUGES = (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, CHILDREN)
 COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, DATABASE_ERRORS)
@@ -36,7 +36,7 @@ COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, DATABASE_ERRORS)
 
 def exposed(presence: Presence, children: int) -> str:
     """Return them as Prometheus reads them."""
-    signs = {sign: replace(sign, means=f"Of this worker alone. {sign.means}") for sign in (*GAUGES, *COUNTED)}
+    signs = {sign: replace(sign, means=f"This worker only. {sign.means}") for sign in (*GAUGES, *COUNTED)}
     told = [replace(reading, sign=signs[reading.sign]) for reading in readings(presence, children)]
     return exposition.text(signs.values(), told, prefix="pulse_worker_")
 

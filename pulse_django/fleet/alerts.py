@@ -90,7 +90,7 @@ def _tell_others(begun: list[Crossing], over: list[str], mail: bool) -> None:
     try:
         mail_admins(", ".join(one.name for one in begun), "\n".join(f"{one.name}: {one.says}." for one in begun))
     except Exception:
-        logger.exception("The admins could not be told by mail")
+        logger.exception("Sending mail to the admins failed")
 
 
 def finish(patience: float = 10.0) -> None:

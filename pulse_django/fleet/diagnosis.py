@@ -21,9 +21,9 @@ def troubles(health: Health, settings: PulseSettings) -> list[str]:
         found += _of_queue(queue, alive, settings.overdue_after)
     if silent := [worker for worker in health.workers if not worker.has_stopped and worker not in alive]:
         silence = in_words(settings.worker_silence.total_seconds())
-        found.append(f"{_count(len(silent), 'worker')} gave no sign of life for {silence}")
+        found.append(f"{_count(len(silent), 'worker')} sent no heartbeat for {silence}")
     if stuck := sum(worker.stuck_slots for worker in alive):
-        found.append(f"{_count(stuck, 'slot')} held by handlers that nobody waits for any more")
+        found.append(f"{_count(stuck, 'slot')} held by abandoned handlers")
     return found
 
 
@@ -36,7 +36,9 @@ def _unreaped(health: Health, settings: PulseSettings) -> list[str]:
         return []
     ago = in_words(health.oldest_expired.total_seconds())
     leases = _count(health.expired_leases, "lease")
-    return [f"{leases} ran out, the first {ago} ago, and nobody reaped: does a worker or pulse_watchdog run?"]
+    return [
+        f"{leases} expired and not recovered, the oldest {ago} ago: check that a worker or pulse_watchdog is running"
+    ]
 
 
 def _of_queue(queue: QueueFacts, alive: list[WorkerFacts], late_after: timedelta) -> list[str]:
@@ -44,11 +46,11 @@ def _of_queue(queue: QueueFacts, alive: list[WorkerFacts], late_after: timedelta
         return []
     due, late = _count(queue.due, "job"), in_words(queue.oldest_due.total_seconds())
     if queue.is_paused:
-        return [f"queue {queue.name} is paused, and {due} due in it, the first for {late}"]
+        return [f"queue {queue.name} is paused: {due} due, the oldest for {late}"]
     if not any(not worker.queues or queue.name in worker.queues for worker in alive):
-        return [f"queue {queue.name}: {due} due, the first for {late}, and no worker serves it"]
+        return [f"queue {queue.name}: {due} due, the oldest for {late}, and no worker serves it"]
     if queue.oldest_due > late_after:
-        return [f"queue {queue.name}: {due} due, the first for {late}"]
+        return [f"queue {queue.name}: {due} due, the oldest for {late}"]
     return []
 
 

@@ -39,25 +39,28 @@ def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
             metavar="STATUS",
             help=f"{', '.join(allowed)}; may be repeated",
         )
-    parser.add_argument("--error", type=_text, metavar="TEXT", help="a part of the last error")
-    age = "since it ended, or was created if it has not: 7d, 12h, 30m, 45s"
+    parser.add_argument("--error", type=_text, metavar="TEXT", help="text that the last error contains")
+    age = "age since it ended, or since it was created: 7d, 12h, 30m, 45s"
     parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
     parser.add_argument("--newer-than", type=duration, metavar="DURATION", help="the same")
     add_output(parser)
 
 
 def add_output(parser: CommandParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, and nothing else there")
-    parser.add_argument("--database", metavar="ALIAS", help="alias of the database that holds the jobs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to stdout, and nothing else")
+    parser.add_argument("--database", metavar="ALIAS", help="alias of the database that stores the jobs")
 
 
 def add_action(parser: CommandParser) -> None:
-    parser.add_argument("--all", action="store_true", help="allow it without any filter")
-    parser.add_argument("--yes", action="store_true", help="do it; without it nothing is changed")
-    parser.add_argument("--limit", type=whole(1, MAX_ID), metavar="N", help="at most so many, lowest ids first")
+    parser.add_argument("--all", action="store_true", help="allow running without a filter")
+    parser.add_argument("--yes", action="store_true", help="apply the change; without it, nothing is changed")
+    parser.add_argument("--limit", type=whole(1, MAX_ID), metavar="N", help="maximum number of jobs, lowest ids first")
     parser.add_argument("--batch", type=whole(1, MAX_BATCH), default=BATCH, metavar="N", help=f"default {BATCH}")
     parser.add_argument(
-        "--per-minute", type=whole(1, MAX_PER_MINUTE), metavar="N", help="at most so many jobs a minute, spread evenly"
+        "--per-minute",
+        type=whole(1, MAX_PER_MINUTE),
+        metavar="N",
+        help="maximum number of jobs per minute, spread evenly",
     )
 
 
@@ -81,7 +84,7 @@ def alias_of(options: dict[str, Any]) -> str:
     """Return where the jobs are written, also for reading: a replica may not know yet what there is."""
     alias: str = options["database"] or router.db_for_write(Job)
     if alias not in connections:
-        raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
+        raise CommandError(f"--database: {alias!r} is not in DATABASES.")
     return alias
 
 
@@ -107,7 +110,7 @@ def _status(allowed: tuple[Status, ...]) -> Any:
     def status(text: str) -> Status:
         name = text.upper().replace("-", "_")
         if name not in allowed:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(allowed)}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(allowed)}")
         return Status(name)
 
     return status
@@ -118,5 +121,5 @@ def _text(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("it is empty")
     if clean_text(text, len(text)) != text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no text that PostgreSQL could hold")
+        raise argparse.ArgumentTypeError(f"PostgreSQL cannot store {text!r}")
     return text

@@ -19,7 +19,7 @@ def parse_duration(text: str) -> timedelta:
     written = text.strip().lower()
     found = _WRITTEN.fullmatch(f"{written}s" if _PLAIN.fullmatch(written) else written)
     if found is None or not any(found.groups()):
-        raise ValueError(f"{text!r} is not a duration: write 7d, 12h, 30m, 45s, 1d12h or a number of seconds")
+        raise ValueError(f"{text!r} is not a duration: use 7d, 12h, 30m, 45s, 1d12h or a number of seconds")
     seconds = sum(
         float(number) * size for number, size in zip(found.groups(), _SECONDS.values(), strict=True) if number
     )

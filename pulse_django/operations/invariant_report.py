@@ -32,7 +32,7 @@ def findings_in_words(findings: Iterable[Finding], good: Paint = str, bad: Paint
             continue
         yield f"{bad('FAIL')} {one.name} ({one.severity}): {one.says}"
         if finding.error:
-            yield f"       could not be asked: {inert(finding.error)}"
+            yield f"       could not be checked: {inert(finding.error)}"
             continue
         for subject in finding.subjects:
             yield f"       {inert(str(subject.key))}: {inert(subject.words)}"
@@ -45,12 +45,12 @@ def findings_in_words(findings: Iterable[Finding], good: Paint = str, bad: Paint
 
 
 def repairable(name: str) -> Invariant:
-    """Find an invariant that can be mended, or say why not."""
+    """Find an invariant that can be repaired, or say why not."""
     try:
         invariant = named(name)
     except KeyError:
         names = ", ".join(one.name for one in known() if one.repair is not None)
-        raise Unrepairable(f"There is no invariant {name!r}. These have a repair: {names}.") from None
+        raise Unrepairable(f"Unknown invariant {name!r}. Invariants with a repair: {names}.") from None
     if invariant.repair is None:
         raise Unrepairable(f"{name} has no repair. {invariant.to_do}")
     return invariant
@@ -64,17 +64,17 @@ def rehearse(invariant: Invariant, alias: str) -> tuple[Finding, Iterator[str]]:
 
 def _rehearsed(invariant: Invariant, finding: Finding) -> Iterator[str]:
     if finding.error:
-        yield f"{invariant.name} could not be asked: {inert(finding.error)}"
+        yield f"{invariant.name} could not be checked: {inert(finding.error)}"
         return
     if finding.holds:
-        yield f"{invariant.name} holds: there is nothing to mend."
+        yield f"{invariant.name} holds: nothing to repair."
         return
     for subject in finding.subjects:
         yield f"  {inert(str(subject.key))}: {inert(subject.words)}"
     if finding.is_more:
         yield "  and more"
-    yield f"The repair: {invariant.repair.says if invariant.repair else ''}"
-    yield "Nothing was changed. Add --yes to do it."
+    yield f"Repair: {invariant.repair.says if invariant.repair else ''}"
+    yield "Nothing was changed. Add --yes to apply it."
 
 
 def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> dict[str, Any]:
@@ -84,11 +84,11 @@ def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> 
         for step in mend(invariant, alias):
             steps += 1
             mended += step.mended
-            tell(f"  step {steps}: {len(step.subjects)} found, {step.mended} mended")
+            tell(f"  step {steps}: {len(step.subjects)} found, {step.mended} repaired")
     except RepairRefused as refused:
-        raise Unrepairable(f"Not now: {refused}.") from refused
+        raise Unrepairable(f"Refused: {refused}.") from refused
     except Error as error:
-        raise Unrepairable(f"After {mended} mended: {inert(' '.join(str(error).split()))}") from error
+        raise Unrepairable(f"Failed after {mended} repaired: {inert(' '.join(str(error).split()))}") from error
     finding = ask(invariant, alias)
-    tell(f"{invariant.name}: {mended} mended; it {'holds now' if finding.holds else 'does not hold yet'}")
+    tell(f"{invariant.name}: {mended} repaired; it {'holds now' if finding.holds else 'still fails'}")
     return {"name": invariant.name, "steps": steps, "mended": mended, "holds": finding.holds}

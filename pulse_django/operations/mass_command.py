@@ -61,7 +61,7 @@ class _Choice:
         if self.missed:
             told = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
             more = f" and {len(told) - MOST_IDS} more" if len(told) > MOST_IDS else ""
-            lines.append(f"Not among them: {', '.join(told[:MOST_IDS])}{more}.")
+            lines.append(f"Not matching: {', '.join(told[:MOST_IDS])}{more}.")
         return [*lines, *self.notes]
 
 
@@ -105,7 +105,7 @@ class MassCommand(BaseCommand):
     def _choose(self, options: dict[str, Any]) -> _Choice:
         alias, selection = arguments.alias_of(options), arguments.selection_of(options)
         if selection.is_everything and not options["all"]:
-            raise CommandError("Name jobs by id or by a filter, or say --all. Without --yes nothing is changed.")
+            raise CommandError("Select jobs by id, by a filter, or with --all. Without --yes, nothing is changed.")
         try:
             verb = self.verb(selection, options)
             jobs = verb.jobs(alias)
@@ -129,7 +129,7 @@ class MassCommand(BaseCommand):
             how += f", {pace.per_minute} a minute: about {in_words(seconds)}"
         if preview.matches:
             self._say([f"{verb.would(preview.matches, preview.running)}, {how}."])
-            self._say(["Nothing was changed. Add --yes to do it."])
+            self._say(["Nothing was changed. Add --yes to apply it."])
         told = {"pace": to_json(pace), "seconds": seconds}
         self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **told})
 

@@ -38,12 +38,14 @@ class MassReport:
         lines = [f"{verb.told(self.counts)} Took {in_words(self.seconds)}."]
         if self.unsure:
             lines.append(
-                f"The answer for {len(self.unsure)} more, ids {self.unsure[0]} to {self.unsure[-1]}, never came:"
-                " they may have been done or not. It is safe to do it again."
+                f"The result for {len(self.unsure)} more jobs, ids {self.unsure[0]} to {self.unsure[-1]}, is unknown: "
+                f"the connection was lost. It is safe to run the command again."
             )
         if self.interrupted or self.problem:
             left = max(0, self.matches - self.met - len(self.unsure))
-            lines.append(f"Stopped early: about {left} of {self.matches} were not reached. Run it again to go on.")
+            lines.append(
+                f"Stopped early: about {left} of {self.matches} were not processed. Run the command again to continue."
+            )
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ MOST_ROWS = 20  # of a table: more is for --json
 
 
 def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
-    lines = ["All is well."] if not troubles else ["Look at this:", *(f"  ! {inert(one)}" for one in troubles)]
+    lines = ["No problems found."] if not troubles else ["Problems:", *(f"  ! {inert(one)}" for one in troubles)]
     if health.statuses:
         lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
     lines += _section(
@@ -23,7 +23,7 @@ def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
     )
     lines += _section(
         "Workers",
-        ("worker", "host", "slots", "in flight", "stuck", "last beat", "versions"),
+        ("worker", "host", "slots", "in flight", "stuck", "last heartbeat", "versions"),
         [_worker(worker) for worker in health.workers],
     )
     if health.statuses:  # a glance does not ask for what has ended
@@ -31,7 +31,7 @@ def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
         lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead)
     if health.oldest_expired is not None:
         ago = in_words(health.oldest_expired.total_seconds())
-        lines += ["", f"Leases that ran out and nobody reaped: {health.expired_leases}, the first {ago} ago."]
+        lines += ["", f"Expired leases not recovered: {health.expired_leases}, the oldest {ago} ago."]
     return lines
 
 
@@ -40,15 +40,13 @@ def matching_in_lines(matching: Matching) -> list[str]:
         lines = ["No jobs match."]
     else:
         counts = [(kind.jobs, kind.status, kind.task) for kind in matching.kinds]
-        lines = _section("What matches", ("jobs", "status", "task"), counts)[1:]
+        lines = _section("Matching jobs", ("jobs", "status", "task"), counts)[1:]
         found = [
             (job.id, job.status, job.queue, job.task, job.attempts, _ago(job.age), job.error) for job in matching.newest
         ]
-        lines += _section(
-            "The newest of them", ("id", "status", "queue", "task", "attempts", "created", "error"), found
-        )
+        lines += _section("Newest", ("id", "status", "queue", "task", "attempts", "created", "error"), found)
     if matching.is_partial:
-        lines.append(f"Of COMPLETED and CANCELLED only the latest {LATEST} of each were looked at.")
+        lines.append(f"Only the latest {LATEST} COMPLETED and CANCELLED jobs were searched.")
     return lines
 
 

@@ -73,11 +73,11 @@ class RetryMany:
 
     def would(self, matches: int, running: int) -> str:
         runs = f"{self.runs} more run{'s' if self.runs > 1 else ''}"
-        when = f", {in_words(self.delay.total_seconds())} from then" if self.delay else ""
-        return f"Would revive {matches}, each with at least {runs}{when}"
+        when = f", after {in_words(self.delay.total_seconds())}" if self.delay else ""
+        return f"Would retry {matches}, each with at least {runs}{when}"
 
     def told(self, counts: Counts) -> str:
-        return f"{counts['revived']} revived, {counts['moved_on']} had already moved on."
+        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +105,11 @@ class CancelMany:
         return {"cancelled": len(answer.cancelled), "asked": len(answer.asked), "refused": len(answer.refused)}
 
     def would(self, matches: int, running: int) -> str:
-        return f"Would cancel {matches - running} that wait and ask {running} that run to stop"
+        return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
 
     def told(self, counts: Counts) -> str:
-        return f"{counts['cancelled']} cancelled, {counts['asked']} asked to stop, {counts['refused']} had ended."
+        cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]
+        return f"{cancelled} cancelled, {asked} asked to stop, {refused} had already ended."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,16 +140,16 @@ class PruneMany:
         return {"deleted": len(deleted), "left": len(ids) - len(deleted)}
 
     def would(self, matches: int, running: int) -> str:
-        return f"Would delete {matches}, with their attempts, for ever"
+        return f"Would permanently delete {matches} and their attempts"
 
     def told(self, counts: Counts) -> str:
         left = counts["left"]
-        return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or had moved on."
+        return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
 
 
 def retention(status: Status) -> timedelta:
     """Return for how long the settings keep jobs that ended so; 0: for ever."""
     kept = conf.current().retention
     if status not in kept:
-        raise ValueError(f"{status} is not terminal: prune never deletes a live job")
+        raise ValueError(f"{status} is not a final status: prune does not delete live jobs")
     return kept[status]

@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 def eight_in_lines(health: Health, past: History) -> list[str]:
     """Lay the signs out as a table: name, value, since when."""
     if past.latest is None:
-        return ["", "Vital signs: nobody has written the last minutes"]
+        return ["", "Vital signs: nothing was recorded in the last minutes"]
     success = past.success_of_beats(HOUR)
     counts = (("lease expirations", LEASE_EXPIRATIONS), ("recovery requeues", RECOVERY_REQUEUES),
               ("fencing rejections", FENCING_REJECTIONS))  # fmt: skip
@@ -50,7 +50,7 @@ def eight_in_lines(health: Health, past: History) -> list[str]:
 
 def _broken(found: dict[str, int] | None) -> str:
     if found is None:
-        return "not asked"
+        return "not checked"
     return ", ".join(f"{name} {count}" for name, count in sorted(found.items())) or "none"
 
 

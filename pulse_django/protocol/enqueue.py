@@ -149,7 +149,7 @@ def enqueue_alike(
     """Add this job once for each of these arguments instead of its own, as ``enqueue_many`` would."""
     if new.idempotency_key is not None:
         raise InvalidJob(
-            "idempotency_key: one key cannot stand for many jobs; enqueue them one by one, each with its own"
+            "idempotency_key: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
         )
     limit = conf.current().max_payload_bytes
     return _enqueue_all(

@@ -73,7 +73,7 @@ def _beat(jobs: JobReader, leases: Collection[Lease], progress: Mapping[Lease, s
     except UNSTORABLE:
         if not progress:
             raise
-        logger.exception("Progress of %d jobs could not be stored; their leases are extended without it", len(progress))
+        logger.exception("Saving the progress of %d jobs failed; their leases are extended without it", len(progress))
         return _beat(jobs, leases, {})
 
 

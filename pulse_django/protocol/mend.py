@@ -86,7 +86,7 @@ def _mend_one(jobs: JobReader, job_id: int) -> list[int]:
     try:
         return mend(jobs, [job_id])
     except UNSTORABLE:
-        logger.exception("Job %d could not be mended", job_id)
+        logger.exception("Repairing job %d failed", job_id)
         return []
 
 

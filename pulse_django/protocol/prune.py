@@ -74,7 +74,7 @@ def prune(jobs: JobReader, status: Status, *, older_than: timedelta, limit: int 
     Jobs that a row of the project's refers to by foreign key are kept.
     """
     if status not in TERMINAL:
-        raise ValueError(f"{status} is not terminal: prune never deletes a live job")
+        raise ValueError(f"{status} is not a final status: prune does not delete live jobs")
     check_limit(limit)
     check_delay(older_than)
     return len(_prune(jobs, lambda kept: _prune_pick(jobs.model, jobs.write_alias, status, older_than, limit, kept)))
@@ -88,7 +88,7 @@ def prune_these(
     With ``error``, only those whose last error has this fingerprint.
     """
     if not set(statuses) <= set(TERMINAL):
-        raise ValueError("prune never deletes a live job")
+        raise ValueError("prune does not delete live jobs")
     ended = (
         jobs.using(jobs.write_alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
     )
@@ -115,7 +115,7 @@ def _prune(jobs: JobReader, pick: Callable[[tuple[Reference, ...]], Compiled]) -
             raise  # by a row that was written meanwhile: the next prune sees it
         _referring[jobs.write_alias] = known
     names = ", ".join(f"{table}.{column}" for table, column, _ in known)
-    logger.warning("Foreign keys refer to jobs: %s. The jobs that they refer to are not pruned", names)
+    logger.warning("Foreign keys reference jobs: %s. Referenced jobs are not deleted", names)
     return _delete(jobs, pick(known))
 
 

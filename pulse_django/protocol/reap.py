@@ -115,7 +115,7 @@ def reap(jobs: JobReader, *, limit: int = REAP_LIMIT, within: timedelta | None =
     try:
         return _reap(jobs, _reap_pick(jobs.model, jobs.write_alias, limit, within=within))
     except UNSTORABLE:
-        logger.exception("A batch of %d could not be reaped; its runs are tried one by one", limit)
+        logger.exception("Reaping a batch of %d runs failed; trying them one by one", limit)
     return _reap_one_by_one(jobs, _reapable_ids(jobs, limit, within))
 
 
@@ -125,7 +125,7 @@ def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
     try:
         return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, len(job_ids)))
     except UNSTORABLE:
-        logger.exception("%d runs could not be reaped; they are tried one by one", len(job_ids))
+        logger.exception("Reaping %d runs failed; trying them one by one", len(job_ids))
     return _reap_one_by_one(jobs, job_ids)
 
 
@@ -195,13 +195,13 @@ def _reap_one(jobs: JobReader, job_id: int) -> list[Reaped]:
     try:
         return _reap(jobs, _compiled_reap_pick(over, jobs.write_alias, 1))
     except UNSTORABLE as error:
-        logger.exception("Job %d could not be reaped; it becomes a dead letter", job_id)
+        logger.exception("Reaping job %d failed; it becomes a dead letter", job_id)
         return _dead_letter_what_cannot_wait(jobs, job_id, error)
 
 
 def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception) -> list[Reaped]:
     """End a run whose job the table refuses to take back among those that wait."""
-    reason = f"it could not be stored for another run: {error_in_one_line(error)}"
+    reason = f"storing it for another run failed: {error_in_one_line(error)}"
     held = (
         jobs.using(jobs.write_alias)
         .reapable()
@@ -214,7 +214,7 @@ def _dead_letter_what_cannot_wait(jobs: JobReader, job_id: int, error: Exception
         try:
             settled = settle(jobs, [Report(lease, outcome := WorkerLost(), DeadLetter(reason))])
         except UNSTORABLE:
-            logger.exception("Job %d could not be ended", job_id)
+            logger.exception("Ending job %d failed", job_id)
             continue
         ended += [
             Reaped(

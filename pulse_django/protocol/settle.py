@@ -151,7 +151,7 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
     except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
         if connections[jobs.write_alias].in_atomic_block:
             raise
-        logger.exception("What the handlers of %d completed jobs raised could not be stored", len(errors))
+        logger.exception("Storing the late errors of %d completed jobs failed", len(errors))
         return []
     return sorted(job_id for (job_id,) in rows)
 
@@ -166,13 +166,13 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
             raise  # the caller's transaction is broken; what becomes of it is the caller's to say
         if len(reports) > 1:
             return [row for report in reports for row in _settle(jobs, [report], wait)]
-        logger.exception("A report on job %d could not be stored", reports[0].lease.job_id)
+        logger.exception("Storing the report on job %d failed", reports[0].lease.job_id)
         if reports[0].progress is not None:
             return _settle(jobs, [reports[0]._replace(progress=None)], wait)
         if isinstance(reports[0].outcome, Failed) and isinstance(reports[0].decision, DeadLetter):
             raise
         failed = Failed(ErrorReport.of(error))
-        reason = f"its report could not be stored: {failed.error.summary}"
+        reason = f"storing its report failed: {failed.error.summary}"
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
 
 

@@ -48,7 +48,7 @@ def check_delay(delay: timedelta) -> None:
     if not isinstance(delay, timedelta):
         raise TypeError(f"delay: {delay!r} is not a timedelta")
     if not timedelta() <= delay <= MAX_DELAY:
-        raise ValueError(f"{delay} is negative, or beyond all reason")
+        raise ValueError(f"{delay} is not between 0 and {MAX_DELAY.days} days")
 
 
 def check_limit(limit: int) -> None:

@@ -57,7 +57,7 @@ def move(
 ) -> Changed:
     """Let what waits do so in another queue, or with another priority; ``attempt`` as for ``reschedule``."""
     if queue is None and priority is None:
-        raise ValueError("move: name a queue or a priority")
+        raise ValueError("move: give a queue or a priority")
     if queue is not None:
         check_queue_name(queue)
     if priority is not None:

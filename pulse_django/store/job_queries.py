@@ -232,7 +232,7 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
     @property
     def write_alias(self) -> str:
         if hasattr(self, "instance"):  # job.children: its filter would not reach the statements here
-            raise TypeError("Verbs and questions are asked of Job.objects, not of a related manager.")
+            raise TypeError("Use Job.objects for this, not a related manager.")
         alias: str = self._db or router.db_for_write(self.model)
         return alias
 

@@ -69,7 +69,7 @@ class QueueManager(models.Manager["Queue"]):
         """
         check_queue_name(name)
         if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
-            raise ValueError(f"lasting: {lasting} is not positive, or beyond all reason")
+            raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
         params = [name, lasting, clean_text(reason, MAX_REASON), *_params_of(seen)]
         return bool(run_joined(self._alias, _PAUSE, params))
 

@@ -38,7 +38,7 @@ def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
     """Raise where jobs would be kept in another database than PostgreSQL."""
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
-            f"Pulse keeps its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
+            f"Pulse stores its jobs in database {connection.alias!r}, which is {connection.vendor}, not PostgreSQL. "
             "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer."
         )
 
@@ -56,8 +56,8 @@ def refuse_callers_transaction(alias: str) -> None:
     """Raise where a verb that must commit by itself would become part of a transaction of the caller's."""
     if is_in_callers_transaction(alias):
         raise NotInsideTransaction(
-            "Claims, heartbeats, reaps and prunes commit by themselves and cannot be part of a transaction: "
-            "call them outside of atomic()."
+            "Claim, heartbeat, reap and prune commit on their own and cannot run inside a transaction: call them "
+            "outside atomic()."
         )
 
 

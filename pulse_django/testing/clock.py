@@ -25,13 +25,13 @@ WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL RETURNING id
 def expire_lease(job: AnyJob) -> None:
     """Let the lease of a running job run out: the next reap finds it."""
     if not _moved(job, _EXPIRE):
-        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease that could run out")
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it has no lease")
 
 
 def jump_to_next_run(job: AnyJob) -> None:
     """Let a waiting job be due now."""
     if not _moved(job, _JUMP):
-        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it waits for nothing")
+        raise AssertionError(f"{fresh(job)} is {fresh(job).status}: it is not waiting")
 
 
 def _moved(job: AnyJob, statement: str) -> bool:

@@ -66,4 +66,4 @@ def _call(callback: Callable[[], object], robust: bool) -> None:
     except Exception as error:
         if not robust:
             raise
-        logger.exception("A robust callback of on_commit() raised %s", type(error).__name__)
+        logger.exception("A robust on_commit() callback raised %s", type(error).__name__)

@@ -45,11 +45,11 @@ def _message(error: BaseException) -> str:
     try:
         return clean_text(str(error), MAX_MESSAGE)
     except BaseException as second:  # an __str__ may raise anything, and the attempt must end all the same
-        return f"(its message could not be read: str() raised {type(second).__name__})"
+        return f"(the message is not available: str() raised {type(second).__name__})"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         return clean_text("".join(traceback.format_exception(error)), MAX_TRACEBACK)
     except BaseException as second:
-        return f"(its traceback could not be read: formatting raised {type(second).__name__})"
+        return f"(the traceback is not available: formatting raised {type(second).__name__})"

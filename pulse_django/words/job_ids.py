@@ -28,7 +28,7 @@ def job_id_of(value: object) -> int:
 def job_ids_of(values: Iterable[object]) -> frozenset[int]:
     """Return the ids of several jobs."""
     if isinstance(values, str | bytes):
-        raise InvalidJob(f"job ids: {shown(values)} is one value; write [{shown(values)}] for a single job")
+        raise InvalidJob(f"job ids: {shown(values)} is a single value; write [{shown(values)}] for a single job")
     return frozenset(map(job_id_of, values))
 
 

@@ -149,11 +149,11 @@ class NewJob:
             _check_duration(name, getattr(self, name))
         _check_run_after(self.run_after)
         if self.lease_ttl is not None and self.lease_ttl < SHORTEST_LEASE:
-            raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, less than a round trip")
+            raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, the minimum")
         if self.lease_ttl is not None and self.lease_ttl > LONGEST_LEASE:
             raise InvalidJob(
-                f"lease_ttl: {self.lease_ttl} is longer than {LONGEST_LEASE}. For so long nobody would recover the job "
-                "of a dead worker; heartbeats extend the lease of a run that takes longer"
+                f"lease_ttl: {self.lease_ttl} is longer than {LONGEST_LEASE}. The job of a dead worker would not be "
+                f"recovered for that long. Heartbeats extend the lease of a long run"
             )
         if self.parent_id is not None:
             check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
@@ -203,11 +203,11 @@ def _seconds(duration: timedelta | None) -> float | None:
 
 def _check_name(field_name: str, value: object, longest: int) -> None:
     if not isinstance(value, str) or not value:
-        raise InvalidJob(f"{field_name}: {value!r} is not a name")
+        raise InvalidJob(f"{field_name}: {value!r} is not a non-empty string")
     if len(value) > longest:
         raise InvalidJob(f"{field_name}: {len(value)} characters, over the limit of {longest}")
     if not value.isprintable():
-        raise InvalidJob(f"{field_name}: {value!r} contains characters that cannot be printed")
+        raise InvalidJob(f"{field_name}: {value!r} contains unprintable characters")
 
 
 def _check_duration(field_name: str, value: object) -> None:
@@ -216,7 +216,7 @@ def _check_duration(field_name: str, value: object) -> None:
     if not isinstance(value, timedelta):
         raise InvalidJob(f"{field_name}: {value!r} is not a timedelta")
     if not timedelta() < value <= MAX_DELAY:
-        raise InvalidJob(f"{field_name}: {value} is not positive, or beyond all reason")
+        raise InvalidJob(f"{field_name}: {value} must be positive and at most {MAX_DELAY.days} days")
 
 
 def _check_run_after(value: object) -> None:
@@ -224,10 +224,10 @@ def _check_run_after(value: object) -> None:
         return
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise InvalidJob(f"run_after: {value!r} is naive; say which time zone it is in")
+            raise InvalidJob(f"run_after: {value!r} is naive; use an aware datetime")
         if not FIRST_YEAR <= value.year <= LAST_YEAR:
-            raise InvalidJob(f"run_after: {value} is beyond all reason")
+            raise InvalidJob(f"run_after: {value} is not between the years {FIRST_YEAR} and {LAST_YEAR}")
     elif not isinstance(value, timedelta):
         raise InvalidJob(f"run_after: {value!r} is neither a datetime nor a timedelta")
     elif not timedelta() <= value <= MAX_DELAY:
-        raise InvalidJob(f"run_after: {value} is negative, or beyond all reason")
+        raise InvalidJob(f"run_after: {value} is not between 0 and {MAX_DELAY.days} days")

@@ -160,7 +160,7 @@ def _refuse(value: Any, path: Path, level: int) -> None:
         return
     if isinstance(value, _BYTES) or not isinstance(value, Mapping | Sequence):
         # "Unsupported type" is what Django's own backends say, and what its tests look for.
-        fault = f"{type(value).__name__} is not JSON (Unsupported type). {_mend_of(value)}"
+        fault = f"{type(value).__name__} is not JSON serializable (Unsupported type). {_mend_of(value)}"
         raise _refusal(path, fault, UnsupportedValue)
     if level > MAX_DEPTH:
         raise _refusal(path[:1], f"nested more than {MAX_DEPTH} levels deep, or contains itself")
@@ -171,8 +171,8 @@ def _refuse(value: Any, path: Path, level: int) -> None:
     for key, item in value.items():
         if not isinstance(key, str):
             fault = (
-                f"has a key of type {type(key).__name__}, and JSON has only keys of type str; "
-                "write str(key), and convert it back where it is read"
+                f"has a key of type {type(key).__name__}, but JSON keys must be of type str; use str(key), and "
+                f"convert it back when reading"
             )
             raise _refusal(path, fault)
         _refuse(item, (*path, key), level + 1)
@@ -182,8 +182,8 @@ def _mend_of(value: Any) -> str:
     """Say what to store instead, and what gives the value back."""
     for known, instead, back in _MENDS:
         if isinstance(value, known):
-            return f"Pass {instead}, and {back} gives it back."
-    return "Pass value.pk, and read the row again." if hasattr(value, "pk") else "Pass str(value) or its parts."
+            return f"Pass {instead}, and restore it with {back}."
+    return "Pass value.pk, and query the row in the task." if hasattr(value, "pk") else "Pass str(value) or its parts."
 
 
 def _dumped(value: Any, what: str) -> str:
@@ -232,7 +232,7 @@ def _refuse_unstorable(value: Any, path: Path, what: str = "contains") -> None:
             raise _refusal(path, f"{what} {kind}, which PostgreSQL's jsonb cannot hold")
     elif isinstance(value, int):
         if abs(value) >= _TOO_LONG:
-            raise _refusal(path, f"a whole number of more than {MAX_DIGITS} digits, which Python does not read")
+            raise _refusal(path, f"a whole number of more than {MAX_DIGITS} digits, which Python cannot parse")
     elif isinstance(value, Mapping):
         for key, item in value.items():
             _refuse_unstorable(key, path, "has a key that contains")

@@ -21,7 +21,7 @@ def _duration(value: object) -> timedelta:
     try:
         return timedelta(seconds=value)
     except OverflowError as error:
-        raise ValueError("A timedelta cannot hold it.") from error
+        raise ValueError("The value is too large for a timedelta.") from error
 
 
 def _count(value: object) -> int:
@@ -54,7 +54,7 @@ def _flag(value: object) -> bool:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError("a text")
+        raise TypeError("a string")
     return value
 
 
@@ -63,9 +63,9 @@ def _thresholds(value: object) -> Mapping[str, float]:
         raise TypeError("a dict of thresholds")
     for name, most in value.items():
         if name not in THRESHOLDS:
-            raise ValueError(f"{name!r} is none of {', '.join(THRESHOLDS)}.")
+            raise ValueError(f"{name!r} is not one of {', '.join(THRESHOLDS)}.")
         if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
-            raise ValueError(f"{name} is {most!r}, and not a number from 0.")
+            raise ValueError(f"{name} is {most!r}, which is not a non-negative number.")
     return MappingProxyType({str(name): float(most) for name, most in value.items()})
 
 

@@ -43,37 +43,37 @@ THRESHOLDS = {
         Threshold(
             name="OLDEST_DUE",
             fact="oldest_due",
-            says="a job has been due for %(found)s s, and %(allowed)s s are allowed",
+            says="a job has been due for %(found)s s (limit %(allowed)s s)",
             default=900,
         ),
         Threshold(
             name="DEAD_LETTERS",
             fact="dead_letters",
-            says="%(found)s dead letters in the last hour, and %(allowed)s are allowed",
+            says="%(found)s dead letters in the last hour (limit %(allowed)s)",
             default=100,
         ),
         Threshold(
             name="EXPIRATIONS",
             fact="expirations",
-            says="%(found)s leases ran out in the last hour, and %(allowed)s are allowed",
+            says="%(found)s leases expired in the last hour (limit %(allowed)s)",
             default=100,
         ),
         Threshold(
             name="UNSERVED_QUEUES",
             fact="unserved_queues",
-            says="%(found)s queues hold due jobs and no live worker serves them; %(allowed)s are allowed",
+            says="%(found)s queues have due jobs but no live worker (limit %(allowed)s)",
             default=0,
         ),
         Threshold(
             name="UNREAPED",
             fact="unreaped",
-            says="%(found)s leases ran out and nobody reaped them; %(allowed)s are allowed",
+            says="%(found)s expired leases were not recovered (limit %(allowed)s)",
             default=0,
         ),
         Threshold(
             name="ORPHANS",
             fact="orphans",
-            says="%(found)s jobs, queues or other things break an invariant; %(allowed)s are allowed",
+            says="%(found)s jobs, queues or other objects violate an invariant (limit %(allowed)s)",
             default=1_000,
         ),
     )

@@ -59,7 +59,7 @@ class _Harmless:
             span.__enter__()
             self._span = span
         except Exception:
-            logger.exception("The span of a run could not be started")
+            logger.exception("Starting the span of a run failed")
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if self._span is None:
@@ -67,7 +67,7 @@ class _Harmless:
         try:
             self._span.__exit__(kind, error, traceback)
         except Exception:
-            logger.exception("The span of a run could not be ended")
+            logger.exception("Ending the span of a run failed")
 
 
 def current() -> str | None:

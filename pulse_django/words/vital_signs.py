@@ -30,63 +30,65 @@ ACTIVE_LEASES = VitalSign(
     name="active_leases",
     kind=SignKind.GAUGE,
     labels=("queue",),
-    means="Jobs that run: each has exactly one lease.",
-    to_do="At the number of slots all the time: add workers. Zero while jobs are due: see the symptom 'jobs wait'.",
+    means="Number of running jobs. Each has exactly one lease.",
+    to_do="If it always equals the number of slots, add workers. If it is zero while jobs are due, see the symptom "
+    "'jobs wait'.",
 )
 LEASE_ACQUISITION = VitalSign(
     name="lease_acquisition_seconds",
     kind=SignKind.HISTOGRAM,
     unit="seconds",
     labels=("queue",),
-    means="From the instant at which a job was due to its claim.",
-    to_do="Rising: too few slots, or claims are slow. Compare with the depth of the queue.",
+    means="Time from when a job was due to its claim.",
+    to_do="Rises when there are too few slots or claims are slow. Compare it with the queue depth.",
 )
 HEARTBEATS = VitalSign(
     name="heartbeats_total",
     kind=SignKind.COUNTER,
     labels=("result",),
-    means="Heartbeats that were answered, and that failed.",
-    to_do="Failures: the database was out of reach of that host. Leases survive for as long as one lasts.",
+    means="Number of successful and failed heartbeats.",
+    to_do="Failures mean that the host could not reach the database. Leases survive outages shorter than a lease.",
 )
 HEARTBEAT_DELAY = VitalSign(
     name="heartbeat_delay_seconds",
     kind=SignKind.HISTOGRAM,
     unit="seconds",
-    means="From the instant at which a heartbeat was due to its answer.",
-    to_do="Its p99 near a third of the lease: lengthen the lease, or find what starves the worker.",
+    means="Time from when a heartbeat was due to its response.",
+    to_do="If p99 is near a third of the lease, lengthen the lease, or find what slows down the worker.",
 )
 LEASE_EXPIRATIONS = VitalSign(
     name="lease_expirations_total",
     kind=SignKind.COUNTER,
-    means="Leases that ran out and were reaped.",
-    to_do="See the symptom 'leases expire': workers are killed, frozen or cut off.",
+    means="Number of leases that expired and were reaped.",
+    to_do="Workers were killed, frozen or disconnected. See the symptom 'leases expire'.",
 )
 RECOVERY_REQUEUES = VitalSign(
     name="recovery_requeues_total",
     kind=SignKind.COUNTER,
-    means="Jobs that lost their worker and were given to another.",
-    to_do="Their handlers may have run twice: that is what the attempt and the token are for.",
+    means="Number of jobs that were requeued after losing their worker.",
+    to_do="Their handlers may have run twice. Use the attempt and the token to detect this.",
 )
 FENCING_REJECTIONS = VitalSign(
     name="fencing_rejections_total",
     kind=SignKind.COUNTER,
     labels=("verb",),
-    means="Writes of workers that had lost their lease. Each was refused.",
-    to_do="Some after expirations are normal. Many: workers live longer than their leases; lengthen those.",
+    means="Number of rejected writes from workers that had lost their lease.",
+    to_do="A few after expirations are normal. If there are many, lengthen the lease.",
 )
 ORPHANED_JOBS = VitalSign(
     name="orphaned_jobs",
     kind=SignKind.GAUGE,
     labels=("invariant",),
-    means="What breaks an invariant, as far as it was counted.",
-    to_do="manage.py pulse_watchdog --check says what it means, and --repair mends most.",
+    means="Number of objects that violate an invariant. Counting stops at a limit.",
+    to_do="Run manage.py pulse_watchdog --check for an explanation; --repair repairs most.",
 )
 DEATH_TO_REQUEUE = VitalSign(
     name="death_to_requeue_seconds",
     kind=SignKind.HISTOGRAM,
     unit="seconds",
-    means="From the last sign of life of a worker to the end of the run that it lost.",
-    to_do="At most a lease and a tick of the watchdog. Longer: the database was away, or no watchdog ran.",
+    means="Time from a worker's last heartbeat to the end of its lost run.",
+    to_do="Normally at most a lease plus a watchdog tick. If longer, the database was unavailable or no watchdog was "
+    "running.",
 )
 
 # The eight; the third is two numbers.
@@ -107,107 +109,110 @@ ENQUEUE_TO_START = VitalSign(
     kind=SignKind.HISTOGRAM,
     unit="seconds",
     labels=("queue",),
-    means="From the enqueue of a job to the beginning of its first run, with the delay that it asked for.",
-    to_do="What users wait for. Compare with lease_acquisition_seconds, which leaves out wanted delays.",
+    means="Time from enqueueing a job to the start of its first run, including a requested delay.",
+    to_do="The latency that users see. Compare it with lease_acquisition_seconds, which excludes requested delays.",
 )
 QUEUE_DUE = VitalSign(
     name="queue_due",
     kind=SignKind.GAUGE,
     labels=("queue",),
-    means="Jobs whose time has come and which wait for a worker. Deep queues are counted up to a bound.",
-    to_do="Growing: more comes in than goes out.",
+    means="Number of due jobs that wait for a worker. Deep queues are counted up to a limit.",
+    to_do="Grows when jobs arrive faster than they complete.",
 )
 QUEUE_LATER = VitalSign(
     name="queue_later",
     kind=SignKind.GAUGE,
     labels=("queue",),
-    means="Jobs that wait for their time.",
-    to_do="Many with errors: a storm of retries.",
+    means="Number of jobs scheduled for later.",
+    to_do="Many, together with errors, indicate a retry storm.",
 )
 QUEUE_OLDEST_DUE = VitalSign(
     name="queue_oldest_due_seconds",
     kind=SignKind.GAUGE,
     unit="seconds",
     labels=("queue",),
-    means="For how long the first due job of a queue has been due.",
-    to_do="The best single number to alert on: it rises whatever keeps jobs from running.",
+    means="How long the oldest due job of a queue has been due.",
+    to_do="The best single metric to alert on: it rises whenever jobs do not run, whatever the cause.",
 )
 JOBS_ENQUEUED = VitalSign(
     name="jobs_enqueued_total",
     kind=SignKind.COUNTER,
     labels=("queue",),
-    means="Jobs that came in.",
-    to_do="Compare with jobs_ended_total.",
+    means="Number of enqueued jobs.",
+    to_do="Compare it with jobs_ended_total.",
 )
 JOBS_ENDED = VitalSign(
     name="jobs_ended_total",
     kind=SignKind.COUNTER,
     labels=("queue", "status"),
-    means="Jobs that ended, by how.",
-    to_do="DEAD_LETTERED: read the dead letters.",
+    means="Number of ended jobs by final status.",
+    to_do="If DEAD_LETTERED rises, look at the dead letters.",
 )
 RUNS = VitalSign(
     name="runs_total",
     kind=SignKind.COUNTER,
     labels=("task", "outcome"),
-    means="Runs that ended, by how.",
-    to_do="FAILED and TIMED_OUT are the task's own; WORKER_LOST is its worker's.",
+    means="Number of ended runs by outcome.",
+    to_do="FAILED and TIMED_OUT are caused by the task; WORKER_LOST by its worker.",
 )
 RUN_DURATION = VitalSign(
     name="run_seconds",
     kind=SignKind.HISTOGRAM,
     unit="seconds",
     labels=("task",),
-    means="How long runs took, whatever their outcome.",
-    to_do="Longer than before: the task, or what it talks to.",
+    means="Duration of runs, regardless of outcome.",
+    to_do="If it rises, check the task and the services that it uses.",
 )
 LATE_REPORTS = VitalSign(
     name="late_reports_total",
     kind=SignKind.COUNTER,
     labels=("outcome",),
-    means="What workers reported of runs that they had lost; kept in the ledger as evidence.",
+    means="Number of reports on runs whose lease was already lost. They are recorded in the ledger.",
     to_do="SUCCEEDED means that the work was done twice.",
 )
 WORKERS = VitalSign(
     name="workers",
     kind=SignKind.GAUGE,
     labels=("state",),
-    means="Workers that are alive, and that fell silent.",
-    to_do="Silent: look at their hosts.",
+    means="Number of live workers and of silent workers.",
+    to_do="Check the hosts of silent workers.",
 )
 SLOTS = VitalSign(
     name="slots",
     kind=SignKind.GAUGE,
-    means="Runs that live workers can have at a time.",
-    to_do="Add workers, or slots.",
+    means="Number of runs that live workers can handle at the same time.",
+    to_do="To raise it, add workers or slots.",
 )
 IN_FLIGHT = VitalSign(
-    name="in_flight", kind=SignKind.GAUGE, means="Runs that live workers have.", to_do="Near slots: the fleet is busy."
+    name="in_flight",
+    kind=SignKind.GAUGE,
+    means="Number of runs on live workers.",
+    to_do="If it is near the number of slots, the fleet is busy.",
 )
 STUCK_SLOTS = VitalSign(
     name="stuck_slots",
     kind=SignKind.GAUGE,
-    means="Slots whose handlers were given up and go on.",
-    to_do="Give that task isolation='process', where a run can be killed.",
+    means="Number of slots held by abandoned handlers.",
+    to_do="Set isolation='process' for the task, so that a run can be killed.",
 )
 PREFETCHED = VitalSign(
     name="prefetched",
     kind=SignKind.GAUGE,
-    means="Jobs that live workers have claimed and not begun.",
-    to_do="They begin soon, or are put back. Many for long: short jobs became long ones.",
+    means="Number of claimed jobs that live workers have not started.",
+    to_do="They start soon or are returned to the queue. If there are many for long, short jobs have become long.",
 )
 DATABASE_ERRORS = VitalSign(
     name="database_errors_total",
     kind=SignKind.COUNTER,
-    means="Times that a thread of a worker could not do its work because of the database.",
-    to_do="Read a worker's log: it says which, and for how long.",
+    means="Number of times a worker thread failed because of the database.",
+    to_do="The worker's log names the thread and the duration.",
 )
 MINUTE_AGE = VitalSign(
     name="minute_age_seconds",
     kind=SignKind.GAUGE,
     unit="seconds",
-    means="How long ago the latest minute that anybody wrote began. Counters do not move without.",
-    to_do="More than a few minutes: no worker runs, and no pulse_watchdog.",
+    means="Age of the latest recorded minute. Counters do not move if no minutes are recorded.",
+    to_do="If more than a few minutes, no worker or pulse_watchdog is running.",
 )
 
 BESIDE_THEM = (

@@ -146,7 +146,7 @@ class Child:
             try:
                 executor.submit(theirs)
             except Exception:  # no thread to be had, say: the others go on, and these go back
-                logger.exception("%d jobs could not be begun", len(theirs))
+                logger.exception("Starting %d jobs failed", len(theirs))
                 for run in executor.take_back():
                     self._release(run, timedelta(seconds=1))
 
@@ -161,7 +161,7 @@ class Child:
 
     def _not_begun(self, run: Run) -> None:
         if run.lost:
-            log_lost(run, "it was not begun")
+            log_lost(run, "it was not started")
             self._hand.settled([run])
         elif not run.reported and self._hand.would_overtake(run):
             self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
@@ -214,7 +214,7 @@ class Child:
 
     def _orphaned(self) -> None:
         """Nobody extends our leases any more. What runs may go on for as long as they last."""
-        logger.error("The keeper is gone: finishing what runs, claiming nothing")
+        logger.error("The parent process died: finishing running jobs and claiming no more")
         self._hand.is_orphaned = True
         self._drain(ORPHANED)
         self._why = ORPHANED
@@ -254,7 +254,7 @@ class Child:
         elif self._hand.is_used_up:
             self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
         elif self._hand.blocks_a_retry(time.monotonic()):
-            self._drain("a retry waits for a handler that does not end")
+            self._drain("a retry is waiting for a handler that does not end")
         elif self._orders.max_rss and resident_mib() > self._orders.max_rss:
             self._drain(f"it uses {resident_mib()} MiB")
 

@@ -82,7 +82,7 @@ class Children:
             elif "died" in message:
                 self._died(nest, message["status"])
             else:
-                logger.error("A process could not be made: %s", message["why"])
+                logger.error("Starting a process failed: %s", message["why"])
                 self._buried(nest, clean=False)
         return True
 
@@ -174,7 +174,7 @@ class Children:
             elif now > nest.hung_at + PATIENCE_WITH_HUNG:
                 nest.kill("killed after it closed its channel")
             elif nest.cannot_deliver(ttl):
-                nest.kill("killed because its reports could not be delivered")
+                nest.kill("killed because it could not deliver its reports")
             elif self.stop_by is not None and now > self.stop_by:
                 nest.kill("stopped")
             else:
@@ -188,10 +188,10 @@ class Children:
         unreported_since = max(nest.holdings.unreported_since(), beats.failed_at)
         cut_off_since = max(nest.holdings.cut_off_since(), beats.failed_at)
         if now - unreported_since > ttl and beats.extended_at > unreported_since:
-            logger.error("Process %d (pid %s) cannot deliver its reports: replacing it", nest.number, nest.pid)
+            logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", nest.number, nest.pid)
             nest.relaying_at, nest.is_leaving = now, True
-            nest.channel.send({"relay": "its reports could not be delivered"})
+            nest.channel.send({"relay": "it could not deliver its reports"})
         elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
-            logger.error("Process %d (pid %s) cannot reach the database: replacing it", nest.number, nest.pid)
+            logger.error("Process %d (pid %s) cannot reach the database; replacing it", nest.number, nest.pid)
             nest.is_leaving = True
             nest.channel.send({"drain": "it cannot reach the database"})

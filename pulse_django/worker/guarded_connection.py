@@ -90,7 +90,7 @@ class GuardedConnection:
             self._calls += 1
         self.cut_off_since = 0.0
         if self.patience.failures and self.patience.succeeded():
-            logger.info("%s: the database answers again", self.purpose)
+            logger.info("%s: the database is responding again", self.purpose)
         return answer
 
     def connection_params(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class GuardedConnection:
             try:
                 if not self._is_waiting(wrapper, raw, call):
                     return
-                logger.warning("%s: no answer for %.1f s; hanging up", self.purpose, longest_wait())
+                logger.warning("%s: no response for %.1f s; closing the connection", self.purpose, longest_wait())
                 _cancel(raw)
                 if self._is_waiting(wrapper, raw, call):
                     copy.shutdown(socket.SHUT_RDWR)

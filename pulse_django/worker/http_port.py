@@ -59,13 +59,13 @@ class Answer:
 def why_unready(standing: Standing, lease: float) -> str:
     """Say why a worker is of no use just now; nothing if it is."""
     if standing.is_stopping:
-        return "it is stopping"
+        return "the worker is stopping"
     if standing.ready_children == 0:
-        return "none of its processes is ready"
+        return "no process is ready"
     if standing.unanswered == float("inf"):
-        return "the database has not answered yet"
+        return "the database has not responded yet"
     if standing.unanswered > lease:
-        return f"the database has not answered for {standing.unanswered:.0f} s"
+        return f"the database has not responded for {standing.unanswered:.0f} s"
     return ""
 
 
@@ -97,7 +97,7 @@ class HttpPort:
 
     def serve(self) -> None:
         """Serve until closed."""
-        logger.info("Probes and numbers on %s:%d", *self._server.server_address[:2])
+        logger.info("Serving probes and metrics on %s:%d", *self._server.server_address[:2])
         self._server.serve_forever()
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class HttpPort:
                 return ready(self._standing())
             case "/metrics":
                 return self._metrics()
-        return Answer(HTTPStatus.NOT_FOUND, "text/plain", "/live, /ready or /metrics\n")
+        return Answer(HTTPStatus.NOT_FOUND, "text/plain", "Not found. Use /live, /ready or /metrics.\n")
 
     def _metrics(self) -> Answer:
         try:
@@ -126,7 +126,7 @@ def _bound(address: tuple[str, int], answer: Callable[[str], Answer]) -> _Server
         return _Server(address, answer)
     except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
         why = getattr(error, "strerror", None) or error
-        raise PortRefused(f"--metrics-port: {address[0]}:{address[1]} cannot be had: {why}") from error
+        raise PortRefused(f"--metrics-port: cannot listen on {address[0]}:{address[1]}: {why}") from error
 
 
 class _Server(ThreadingHTTPServer):
@@ -169,7 +169,7 @@ class _Server(ThreadingHTTPServer):
                 _hang_up(self, request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("A request to the worker's port failed", exc_info=True)
+        logger.debug("A request to the metrics port failed", exc_info=True)
 
 
 def _hang_up(server: _Server, request: Any) -> None:
@@ -199,8 +199,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = self.server.answer(self.path)
         except Exception:
-            logger.exception("%s could not be told", self.path.partition("?")[0])
-            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", "see the log of the worker\n")
+            logger.exception("Answering %s failed", self.path.partition("?")[0])
+            answer = Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", "See the log of the worker.\n")
         body = answer.text.encode()
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)

@@ -133,7 +133,7 @@ class Keeper:
         if self._signals > 1:
             return self._leave_now()
         if self._why == "" and (self._signals or self._changed()):
-            self._stop("told to" if self._signals else "the code has changed", now)
+            self._stop("signal received" if self._signals else "the code has changed", now)
         for name in self._loops.restart_dead():
             logger.error("The thread %r was started again", name)
         self._children.look_after(now)
@@ -148,7 +148,7 @@ class Keeper:
         held = sum(1 for nest in self._nests for _ in nest.holdings.held())
         self._why = why
         self._children.stop_by = now + self._orders.grace
-        logger.info("%s is stopping (%s): %d jobs in hand, at most %g s", self.name, why, held, self._orders.grace)
+        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._orders.grace)
         self._systemd.stopping(f"finishing {held} jobs")
         for nest in self._nests:
             if nest.channel is not None:
@@ -164,15 +164,15 @@ class Keeper:
         return None
 
     def _leave_now(self) -> Exit:
-        logger.warning("%s was told twice: leaving now", self.name)
+        logger.warning("%s received a second signal; exiting now", self.name)
         for nest in self._nests:
-            nest.kill("left behind")
+            nest.kill("the worker exited")
         return Exit.NOW
 
     def _abandoned(self) -> Exit:
-        logger.error("%s lost the process that makes its children, and cannot go on", self.name)
+        logger.error("%s lost its fork server and cannot continue", self.name)
         for nest in self._nests:
-            nest.kill("left behind")
+            nest.kill("the worker exited")
         return Exit.ABANDONED
 
     def _finish(self, code: Exit) -> None:

@@ -97,8 +97,9 @@ class Listener:
         self._tested_at = time.monotonic()
         if token not in heard:
             logger.warning(
-                "LISTEN works, but nothing is heard: is there a transaction pooler in between? Workers find jobs by "
-                'polling every %s s. PULSE["LISTEN_DSN"] can name a way around the pooler.',
+                "LISTEN succeeded, but no notification arrived: is there a transaction pooler in between? Workers "
+                "poll every %s s. "
+                'Set PULSE["LISTEN_DSN"] to a connection that bypasses the pooler.',
                 conf.current().poll_interval.total_seconds(),
             )
         elif not self.hears:

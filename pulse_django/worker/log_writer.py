@@ -18,7 +18,7 @@ MOST_WAITING = 10_000
 MOST_AT_ONCE = 500
 TICK = 0.5
 
-DROPPED = "%d lines of the log were dropped: a log handler is too slow, or hangs"
+DROPPED = "Dropped %d log lines: a log handler is too slow or hangs"
 
 _ours = logging.getLogger("pulse_django.worker")
 

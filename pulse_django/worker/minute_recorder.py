@@ -83,6 +83,6 @@ class MinuteRecorder:
         except Error:
             raise
         except BaseException:  # an app's own question
-            logger.exception("Invariant %s could not be asked", one.name)
+            logger.exception("Checking invariant %s failed", one.name)
             return None
         return found

@@ -87,7 +87,7 @@ class Recovery:
         if death is None:
             return 0.0
         if time.monotonic() - death.at > conf.current().lease_ttl.total_seconds() * 2:
-            logger.error("%s: its leases have run out; a watchdog will see to them", death.holder_prefix)
+            logger.error("%s: its leases have expired; a watchdog will recover them", death.holder_prefix)
         elif self._settle(death):
             return TICK / 2
         elif time.monotonic() - death.at < SECOND_LOOK:

@@ -46,7 +46,7 @@ def start_again() -> NoReturn:
     while (problem := _problem_of(sys.orig_argv)) is not None:
         changes = Changes()  # made first: what is saved while the text is printed counts
         sys.stderr.write(problem)
-        logger.error("The code does not load: waiting for the next change")
+        logger.error("The code does not load; waiting for the next change")
         try:
             while not changes.are_there():
                 time.sleep(INTERVAL / 4)

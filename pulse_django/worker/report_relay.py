@@ -51,7 +51,7 @@ class ReportRelay:
             try:
                 answer = self._answers.get(timeout=PATIENCES * longest_wait())
             except Empty:
-                raise NoAnswer(f"the keeper has not settled {len(reports)} reports") from None
+                raise NoAnswer(f"the parent process has not settled {len(reports)} reports") from None
             if answer["number"] == self._number:  # an earlier one may come late
                 return settled_from_wire(answer["settled"])
 

@@ -122,7 +122,7 @@ class Reporter:
 
     def _dropped(self, waiting: list[Performed]) -> list[Performed]:
         for performed in waiting:
-            log_lost(performed.run, "it had not been extended for so long that its report is worth nothing")
+            log_lost(performed.run, "it had expired, so its report was discarded")
         self._hand.settled([performed.run for performed in waiting])
         return []
 

@@ -70,13 +70,13 @@ def _tell_of(performed: Performed, over: Over) -> None:
     try:
         _log_and_announce(performed, over)
     except BaseException:
-        logger.exception("The end of job %d could not be told", performed.run.claim.job_id)
+        logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
 def _log_and_announce(performed: Performed, over: Over) -> None:
     run, report = performed.run, performed.report
     if report is not None and report.lease in over.settled.lost:
-        log_lost(run, f"that it {report.outcome.name} is kept as evidence")
+        log_lost(run, f"its late outcome {report.outcome.name} is recorded in the ledger")
     elif report is not None or run.completed:
         took = 0.0 if run.begun_at is None else (performed.ended_at or over.at) - run.begun_at
         status = over.settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"

@@ -82,7 +82,7 @@ def _arguments_of(run: Run) -> str:
         seen = shown(claim.task, claim.args, claim.kwargs, claim.masked)
     except (ValueError, RecursionError):  # written by hand, most likely
         return UNREADABLE
-    return "its task is unknown here" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
+    return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
 
 
 def _record(level: int, text: str, values: tuple[Any, ...], facts: dict[str, Any]) -> logging.LogRecord:
@@ -135,7 +135,7 @@ def log_lost(run: Run, what: str) -> None:
 def log_out_of_touch(run: Run, what: str) -> None:
     """Tell that a lease was not extended in time, though nobody is known to have taken it."""
     claim = run.claim
-    text = "job %d %r attempt %d: its lease was not extended in time; %s"
+    text = "job %d %r attempt %d: the lease was not extended in time; %s"
     logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))
 
 

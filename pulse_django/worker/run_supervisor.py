@@ -59,10 +59,10 @@ class RunSupervisor:
                 self._give_up(run)
             return
         if run.lost:
-            log_lost(run, "its handler is told to stop")
+            log_lost(run, "stopping its handler")
         elif remaining <= 0:
             run.was_out_of_touch = True
-            log_out_of_touch(run, "its handler is told to stop")
+            log_out_of_touch(run, "stopping its handler")
         elif run.overdue(now):
             run.verdict = TimedOut()
         elif run.stalled(now):
@@ -80,7 +80,7 @@ class RunSupervisor:
         if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
             run.told_at = None
             if not self._executor_of(run).can_stop:  # others may be cleaning up
-                log_out_of_touch(run, "it was extended after all, and its handler goes on")
+                log_out_of_touch(run, "it was extended after all; the handler continues")
 
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
@@ -88,7 +88,7 @@ class RunSupervisor:
         if not self._hand.given_up(run) or not run.is_first_report():  # it ended in this moment, and says so itself
             return
         logger.warning(
-            "job %d %r: its handler does not stop and keeps its slot (%d of %d are stuck)",
+            "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)",
             run.claim.job_id,
             run.claim.task,
             len(self._hand.stuck),

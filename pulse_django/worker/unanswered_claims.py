@@ -64,5 +64,5 @@ class UnansweredClaims:
             return False
         reports = [Report(lease, Released(reason=REASON), Postpone(Released().delay)) for lease in leases]
         settled = self._line.call(self._line.jobs.settle, reports)
-        logger.warning("%d jobs are handed back: %s", len(settled.accepted), REASON)
+        logger.warning("Returning %d jobs: %s", len(settled.accepted), REASON)
         return True

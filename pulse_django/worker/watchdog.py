@@ -158,7 +158,7 @@ class Watchdog:
         for queue in resumed:
             logger.info("The pause of queue %r has ended", queue)
         for worker in gone:
-            logger.warning("Worker %s has said nothing for %s: taken for gone", one_line(worker), silence)
+            logger.warning("Worker %s sent no heartbeat for %s; marked as gone", one_line(worker), silence)
         return Swept(
             reaped=reaped,
             resumed=resumed,
@@ -209,13 +209,13 @@ class Watchdog:
             if some < REAP_LIMIT:
                 break
         if shortened:
-            logger.warning("The server's clock was set back: %d leases were shortened by as much", shortened)
+            logger.warning("The server's clock was set back: %d leases were shortened accordingly", shortened)
 
     def _wait(self, seconds: float) -> None:
         """Believe no lease that ran out for so many seconds, and never for longer than one lease."""
         until = time.monotonic() + seconds
         if seconds > 0 and until > self._outages.trusts_leases_at + 1.0:
-            logger.info("The database was away: leases that ran out are believed in %.1f s", seconds)
+            logger.info("The database was unavailable: expired leases are ignored for %.1f s", seconds)
         if seconds > 0:
             self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
 

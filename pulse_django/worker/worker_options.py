@@ -58,5 +58,5 @@ class WorkerOptions:
             if getattr(self, flag) < 0:
                 raise ValueError(f"--{flag.replace('_', '-')} cannot be negative")
         if not 0 <= self.metrics_port <= 65_535:
-            raise ValueError("--metrics-port must be a port: 1 to 65535, or 0 for none")
+            raise ValueError("--metrics-port must be a port from 1 to 65535, or 0 to disable")
         return self

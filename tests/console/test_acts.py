@@ -121,7 +121,7 @@ def test_a_job_that_moved_on_is_left_alone_and_that_is_told(act: Act) -> None:
     job = make_job(Status.COMPLETED)  # no act fits that
     before = rows()
     page = press(staff("view_job", act.permission), job, act.name).content.decode()
-    assert "The job had moved on: nothing was changed." in page
+    assert "The job has changed in the meantime. Nothing was changed." in page
     assert rows() == before
     assert not LogEntry.objects.exists()
 
@@ -133,7 +133,7 @@ def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client
     job = job_for(act)
     before = rows()
     page = press(admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen).content.decode()
-    assert "The job had moved on: nothing was changed." in page
+    assert "The job has changed in the meantime. Nothing was changed." in page
     assert rows() == before
     assert not LogEntry.objects.exists()
 
@@ -243,7 +243,7 @@ def test_what_a_task_masked_when_the_job_was_enqueued_stays_masked(admin_client:
 def test_of_an_unknown_task_nothing_is_shown_because_nobody_knows_what_it_masks(admin_client: Client) -> None:
     job = make_job(Status.COMPLETED, task="gone.away", args=["a secret"], result="another")
     page = admin_client.get(page_of(job)).content.decode()
-    assert "this process does not know the task" in page
+    assert "the task is not registered in this process" in page
     assert "a secret" not in page
     assert "another" not in page
 

@@ -49,7 +49,7 @@ def test_the_page_of_a_job_shows_its_attempts_and_nothing_can_be_typed_into(admi
 def test_retrying_revives_what_is_dead_and_says_what_was_not(admin_client: Client) -> None:
     dead, done = make_job(Status.DEAD_LETTERED), make_job(Status.COMPLETED)
     page = retry(admin_client, dead, done).content.decode()
-    assert "1 revived, 1 had already moved on." in page
+    assert "1 retried, 1 no longer matched." in page
     dead.refresh_from_db()
     assert dead.status == Status.PENDING
 
@@ -120,8 +120,8 @@ def test_the_page_of_a_job_tells_its_story(admin_client: Client) -> None:
     page = admin_client.get(page_of(job)).content.decode()
     assert "attempt 2 of 10" in page
     assert 'class="pulse-bar pulse-bar-zombie"' in page
-    assert "while another run was at work" in page
-    assert "Two runs of this job were at work at a time" in page
+    assert "while another run was active" in page
+    assert "Two runs of this job overlapped" in page
     assert 'class="pulse-bar pulse-bar-running"' in page
     assert "it was here" in page
     assert f'href="{page_of(child)}"' in page
@@ -133,8 +133,8 @@ def test_every_field_of_a_job_has_a_name_that_can_be_translated(admin_client: Cl
     page = admin_client.get(page_of(make_job(Status.DEAD_LETTERED))).content.decode()
     shown = [name for _, options in JobAdmin.fieldsets for name in options["fields"] if name not in SECRETS]
     assert set(shown) == set(LABELS)
-    assert "Attempts, at most:" in page
-    assert "It never falls." in page
+    assert "Maximum attempts:" in page
+    assert "It never decreases." in page
 
 
 def test_a_dead_letter_leads_to_all_that_died_of_the_same(admin_client: Client) -> None:
@@ -193,7 +193,7 @@ def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> N
     with CaptureQueriesContext(connection) as queries:
         page = admin_client.get(page_of(job)).content.decode()
     assert [number for number in range(1, 13) if f"trace {number}." in page] == [8, 9, 10, 11, 12]
-    assert page.count("Its traceback is in the ledger; here the latest 5 are shown.") == 7
+    assert page.count("Its traceback is in the ledger. This page shows the latest 5.") == 7
     assert all(f"message {number} " in page for number in range(1, 13))
     assert page.count("m…") == 7, "a message that is cut says so"
     assert len(page) < 450_000

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 BOARD = reverse("admin:pulse_django_board_changelist")
 QUEUES = reverse("admin:pulse_django_queue_changelist")
 ONE = reverse("admin:pulse_django_queue_one")
-MEANWHILE = "Somebody else has paused or resumed it since: nothing was changed."
+MEANWHILE = "Another user has paused or resumed the queue in the meantime. Nothing was changed."
 PAUSE, RESUME = reverse("admin:pulse_django_queue_pause"), reverse("admin:pulse_django_queue_resume")
 
 
@@ -67,34 +67,34 @@ class LaggingReplica:
 
 class TestTheBoard:
     def test_it_says_that_all_is_well_only_if_somebody_watches(self, admin_client: Client) -> None:
-        assert "Nobody is watching" in text(admin_client, BOARD)
+        assert "No recent data" in text(admin_client, BOARD)
         minute(broken={})
         page = text(admin_client, BOARD)
-        assert "All is well" in page
-        assert "Nobody is watching" not in page
+        assert "No problems" in page
+        assert "No recent data" not in page
         Minute.objects.all().delete()
         minute(ago=10, broken={})
-        assert "All is well" not in text(admin_client, BOARD), "that was ten minutes ago"
+        assert "No problems" not in text(admin_client, BOARD), "that was ten minutes ago"
 
     def test_what_nobody_asked_is_not_well(self, admin_client: Client) -> None:
         minute(jobs_enqueued_total={})
         page = text(admin_client, BOARD)
-        assert "Nothing is known to be wrong" in page
-        assert "The invariants have not been asked" in page
+        assert "No known problems" in page
+        assert "The invariants have not been checked" in page
         Minute.objects.all().delete()
         minute(broken={}, unasked=["task-unknown"])
         page = text(admin_client, BOARD)
-        assert "All is well" not in page
-        assert "Could not be asked: task-unknown" in " ".join(page.split())
+        assert "No problems" not in page
+        assert "Could not be checked: task-unknown" in " ".join(page.split())
 
     def test_while_the_latest_minute_is_being_asked_the_one_before_it_counts(self, admin_client: Client) -> None:
         minute(ago=2, broken={})
         minute(ago=1)
-        assert "All is well" in text(admin_client, BOARD)
+        assert "No problems" in text(admin_client, BOARD)
 
     def test_a_minute_of_the_future_says_nothing(self, admin_client: Client) -> None:
         minute(ago=-60 * 24 * 30, broken={})
-        assert "Nobody is watching" in text(admin_client, BOARD)
+        assert "No recent data" in text(admin_client, BOARD)
 
     def test_of_more_subjects_than_were_counted_it_says_so(self, admin_client: Client) -> None:
         minute(broken={"queue-without-worker": 20}, more=["queue-without-worker"])
@@ -141,12 +141,12 @@ class TestTheBoard:
         minute(broken={"task-unknown": 3, "of-another-app": 1})
         make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
         page = text(admin_client, BOARD)
-        assert "queue mail: 1 job due, the first for 1h, and no worker serves it" in page
+        assert "queue mail: 1 job due, the oldest for 1h, and no worker serves it" in page
         assert "task-unknown" in page
-        assert "Deploy the code that has it" in page
+        assert "Deploy the code that defines it" in page
         assert "of-another-app" in page
-        assert "This process does not know the invariant" in page
-        assert "All is well" not in page
+        assert "This invariant is not registered in this process" in page
+        assert "No problems" not in page
 
     def test_queues_are_told_with_their_depths_rates_and_pauses(self, admin_client: Client) -> None:
         for ago in range(1, 6):
@@ -201,7 +201,7 @@ class TestTheBoard:
         make_job(Status.RUNNING, lease_until=now(timedelta(minutes=-5)))
         page = text(admin_client, BOARD)
         values = [one.split("</strong>")[0] for one in page.split("<dd><strong>")[1:]]
-        waited, died = "half within 0.0s, 99 % within 0.0s", "half within 23s, 99 % within 32s"
+        waited, died = "p50 0.0s, p99 0.0s", "p50 23s, p99 32s"
         assert values == ["1", waited, "99.50%", "1", "6", "7", died, "3", "2", "5"]
 
     def test_it_renews_itself_and_can_be_held_still(self, admin_client: Client) -> None:
@@ -393,7 +393,7 @@ class TestWorkers:
             assert (reverse("admin:pulse_django_job_change", args=[job.pk]) in page) == is_shown, job
         assert '<progress max="1" value="0.2500"' in page
         assert "reported Failed at" in page
-        assert "90 answered, 2 failed" in page
+        assert "90 successful, 2 failed" in page
 
     @pytest.mark.parametrize(
         ("column", "said"),

@@ -244,7 +244,7 @@ class TestTheGroup:
         dead()
         response = admin_client.get(url_of("group", "KeyError: no such"))
         assert response.status_code == 200
-        assert "No dead letters of this error." in text_of(response)
+        assert "No dead letters have this error." in text_of(response)
 
     @pytest.mark.parametrize("query", ["", "?error=%00", "?error=a%00b", f"?error={'x' * 201}"])
     def test_an_error_that_cannot_be_is_not_found(self, admin_client: Client, query: str) -> None:
@@ -277,7 +277,7 @@ class TestRetry:
     def test_the_selected_are_revived_and_no_other(self, admin_client: Client) -> None:
         chosen, other = dead(1, attempts=10), dead(2)
         page = retry(admin_client, jobs=[chosen], runs=3)
-        assert "1 revived, 0 had already moved on." in text_of(page)
+        assert "1 retried, 0 no longer matched." in text_of(page)
         chosen.refresh_from_db()
         other.refresh_from_db()
         assert (chosen.status, other.status) == (Status.PENDING, Status.DEAD_LETTERED)
@@ -290,14 +290,14 @@ class TestRetry:
         Job.objects.filter(pk=elsewhere.pk).update(last_error="KeyError: died of something else")
         before = [row for row in rows() if row["id"] != chosen.pk]
         page = retry(admin_client, jobs=[chosen, revived, gone, elsewhere])
-        assert "1 revived, 3 had already moved on." in text_of(page)
+        assert "1 retried, 3 no longer matched." in text_of(page)
         assert [row for row in rows() if row["id"] != chosen.pk] == before
 
     def test_what_died_since_the_page_was_opened_is_left(self, admin_client: Client) -> None:
         seen = dead(1)
         page = hidden_in(admin_client.get(url_of("group")))
         other = dead(2)
-        assert "1 revived" in text_of(retry(admin_client, ALL, **page))
+        assert "1 retried" in text_of(retry(admin_client, ALL, **page))
         assert list(Job.objects.dead_letters()) == [other]
         seen.refresh_from_db()
         assert seen.status == Status.PENDING
@@ -311,7 +311,7 @@ class TestRetry:
             page = hidden_in(delete(admin_client, jobs=[job], **page))
         Job.objects.filter(pk=job.pk).update(finished_at=now(), attempts=11, refunds=1)
         before = rows()
-        assert "1 had" in text_of(act(admin_client, **({"jobs": [job]} | SURE | page)))
+        assert "1 no longer" in text_of(act(admin_client, **({"jobs": [job]} | SURE | page)))
         assert rows() == before
 
     @pytest.mark.parametrize("until", ["", "x", "1_", f"{'9' * 18}_1"])
@@ -319,7 +319,7 @@ class TestRetry:
         dead()
         before = rows()
         page = text_of(retry(admin_client, ALL, until=until))
-        assert "It was not said which dead letters were meant. Nothing was changed." in page
+        assert "The selection of dead letters is missing. Nothing was changed." in page
         assert rows() == before
 
     def test_what_died_of_something_else_since_the_press_is_left_alone(
@@ -327,7 +327,7 @@ class TestRetry:
     ) -> None:
         stays, other = dead(1), dead(2)
         monkeypatch.setattr(groups, "oldest", dies_of_something_else(other))
-        assert "1 revived, 1 had already moved on." in text_of(retry(admin_client, ALL))
+        assert "1 retried, 1 no longer matched." in text_of(retry(admin_client, ALL))
         assert list(Job.objects.dead_letters()) == [other]
         assert stays not in Job.objects.dead_letters()
 
@@ -338,7 +338,7 @@ class TestRetry:
         for number in range(5):
             dead(number)
         other = dead(error="KeyError: other")
-        assert "5 revived, 0 had already moved on." in text_of(retry(admin_client, ALL))
+        assert "5 retried, 0 no longer matched." in text_of(retry(admin_client, ALL))
         assert list(Job.objects.dead_letters()) == [other]
 
     def test_a_throttle_spreads_them_over_the_batches(
@@ -359,10 +359,10 @@ class TestRetry:
         monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 2)
         jobs = [dead(number, ago=-number) for number in range(3)]
         page = text_of(retry(admin_client, ALL))
-        assert "2 revived" in page
-        assert "About 1 are left: press again, or use manage.py pulse_retry --error." in page
+        assert "2 retried" in page
+        assert "About 1 remain. Repeat the action, or use manage.py pulse_retry --error." in page
         assert Job.objects.dead_letters().get() == jobs[2], "those that died first go first"
-        assert "are left" not in text_of(retry(admin_client, ALL))
+        assert "remain. Repeat" not in text_of(retry(admin_client, ALL))
 
     def test_what_dies_again_meanwhile_is_not_met_twice(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -378,7 +378,7 @@ class TestRetry:
             return revived
 
         monkeypatch.setattr(mass_actions.RetryAction, "act", dies_again)
-        assert "3 revived" in text_of(retry(admin_client, ALL))
+        assert "3 retried" in text_of(retry(admin_client, ALL))
 
     def test_workers_are_woken_once_something_is_due(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
@@ -420,7 +420,7 @@ class TestDelete:
         before = rows()
         for scope, count in ((SELECTED, 2), (ALL, 3)):
             page = delete(admin_client, scope, jobs)
-            assert f"would be deleted for ever, with their attempts: {count}." in text_of(page)
+            assert f"will be permanently deleted: {count}." in text_of(page)
             assert "shop.task1" in text_of(page)
             assert str(jobs[0].pk) in text_of(page)
         assert rows() == before
@@ -433,7 +433,7 @@ class TestDelete:
         form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.content.decode()))
         assert form["id"] == str(chosen.pk)
         page = admin_client.post(url_of("destroy"), form | {"why": "not wanted"}, follow=True)
-        assert "1 deleted, 0 had moved on or were locked." in text_of(page)
+        assert "1 deleted, 0 no longer matched or were locked." in text_of(page)
         assert list(Job.objects.all()) == [other]
         assert not Attempt.objects.exists()
 
@@ -444,7 +444,7 @@ class TestDelete:
         before = rows()
         page = delete(admin_client, scope, [job], confirmed="yes", why=why)
         assert 'class="errorlist"' in page.content.decode()
-        assert "would be deleted for ever" in text_of(page)
+        assert "will be permanently deleted" in text_of(page)
         assert rows() == before
 
     def test_what_moved_on_since_the_question_stays(self, admin_client: Client) -> None:
@@ -452,16 +452,16 @@ class TestDelete:
         delete(admin_client, jobs=[chosen, revived])
         Job.objects.retry([revived.pk])
         page = delete(admin_client, jobs=[chosen, revived], **SURE)
-        assert "1 deleted, 1 had moved on or was locked." in text_of(page)
+        assert "1 deleted, 1 no longer matched or was locked." in text_of(page)
         assert list(Job.objects.all()) == [revived]
 
     def test_what_died_since_the_question_stays(self, admin_client: Client) -> None:
         dead(1)
         asked = delete(admin_client, ALL)
-        assert "with their attempts: 1." in text_of(asked)
+        assert "permanently deleted: 1." in text_of(asked)
         other = dead(2)
         page = delete(admin_client, **(SURE | hidden_in(asked)))
-        assert "1 deleted, 0 had moved on" in text_of(page)
+        assert "1 deleted, 0 no longer matched" in text_of(page)
         assert list(Job.objects.all()) == [other]
 
     @pytest.mark.parametrize("until", ["", "x"])
@@ -469,7 +469,7 @@ class TestDelete:
         dead()
         before = rows()
         page = delete(admin_client, ALL, **SURE, until=until)
-        assert "would be deleted for ever" in text_of(page)
+        assert "will be permanently deleted" in text_of(page)
         assert rows() == before
 
     def test_what_died_of_something_else_since_the_press_stays(
@@ -478,7 +478,7 @@ class TestDelete:
         dead(1)
         other = dead(2)
         monkeypatch.setattr(groups, "oldest", dies_of_something_else(other))
-        assert "1 deleted, 1 had moved on" in text_of(delete(admin_client, ALL, **SURE))
+        assert "1 deleted, 1 no longer matched" in text_of(delete(admin_client, ALL, **SURE))
         assert list(Job.objects.all()) == [other]
 
     def test_what_is_revived_in_the_last_moment_stays(
@@ -492,7 +492,7 @@ class TestDelete:
             return act(verb, ids)
 
         monkeypatch.setattr(mass_actions.DeleteAction, "act", too_late)
-        assert "0 deleted, 1 had moved on" in text_of(delete(admin_client, jobs=[job], **SURE))
+        assert "0 deleted, 1 no longer matched" in text_of(delete(admin_client, jobs=[job], **SURE))
         assert Job.objects.get().status == Status.PENDING
         assert not LogEntry.objects.exists()
 
@@ -508,7 +508,7 @@ class TestDelete:
         for alias in connections:
             monkeypatch.setitem(connections.settings[alias], "ATOMIC_REQUESTS", True)
         chosen, revived = dead(1), dead(2)
-        assert "1 revived" in text_of(retry(admin_client, jobs=[revived]))
+        assert "1 retried" in text_of(retry(admin_client, jobs=[revived]))
         assert "1 deleted" in text_of(delete(admin_client, jobs=[chosen], **SURE))
         assert list(Job.objects.all()) == [revived]
 
@@ -521,7 +521,7 @@ class TestTheLog:
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_id, entry.action_flag) == ("operator", str(chosen.pk), CHANGE)
         assert (entry.object_repr, entry.content_type.model) == (str(chosen), "job")
-        assert entry.change_message == "Retried, runs 2, 60 a minute: the shop is back"
+        assert entry.change_message == "Retried, runs 2, 60 per minute: the shop is back"
 
     def test_a_deleted_job_is_named(self) -> None:
         job = dead()
@@ -563,7 +563,7 @@ class TestTheLog:
         monkeypatch.setattr(mass_actions.RetryAction, "act", fails_at_the_second)
         with pytest.raises(OSError, match="the network"):
             retry(admin_client, ALL)
-        assert "1 revived" in LogEntry.objects.get().change_message
+        assert "1 retried" in LogEntry.objects.get().change_message
 
 
 WHO: dict[str, tuple[str, ...]] = {

@@ -81,6 +81,6 @@ def test_the_page_of_a_job_speaks_german(admin_client: Client) -> None:
     job = make_job(Status.DEAD_LETTERED)
     url = reverse("admin:pulse_django_job_change", args=[job.pk])
     page = admin_client.get(url).content.decode()
-    assert "Was Sie tun können" in page
+    assert "Verfügbare Aktionen" in page
     assert "Wiederholen" in page
-    assert "What you can do" not in page
+    assert "Available actions" not in page

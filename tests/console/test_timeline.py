@@ -70,7 +70,7 @@ def test_a_zombie_beside_its_successor_is_told_of() -> None:
     timeline = draw(START, [span(1, 0, 10, "WORKER_LOST", **late), span(2, 20, 40, "SUCCEEDED")], at(40))
     assert timeline.has_overlap
     [zombie] = [shape for shape in timeline.shapes if shape.kind == "zombie"]
-    assert zombie.says == "attempt 1 reported SUCCEEDED 25.0 s too late, while another run was at work"
+    assert zombie.says == "attempt 1 reported SUCCEEDED 25.0 s too late, while another run was active"
     successor = timeline.shapes[-1]
     assert zombie.x + zombie.width > successor.x, "one sees that they overlap"
 

@@ -36,7 +36,7 @@ def test_a_connection_that_swallows_everything_is_noticed_and_left(workers: Work
     wait_until(lambda: len(workers.trace.lines()) == len(running))
     proxy.swallow()
     swallowed_at = time.monotonic()
-    wait_until(lambda: worker.says("no answer for"), lambda: worker.log, patience=TTL)
+    wait_until(lambda: worker.says("no response for"), lambda: worker.log, patience=TTL)
     job = handlers.naps.enqueue(0).id
     wait_until(lambda: len([line for line in workers.trace.lines() if line["what"] == "told"]) >= 2)
     for line in workers.trace.lines():

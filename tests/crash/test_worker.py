@@ -95,7 +95,7 @@ def test_a_worker_that_is_not_in_order_does_not_start_and_claims_nothing(
 def test_a_worker_whose_database_is_away_says_so_in_a_line_and_ends(workers: Workers, tmp_path: Path) -> None:
     worker = workers.start(env={"DATABASE_URL": database_url(host=str(tmp_path))})
     assert worker.wait() == 1
-    assert worker.says("The database cannot be asked")
+    assert worker.says("The database cannot be queried")
     assert not worker.says("Traceback")
     assert len(worker.log.splitlines()) == 1, worker.log
 

@@ -229,7 +229,7 @@ class TestDeclaration:
             ({"retry": "never"}, "retry: 'never' is not a RetryPolicy"),
             ({"max_attempts": 0}, "max_attempts: 0"),
             ({"timeout": 30}, "timeout: 30 is not a timedelta"),
-            ({"lease": timedelta()}, "lease_ttl: .* not positive"),
+            ({"lease": timedelta()}, "lease_ttl: .* must be positive"),
             ({"name": "x" * 201}, "name and aliases"),
             ({"priority": 101}, "priority"),
             ({"takes_context": True}, "context"),
@@ -351,7 +351,7 @@ class TestRegistry:
         job = make_job(task="testproject.shop.tasks.add", args=[1, 2, 3])
         assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "add(a, b) cannot be called like this: too many positional arguments" in job.last_error
+        assert "add(a, b) does not accept these arguments: too many positional arguments" in job.last_error
 
     def test_a_module_that_cannot_be_imported_stops_the_start(self) -> None:
         with override_settings(PULSE={"TASK_MODULES": ["there.is.no.such"]}), pytest.raises(ImportError):

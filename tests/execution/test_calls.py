@@ -181,10 +181,10 @@ def test_what_json_does_not_know_is_refused_with_the_name_of_the_argument_and_th
 
 def test_the_mend_fits_the_type() -> None:
     mends = {
-        "str(value), and UUID(text)": uuid4(),
-        "value.isoformat(), and datetime.fromisoformat(text)": datetime(2031, 1, 1, tzinfo=UTC),
-        "value.isoformat(), and date.fromisoformat(text)": date(2031, 1, 1),
-        "str(value), and Decimal(text)": Decimal(1),
+        "str(value), and restore it with UUID(text)": uuid4(),
+        "value.isoformat(), and restore it with datetime.fromisoformat(text)": datetime(2031, 1, 1, tzinfo=UTC),
+        "value.isoformat(), and restore it with date.fromisoformat(text)": date(2031, 1, 1),
+        "str(value), and restore it with Decimal(text)": Decimal(1),
         "list(value)": {1},
         "value.total_seconds()": timedelta(1),
     }
@@ -207,6 +207,6 @@ def test_the_path_into_a_nested_value_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["delay", "apply_async", "s", "si", "apply", "subtask"])
 def test_celerys_verbs_say_what_to_write_instead(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"{name}\(\) is Celery's.*two\.enqueue\("):
+    with pytest.raises(AttributeError, match=rf"{name}\(\) is a Celery method.*two\.enqueue\("):
         getattr(two, name)
     assert not hasattr(two, "no_such_thing")

@@ -61,7 +61,7 @@ def test_a_snooze_that_would_never_end_is_a_mistake() -> None:
 
     from pulse_django import Snooze
 
-    with pytest.raises(TypeError, match="not negative"):
+    with pytest.raises(TypeError, match="non-negative"):
         Snooze(timedelta(-1))
 
 
@@ -118,7 +118,7 @@ class TestAfterTheCompletion:
         assert (one["claim"].job_id, one["error"].error_class) == (job.pk, error)
         assert finished == [Status.COMPLETED]
         [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
-        assert "completed, and then its handler raised" in record.getMessage()
+        assert "completed, then the handler raised" in record.getMessage()
         assert record.exc_info
 
     def test_to_be_asked_to_stop_afterwards_is_no_error(self) -> None:
@@ -140,7 +140,7 @@ class TestAfterTheCompletion:
         run = claimed_run(job)
         performed = perform(run)
         assert isinstance(performed.error, RuntimeError)
-        assert "a second atomic() would lose its writes" in str(performed.error)
+        assert "the writes of a second atomic() would be lost" in str(performed.error)
         assert Invoice.objects.count() == 1
 
 

@@ -150,7 +150,7 @@ class TestAWatchdog:
         sweep()
         [ending] = heard
         assert (ending.status, ending.by) == (Status.DEAD_LETTERED, EndedBy.WATCHDOG)
-        assert ending.reason.startswith("it could not be stored for another run")
+        assert ending.reason.startswith("storing it for another run failed")
 
     def test_that_sends_it_back_tells_of_no_end(self, heard: Heard) -> None:
         make_job(status=Status.RUNNING, expired=True, max_attempts=5)

@@ -149,7 +149,7 @@ class TestOutcomes:
         job = make_job(task="tests.execution.more.returns_a_set")
         assert run_job(job).status == Status.DEAD_LETTERED
         job.refresh_from_db()
-        assert "result: set is not JSON (Unsupported type). Pass list(value)" in job.last_error
+        assert "result: set is not JSON serializable (Unsupported type). Pass list(value)" in job.last_error
 
     def test_an_exception_of_a_handler_that_swallows_exceptions_still_cancels(self) -> None:
         job = make_job(task="tests.execution.more.swallows_everything")
@@ -335,7 +335,7 @@ class TestFencing:
         older, newer = Zombie(make_job()), Zombie(make_job())
         orders = Order.objects.filter(number=1)
         assert fenced_update(orders, newer.claim, report="newer") == 1
-        with pytest.raises(StaleToken, match="has seen a newer token"):
+        with pytest.raises(StaleToken, match="already has a newer token"):
             fenced_update(orders, older.claim, report="older")
         order = Order.objects.get()
         assert (order.report, order.fencing_token) == ("newer", newer.claim.token)
@@ -583,7 +583,7 @@ class TestEnqueueMany:
             enqueue_many(tasks.echo, ["abc"])
 
     def test_one_key_for_many_jobs_is_a_mistake(self) -> None:
-        with pytest.raises(InvalidJob, match="one key cannot stand for many"):
+        with pytest.raises(InvalidJob, match="one key cannot be used for many"):
             enqueue_many(tasks.echo.using(idempotency_key="k"), [("a",), ("b",)])
 
 

@@ -56,7 +56,7 @@ def test_an_exception_that_middleware_swallows_fails_the_run(
     attempt = Attempt.objects.get()
     assert (attempt.outcome, attempt.error_class, attempt.message) == ("FAILED", "builtins.ValueError", "no luck")
     assert f"in raises_{kind}" in attempt.traceback
-    [record] = [record for record in caplog.records if "swallowed" in record.getMessage()]
+    [record] = [record for record in caplog.records if "suppressed" in record.getMessage()]
     assert (record.levelno, "ValueError" in record.getMessage()) == (logging.WARNING, True)
 
 
@@ -89,7 +89,7 @@ def test_a_result_gets_through(kind: str) -> None:
 
 
 NO_MIDDLEWARE = {
-    "not_callable": "is a str and cannot be called",
+    "not_callable": "is a str and not callable",
     "forgot_the_decorator": "contextlib.contextmanager",
     "is_a_coroutine": "is async",
     "is_an_async_generator": "is async",

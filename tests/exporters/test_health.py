@@ -68,7 +68,7 @@ def test_a_stranger_with_a_cookie_learns_nothing_of_a_database_that_is_away(monk
     client = Client()
     client.cookies["sessionid"] = "madeupmadeupmadeup"
     answer = client.get(URL)
-    assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "the database does not answer"})
+    assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "the database does not respond"})
 
 
 def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ class TestWhoMaySeeThem:
         response = client.get("/metrics")
         assert response.status_code == 401
         assert response["WWW-Authenticate"] == "Bearer"
-        assert response.content == b"Who are you?\n"
+        assert response.content == b"Authentication required.\n"
 
     def test_the_right_token_opens_them_without_a_session(self, client: Client, token: dict[str, str]) -> None:
         with CaptureQueriesContext(connection) as queries:
@@ -281,7 +281,7 @@ class TestWhatTheySay:
         monkeypatch.setattr(prometheus, "read", away)
         response = client.get("/metrics", headers=token)
         assert response.status_code == 503
-        assert response.content == b"The database did not answer.\n"
+        assert response.content == b"The database did not respond.\n"
         [line] = [record.getMessage() for record in caplog.records if record.name == "pulse_django.metrics"]
         assert "\n" not in line
         assert TOKEN not in line

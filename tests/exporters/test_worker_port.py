@@ -141,11 +141,11 @@ class TestWhatItTells:
         ("standing", "why"),
         [
             (WELL, ""),
-            ({"is_stopping": True}, "it is stopping"),
-            ({"ready_children": 0}, "none of its processes is ready"),
-            ({"unanswered": float("inf")}, "the database has not answered yet"),
+            ({"is_stopping": True}, "the worker is stopping"),
+            ({"ready_children": 0}, "no process is ready"),
+            ({"unanswered": float("inf")}, "the database has not responded yet"),
             ({"unanswered": 29.0}, ""),  # a beat or two failed; its leases live
-            ({"unanswered": 31.4}, "the database has not answered for 31 s"),
+            ({"unanswered": 31.4}, "the database has not responded for 31 s"),
             ({"hanging": {"watchdog": 99.0}}, ""),  # for /live to tell
         ],
     )
@@ -187,7 +187,7 @@ class TestWhatItTells:
     def test_a_mistake_of_ours_is_told_in_the_log(self, served: Served, caplog: pytest.LogCaptureFixture) -> None:
         served.text = KeyError("prefetched")
         assert ask(served.port, "/metrics").status == 500
-        assert "/metrics could not be told" in caplog.text
+        assert "Answering /metrics failed" in caplog.text
 
     @pytest.mark.parametrize("path", ["/", "/live/", "/metricsx", "/../live", "/admin"])
     def test_nothing_else_is_there(self, served: Served, path: str) -> None:
@@ -222,9 +222,9 @@ class TestThatNobodyCanBlockIt:
             end.close()
 
     def test_a_port_that_is_taken_is_refused(self, served: Served) -> None:
-        with pytest.raises(PortRefused, match=f"--metrics-port: 127.0.0.1:{served.port} cannot be had: Address"):
+        with pytest.raises(PortRefused, match=f"--metrics-port: cannot listen on 127.0.0.1:{served.port}: Address"):
             HttpPort(("127.0.0.1", served.port), lambda: WELL, lambda: "")
-        with pytest.raises(PortRefused, match="cannot be had"):
+        with pytest.raises(PortRefused, match="cannot listen on"):
             HttpPort(("no.such.host.invalid", 0), lambda: WELL, lambda: "")
 
 
@@ -337,7 +337,7 @@ class TestRealWorkers:
         os.kill(worker.child(), signal.SIGCONT)
         worker.signal(signal.SIGTERM)
         wait_until(lambda: ask(port, "/ready").status == 503)
-        assert ask(port, "/ready").json == {"ready": False, "why": "it is stopping"}
+        assert ask(port, "/ready").json == {"ready": False, "why": "the worker is stopping"}
         assert ask(port, "/live").status == 200
         assert worker.wait() == 0
         wait_for(Status.COMPLETED, job)
@@ -351,7 +351,7 @@ class TestRealWorkers:
             wait_until(lambda: ask(port, "/ready").status == 200)
             proxy.swallow()
             wait_until(lambda: ask(port, "/ready").status == 503)
-            assert "the database has not answered for" in ask(port, "/ready").json["why"]
+            assert "the database has not responded for" in ask(port, "/ready").json["why"]
             assert ask(port, "/live").status == 200
             wait_until(
                 lambda: numbers(ask(port, "/metrics").body)["pulse_worker_database_errors_total", frozenset()] > 0
@@ -367,14 +367,16 @@ class TestRealWorkers:
             port = taken.getsockname()[1]
             worker = workers.start("--metrics-port", str(port))
             assert worker.wait() == 1
-        said = f"CommandError: --metrics-port: 127.0.0.1:{port} cannot be had: Address already in use"
+        said = f"CommandError: --metrics-port: cannot listen on 127.0.0.1:{port}: Address already in use"
         assert worker.log.splitlines() == [said]
         wait_until(lambda: processes_of(workers) == [], lambda: processes_of(workers))
 
     def test_a_port_that_is_none_is_refused(self, workers: Workers) -> None:
         worker = workers.start("--metrics-port", "65536")
         assert worker.wait() == 1
-        assert worker.log.splitlines() == ["CommandError: --metrics-port must be a port: 1 to 65535, or 0 for none"]
+        assert worker.log.splitlines() == [
+            "CommandError: --metrics-port must be a port from 1 to 65535, or 0 to disable"
+        ]
 
     def test_many_who_ask_at_a_time_keep_no_job_waiting(self, workers: Workers) -> None:
         port = free_port()

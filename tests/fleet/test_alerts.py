@@ -142,7 +142,7 @@ def test_a_mail_that_cannot_be_sent_is_logged(
     make_job(next_run_at=now(timedelta(minutes=-5)))
     write(minutes()[0])
     assert told == [("raised", "OLDEST_DUE")]
-    assert "The admins could not be told by mail" in caplog.text
+    assert "Sending mail to the admins failed" in caplog.text
 
 
 WELL = FleetFacts(oldest_due=0, dead_letters=0, expirations=0, unserved_queues=0, unreaped=0, orphans=0)

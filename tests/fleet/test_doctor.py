@@ -62,7 +62,7 @@ def test_punctual_beats_are_good() -> None:
     WorkerFactory(vitals={})  # an older worker counts nothing
     advice = about("lease")
     assert advice.level == Level.GOOD
-    assert "of 1000 heartbeats, p99 was answered 0.011" in advice.what
+    assert "delay of 1000 heartbeats: p99 0.011" in advice.what
 
 
 def test_late_beats_of_a_few_workers_ask_for_a_longer_lease() -> None:
@@ -78,7 +78,7 @@ def test_a_lease_much_longer_than_its_beats_need_is_told(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 600}
     WorkerFactory(vitals=beats(0.01))
     assert about("lease").level == Level.HINT
-    assert about("lease").to_do == "LEASE_TTL = 35 would do."
+    assert about("lease").to_do == "LEASE_TTL = 35 would be enough."
 
 
 def test_beats_that_fail_are_told_apart_from_late_ones() -> None:
@@ -102,15 +102,17 @@ def test_no_worker_one_host_and_two_hosts() -> None:
     WorkerFactory(host="old", last_beat_at=now(timedelta(hours=-1)))
     assert about("workers").level == Level.HINT
     WorkerFactory(host="b")
-    assert about("workers") == Advice(topic="workers", level=Level.GOOD, what="2 live on 2 hosts", why="One may die.")
+    assert about("workers") == Advice(
+        topic="workers", level=Level.GOOD, what="2 live on 2 hosts", why="The fleet survives the loss of one host."
+    )
 
 
 def test_stuck_slots_and_a_deploy_that_stopped_halfway() -> None:
     WorkerFactory(host="a", versions={"pulse_django": "1.0"}, stuck_slots=3)
     WorkerFactory(host="b", versions={"pulse_django": "1.1"})
     said = [advice.what for advice in examine("default") if advice.topic == "workers"]
-    assert "workers of 2 versions run side by side: 1.0, 1.1" in said
-    assert "3 slots are held by handlers that nobody waits for any more" in said
+    assert "workers of 2 versions are running: 1.0, 1.1" in said
+    assert "3 slots are held by abandoned handlers" in said
 
 
 def test_every_invariant_that_fails_is_advice() -> None:
@@ -129,7 +131,7 @@ def test_every_invariant_that_fails_is_advice() -> None:
 
 
 def test_a_direct_connection_is_no_pooler() -> None:
-    assert about("pooler").what == "none: connections are the server's own"
+    assert about("pooler").what == "none: connections go directly to the server"
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def test_a_transaction_pooler_is_recognised(pooled: None, settings: Any) -> None
     advice = about("pooler")
     assert (advice.level, advice.what) == (
         Level.HINT,
-        "there is one that shares sessions: a notification did not come back",
+        "transaction pooling: a test notification did not arrive",
     )
     settings.PULSE = {"LISTEN_DSN": "host=db"}
     assert about("pooler").level == Level.GOOD
@@ -162,7 +164,7 @@ def test_a_transaction_pooler_is_recognised(pooled: None, settings: Any) -> None
 @needs_pgbouncer
 @pytest.mark.parametrize("pooled", ["session"], indirect=True)
 def test_a_session_pooler_does_no_harm(pooled: None) -> None:
-    assert about("pooler").what == "there is one, and it keeps sessions: a notification came back"
+    assert about("pooler").what == "session pooling: a test notification arrived"
 
 
 def test_a_fleet_that_may_need_all_connections_is_warned_of() -> None:
@@ -170,7 +172,7 @@ def test_a_fleet_that_may_need_all_connections_is_warned_of() -> None:
     WorkerFactory(slots=5_000)
     advice = about("connections")
     assert advice.level == Level.WARNING
-    assert "may come to need 5006 with every handler busy" in advice.what
+    assert "which need up to 5006 when every handler is busy" in advice.what
 
 
 # Tables
@@ -181,7 +183,7 @@ def test_a_table_without_its_autovacuum_settings_is_told_of() -> None:
     [(options,)] = sql("SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE relname = 'pulse_django_job'")
     sql("ALTER TABLE pulse_django_job RESET (autovacuum_vacuum_threshold)")
     try:
-        assert about("autovacuum").what.startswith("the table has lost its settings")
+        assert about("autovacuum").what.startswith("the settings of the table are missing")
         sql("ALTER TABLE pulse_django_job SET (autovacuum_enabled = off)")
         assert about("autovacuum").what.startswith("it is off")
     finally:
@@ -211,7 +213,7 @@ def test_indexes_of_strangers_are_named_and_worst_on_what_heartbeats_write() -> 
     finally:
         sql("DROP INDEX theirs; DROP INDEX beaten")
     assert (told["theirs"].level, told["beaten"].level) == (Level.HINT, Level.WARNING)
-    assert told["beaten"].why == "Every heartbeat has to write it."
+    assert told["beaten"].why == "Every heartbeat updates it."
 
 
 def test_scans_of_a_large_table_and_indexes_that_nobody_uses() -> None:
@@ -220,7 +222,7 @@ def test_scans_of_a_large_table_and_indexes_that_nobody_uses() -> None:
     assert small == []
     unused, scanned = tables._of_indexes(own, scans=10, scanned=10_000_000, live=1_000_000)
     assert unused.what == "not used since statistics began: pulse_job_reap"
-    assert scanned.what == "pulse_django_job was read from end to end 10 times, 1000000 rows on average"
+    assert scanned.what == "pulse_django_job was scanned sequentially 10 times, 1000000 rows on average"
 
 
 def test_old_jobs_that_nobody_deletes_are_told_of(settings: Any) -> None:
@@ -231,13 +233,13 @@ def test_old_jobs_that_nobody_deletes_are_told_of(settings: Any) -> None:
     advice = about("retention")
     assert (advice.level, advice.what) == (
         Level.WARNING,
-        "the oldest COMPLETED job ended 20d ago, and is kept for 7d",
+        "the oldest COMPLETED job ended 20d ago, but is kept for 7d",
     )
 
 
 def test_large_tables_that_grow_for_ever_are_told_of() -> None:
     [advice] = tables._of_retention("default", conf.current(), tables.LARGE + 1)
-    assert "kept for ever: DEAD_LETTERED" in advice.what
+    assert "kept forever: DEAD_LETTERED" in advice.what
 
 
 # The command

@@ -168,7 +168,7 @@ def test_one_row_that_cannot_be_mended_keeps_no_other_from_it(caplog: pytest.Log
             with connection.schema_editor() as editor:
                 [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_priority_in_range"]
                 editor.add_constraint(Job, constraint)
-    assert f"Job {hopeless.pk} could not be mended" in caplog.text
+    assert f"Repairing job {hopeless.pk} failed" in caplog.text
 
 
 def test_leases_that_no_watchdog_reaps_are_reaped(monkeypatch: pytest.MonkeyPatch) -> None:

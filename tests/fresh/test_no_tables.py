@@ -72,7 +72,7 @@ def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], Project]) -
     project = new_project()  # startproject's own database is SQLite
     project.follow_the_readme()
     project.settings('DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}')
-    sentence = "Pulse keeps its jobs in database 'default', which is sqlite, not PostgreSQL."
+    sentence = "Pulse stores its jobs in database 'default', which is sqlite, not PostgreSQL."
     status = project.manage("pulse_status", ok=False)
     assert status.stderr.strip().startswith(f"CommandError: {sentence}")
     enqueued = project.shell("from shop.tasks import send_invoices; send_invoices.enqueue(1)", ok=False)
@@ -89,4 +89,4 @@ def test_without_tasks_a_check_and_the_worker_say_so(empty: Project) -> None:
     assert "pulse_django.W007" in checked.stderr
     assert "ImmediateBackend" in checked.stderr
     worker = empty.manage("pulse_worker", "--burst")
-    assert worker.stderr.count("no backend of TASKS is Pulse's") == 1
+    assert worker.stderr.count("TASKS has no PulseBackend") == 1

@@ -41,7 +41,7 @@ def test_durations_are_read_as_operators_write_them(text: str, seconds: float) -
     "text", ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
 )
 def test_what_is_no_duration_is_refused_with_what_would_be(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration: write 7d|is longer than"):
+    with pytest.raises(ValueError, match=r"is not a duration: use 7d|is longer than"):
         parse_duration(text)
 
 
@@ -150,16 +150,22 @@ BUSY = QueueFacts(name="mail", due=3, oldest_due=timedelta(seconds=2))
         (WELL, None),
         (replace(WELL, workers=()), None),  # nothing to do, and nobody to do it
         (replace(WELL, queues=(BUSY,)), None),
-        (replace(WELL, queues=(replace(BUSY, oldest_due=timedelta(minutes=6)),)), "mail: 3 jobs due, the first for 6m"),
-        (replace(WELL, queues=(replace(BUSY, is_paused=True),)), "queue mail is paused, and 3 jobs due"),
+        (
+            replace(WELL, queues=(replace(BUSY, oldest_due=timedelta(minutes=6)),)),
+            "mail: 3 jobs due, the oldest for 6m",
+        ),
+        (replace(WELL, queues=(replace(BUSY, is_paused=True),)), "queue mail is paused: 3 jobs due"),
         (replace(WELL, queues=(BUSY,), workers=()), "no worker serves it"),
         (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("other",)),)), "no worker serves it"),
         (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("mail",)),)), None),
         (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, has_stopped=True),)), "no worker serves it"),
-        (replace(WELL, workers=(replace(WORKER, last_beat=timedelta(seconds=61)),)), "1 worker gave no sign of life"),
-        (replace(WELL, workers=(replace(WORKER, stuck_slots=2),)), "2 slots held by handlers"),
+        (replace(WELL, workers=(replace(WORKER, last_beat=timedelta(seconds=61)),)), "1 worker sent no heartbeat"),
+        (replace(WELL, workers=(replace(WORKER, stuck_slots=2),)), "2 slots held by abandoned handlers"),
         (replace(WELL, expired_leases=2, oldest_expired=timedelta(seconds=9)), None),  # the watchdog will come
-        (replace(WELL, expired_leases=2, oldest_expired=timedelta(minutes=2)), "2 leases ran out, the first 2m ago"),
+        (
+            replace(WELL, expired_leases=2, oldest_expired=timedelta(minutes=2)),
+            "2 leases expired and not recovered, the oldest 2m ago",
+        ),
     ],
 )
 def test_the_diagnosis(health: Health, trouble: str | None) -> None:

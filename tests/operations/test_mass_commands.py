@@ -54,13 +54,13 @@ class TestEveryCommand:
         assert Job.objects.values().get() == untouched
         assert said.startswith("1 ")
         assert f"{job.status}" in said
-        assert said.endswith("Nothing was changed. Add --yes to do it.\n")
+        assert said.endswith("Nothing was changed. Add --yes to apply it.\n")
 
     def test_acts_on_everything_only_with_all(self, command: str) -> None:
         job = a_match_for(command)
-        with pytest.raises(CommandError, match="or say --all"):
+        with pytest.raises(CommandError, match="or with --all"):
             run(command, "--yes")
-        with pytest.raises(CommandError, match="or say --all"):
+        with pytest.raises(CommandError, match="or with --all"):
             run(command, "--yes", "--limit", 1)  # a limit chooses nothing
         assert status_of(job) == job.status
         run(command, "--yes", "--all")
@@ -107,7 +107,7 @@ class TestEveryCommand:
             call_command(command, "--all", "--yes", "--batch", "1", stdout=out, stderr=StringIO())
         assert stopped.value.code == 130
         assert Job.objects.filter(status=jobs[0].status).count() == 1
-        assert "Stopped early: about 1 of 3 were not reached." in out.getvalue()
+        assert "Stopped early: about 1 of 3 were not processed." in out.getvalue()
 
     def test_keeps_to_its_limit(self, command: str) -> None:
         jobs = [a_match_for(command) for _ in range(3)]
@@ -136,7 +136,7 @@ class TestRetry:
     def test_revives_dead_letters_and_nothing_else(self) -> None:
         jobs = {status: make_job(status) for status in Status}
         said = run("pulse_retry", *(job.pk for job in jobs.values()), "--yes")
-        assert "1 revived, 0 had already moved on." in said
+        assert "1 retried, 0 no longer matched." in said
         assert f"{jobs[Status.RUNNING].pk} (RUNNING)" in said
         assert status_of(jobs.pop(Status.DEAD_LETTERED)) == Status.PENDING
         for status, job in jobs.items():
@@ -186,9 +186,9 @@ class TestRetry:
         with pytest.raises(CommandError, match=r"^server closed the connection$"):
             call_command("pulse_retry", "--all", "--yes", "--batch", "1", stdout=out, stderr=StringIO())
         said = out.getvalue()
-        assert "1 revived, 0 had already moved on." in said
-        assert f"The answer for 1 more, ids {jobs[1].pk} to {jobs[1].pk}, never came" in said
-        assert "about 2 of 4 were not reached" in said
+        assert "1 retried, 0 no longer matched." in said
+        assert f"The result for 1 more jobs, ids {jobs[1].pk} to {jobs[1].pk}, is unknown" in said
+        assert "about 2 of 4 were not processed" in said
         out = StringIO()
         with pytest.raises(CommandError):
             call_command("pulse_retry", "--all", "--yes", "--json", stdout=out, stderr=StringIO())
@@ -228,7 +228,7 @@ class TestCancel:
         moved = before(cancel, lambda: cancel(Job.objects, [ending.pk], reason="somebody else"))
         monkeypatch.setattr(JobManager, "request_cancel", moved)
         said = run("pulse_cancel", "--all", "--yes", "--reason", "no longer needed")
-        assert "1 cancelled, 1 asked to stop, 1 had ended." in said
+        assert "1 cancelled, 1 asked to stop, 1 had already ended." in said
         assert (status_of(waiting), waiting.cancel_reason) == (Status.CANCELLED, "no longer needed")
         assert (status_of(running), running.cancel_reason) == (Status.RUNNING, "no longer needed")
         ending.refresh_from_db()
@@ -236,7 +236,7 @@ class TestCancel:
 
     def test_previews_both_kinds(self) -> None:
         make_job(), make_job(Status.RETRYING), make_job(Status.RUNNING)
-        assert "Would cancel 2 that wait and ask 1 that run to stop" in run("pulse_cancel", "--all")
+        assert "Would cancel 2 waiting jobs and ask 1 running jobs to stop" in run("pulse_cancel", "--all")
 
     def test_takes_the_children_along(self) -> None:
         root = make_job(Status.COMPLETED)
@@ -260,7 +260,7 @@ class TestCancel:
         waiting, retrying = make_job(), make_job(Status.RETRYING)
         run("pulse_cancel", "--status", "retrying", "--yes")
         assert (status_of(waiting), status_of(retrying)) == (Status.PENDING, Status.CANCELLED)
-        with pytest.raises(CommandError, match="none of PENDING, RETRYING, RUNNING"):
+        with pytest.raises(CommandError, match="not one of PENDING, RETRYING, RUNNING"):
             run("pulse_cancel", "--status", "completed")
 
 
@@ -269,14 +269,14 @@ class TestPrune:
         old, young = a_match_for("pulse_prune"), make_job(Status.COMPLETED)
         for job in (old, young):
             AttemptFactory(job=job)
-        assert "1 deleted, 0 were locked or had moved on." in run("pulse_prune", "--all", "--yes")
+        assert "1 deleted, 0 were locked or no longer matched." in run("pulse_prune", "--all", "--yes")
         assert Job.objects.get() == young
         assert Attempt.objects.get().job_id == young.pk
 
     def test_says_what_the_settings_keep(self) -> None:
         make_job(Status.DEAD_LETTERED)
         said = run("pulse_prune", "--status", "dead-lettered", "--status", "completed", "--yes")
-        assert "Kept by your settings: DEAD_LETTERED for ever, COMPLETED for 7d." in said
+        assert "Your settings keep DEAD_LETTERED for ever, COMPLETED for 7d." in said
         assert Job.objects.count() == 1
 
     def test_deletes_dead_letters_only_when_they_are_named(self) -> None:
@@ -289,7 +289,7 @@ class TestPrune:
         jobs = [make_job(status) for status in Status if not status.is_terminal]
         ids = [job.pk for job in jobs]
         assert run_json("pulse_prune", *ids, "--older-than", "0s", "--yes")["met"] == 0
-        with pytest.raises(CommandError, match="none of COMPLETED"):
+        with pytest.raises(CommandError, match="not one of COMPLETED"):
             run("pulse_prune", "--status", "RUNNING", "--older-than", "0s", "--yes")
         assert Job.objects.count() == 3
 
@@ -298,7 +298,7 @@ class TestPrune:
         rival.lock_row(locked.pk)
         said = run("pulse_prune", "--all", "--yes")
         rival.rollback()
-        assert "1 deleted, 1 was locked or had moved on." in said
+        assert "1 deleted, 1 was locked or no longer matched." in said
         assert Job.objects.get() == locked
 
     def test_a_dead_letter_that_is_revived_meanwhile_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,5 +336,5 @@ def test_a_retry_says_whom_more_runs_will_not_help() -> None:
     make_job(Status.DEAD_LETTERED, losses=1, max_losses=1)
     make_job(Status.DEAD_LETTERED, losses=4)
     said = run("pulse_retry", "--all", "--runs", 9)
-    assert "2 of them lost as many workers as they may: one more ends such a job, whatever --runs says." in said
-    assert "as they may" not in run("pulse_retry", "--all", "--limit", 1, "--task", "no.such")
+    assert "2 of them reached the limit of lost workers: one more ends the job, regardless of --runs." in said
+    assert "reached the limit" not in run("pulse_retry", "--all", "--limit", 1, "--task", "no.such")

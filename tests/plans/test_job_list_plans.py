@@ -160,5 +160,5 @@ class TestAMillionJobs:
 
     def test_a_window_that_holds_none_leads_to_the_next(self, client: Client) -> None:
         page = look(client, "?task=tests.none")
-        assert "Looked at jobs 950001 to 1000000." in page.text
-        assert "Looked at jobs 900001 to 950000." in look(client, page.older).text
+        assert "Searched jobs 950001 to 1000000." in page.text
+        assert "Searched jobs 900001 to 950000." in look(client, page.older).text

@@ -39,7 +39,7 @@ class TestReap:
             assert {reaped.lease.job_id for reaped in Job.objects.reap()} == {
                 job.pk for job in jobs if job is not jobs[1]
             }
-            assert f"Job {jobs[1].pk} could not be reaped" in caplog.text
+            assert f"Reaping job {jobs[1].pk} failed" in caplog.text
         assert len(Job.objects.reap()) == 1
 
     @pytest.mark.parametrize("limit", [0, -1])
@@ -121,7 +121,7 @@ class TestHeartbeat:
         leases = [lease_of(job) for job in jobs]
         beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
         assert beat.alive == set(leases)
-        assert "could not be stored" in caplog.text
+        assert "Saving the progress of 2 jobs failed" in caplog.text
 
     def test_progress_without_bounds_is_refused_and_costs_no_lease(self) -> None:
         job = make_job(Status.RUNNING)
@@ -172,7 +172,7 @@ class TestSettle:
             lease_of(good): Status.COMPLETED,
         }
         bad.refresh_from_db()
-        assert "its report could not be stored" in bad.last_error
+        assert "storing its report failed" in bad.last_error
 
     def test_progress_that_cannot_be_stored_does_not_spoil_the_report(self) -> None:
         job = make_job(Status.RUNNING)
@@ -281,7 +281,7 @@ class TestBounds:
                 lambda: Job.objects.prune(Status.COMPLETED, older_than=delay),
                 lambda: Queue.objects.pause("default", lasting=delay),
             ):
-                with pytest.raises(ValueError, match="beyond all reason"):
+                with pytest.raises(ValueError, match=r"must be positive|is not between"):
                     act()
             make_job()
 

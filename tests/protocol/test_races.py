@@ -75,7 +75,7 @@ def test_a_claim_inside_a_transaction_of_the_callers_is_refused(worker: Identity
         lambda: Job.objects.reap(),
         lambda: Job.objects.prune(Status.COMPLETED, older_than=timedelta()),
     ):
-        with transaction.atomic(), pytest.raises(NotInsideTransaction, match="outside of atomic"):
+        with transaction.atomic(), pytest.raises(NotInsideTransaction, match="outside atomic"):
             step()
     assert row_of(job.pk)["status"] == Status.PENDING
 

@@ -139,4 +139,4 @@ def test_a_run_that_is_lost_with_a_payload_that_may_not_wait_is_a_dead_letter() 
     [reaped] = Job.objects.reap()
     assert (reaped.lease, reaped.status) == (lease_of(job), Status.DEAD_LETTERED)
     job.refresh_from_db()
-    assert "could not be stored" in job.last_error
+    assert "storing it for another run failed" in job.last_error

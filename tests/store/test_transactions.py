@@ -169,7 +169,7 @@ class InsideATestCase(TestCase):
         assert Job.objects.reap() == []
 
     def test_a_callers_transaction_is_refused_here_too(self) -> None:
-        with transaction.atomic(), pytest.raises(RuntimeError, match=r"outside of atomic\(\)"):
+        with transaction.atomic(), pytest.raises(RuntimeError, match=r"outside atomic\(\)"):
             Job.objects.claim(Identity("me"))
 
 

@@ -282,7 +282,7 @@ def test_without_a_beat_a_lease_is_not_trusted_for_longer_than_it_is_long(host: 
     now[0] = 101.9
     run.check()
     now[0] = 102.1
-    with pytest.raises(BaseException, match="another run may have this job") as raised:
+    with pytest.raises(BaseException, match="another run may have taken over this job") as raised:
         run.check()
     assert type(raised.value).__name__ == "LeaseLost"
 

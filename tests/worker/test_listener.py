@@ -151,5 +151,5 @@ def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
     listener.line.hang_up()
     assert len(attempts) == 8
     assert pauses[-1] >= 0.5, "longer from failure to failure"
-    assert "answers again" not in caplog.text
+    assert "responding again" not in caplog.text
     assert caplog.text.count("wake-up") == 1, "told once"

@@ -56,9 +56,9 @@ def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
         (["--grace", "-1"], "--grace cannot be negative"),
         (["--max-jobs", "-1"], "--max-jobs cannot be negative"),
         (["--max-rss", "-1"], "--max-rss cannot be negative"),
-        (["--queues", "a\x07b"], "cannot be printed"),
-        (["--database", "nowhere"], "there is no 'nowhere' in DATABASES"),
-        (["--reload"], "needs DEBUG = True"),
+        (["--queues", "a\x07b"], "unprintable characters"),
+        (["--database", "nowhere"], "'nowhere' is not in DATABASES"),
+        (["--reload"], "requires DEBUG = True"),
     ],
 )
 def test_flags_that_make_no_sense_are_refused(flags: list[str], message: str) -> None:

@@ -151,39 +151,40 @@ def _signs(health: Health, past: History) -> list[Sign]:
         Sign(
             label=_("Active leases"),
             value=str(sum(queue.running for queue in health.queues)),
-            means=_("Each is a job that runs. At the number of slots all the time: add workers."),
+            means=_("One per running job. If it always equals the number of slots, add workers."),
         ),
         Sign(
-            label=_("From due to claimed, in the last hour"),
+            label=_("Time from due to claimed, in the last hour"),
             value=quantiles_in_words(past.histogram(LEASE_ACQUISITION, HOUR)),
-            means=_("Longer: too few slots, or claims are slow."),
+            means=_("Rises when there are too few slots or claims are slow."),
         ),
         Sign(
-            label=_("Heartbeats that were answered, in the last hour"),
+            label=_("Successful heartbeats, in the last hour"),
             value="–" if success is None else f"{success:.2%}",
-            means=_("Failures: the database was out of reach. Delay: %(delay)s.")
+            means=_("Failures mean that the database was unreachable. Delay: %(delay)s.")
             % {"delay": quantiles_in_words(delay)},
         ),
         Sign(
-            label=_("Leases that ran out and nobody reaped"),
+            label=_("Expired leases not recovered"),
             value=str(health.expired_leases),
-            means=_("More than a few for longer than a tick: no watchdog runs."),
+            means=_("If there are many for longer than a tick, no watchdog is running."),
         ),
-        _counted(past, _("Leases that ran out, in the last hour"), history.counted(LEASE_EXPIRATIONS),
-                 _("Their workers were killed, frozen or cut off.")),
-        _counted(past, _("Jobs that got another worker, in the last hour"), history.counted(RECOVERY_REQUEUES),
+        _counted(past, _("Expired leases, in the last hour"), history.counted(LEASE_EXPIRATIONS),
+                 _("Their workers were killed, frozen or disconnected.")),
+        _counted(past, _("Jobs requeued after a lost worker, in the last hour"), history.counted(RECOVERY_REQUEUES),
                  _("Their handlers may have run twice.")),
         Sign(
-            label=_("From a worker's last sign of life to the end of its run"),
+            label=_("Time from a worker's last heartbeat to the end of its run"),
             value=quantiles_in_words(past.histogram(DEATH_TO_REQUEUE)),
-            means=_("To within 40 %. At most a lease and a tick; longer: the database was away, or no watchdog ran."),
+            means=_("Accurate to 40 %. Normally at most a lease plus a tick. If longer, the database was unavailable "
+            "or no watchdog was running."),
         ),
-        _counted(past, _("Writes that were refused, in the last hour"), history.counted(FENCING_REJECTIONS),
-                 _("A worker went on after its lease was lost, and could change nothing.")),
+        _counted(past, _("Rejected writes, in the last hour"), history.counted(FENCING_REJECTIONS),
+                 _("A worker continued after losing its lease. It could not change anything.")),
         _counted(past, _("Runs that timed out or stalled, in the last hour"), history.outcomes(*timed_out),
-                 _("Handlers that took longer than their task allows.")),
+                 _("Their handlers exceeded the limits of their tasks.")),
         _counted(past, _("New dead letters, in the last hour"), history.ended_as(Status.DEAD_LETTERED),
-                 _("Jobs that gave up: read why, mend it, retry them.")),
+                 _("Jobs that failed permanently. Fix the cause, then retry them.")),
     ]  # fmt: skip
 
 
@@ -197,4 +198,4 @@ def quantiles_in_words(took: Histogram) -> str:
     half, most = took.quantile(0.5), took.quantile(0.99)
     if half is None or most is None:
         return "–"
-    return gettext("half within %(half)s, 99 %% within %(most)s") % {"half": in_words(half), "most": in_words(most)}
+    return gettext("p50 %(half)s, p99 %(most)s") % {"half": in_words(half), "most": in_words(most)}

@@ -141,7 +141,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return self._nothing_selected(request)
         said = verb.told()
         if is_more and (left := groups.group(verb.alias, verb.error)):
-            said += " " + gettext("About %(count)s are left: press again, or use manage.py %(command)s --error.") % {
+            said += " " + gettext(
+                "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
+            ) % {
                 "count": _counted(left),
                 "command": verb.command,
             }
@@ -152,7 +154,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))
 
     def _nothing_said(self, request: HttpRequest) -> HttpResponse:
-        said = gettext("It was not said which dead letters were meant. Nothing was changed.")
+        said = gettext("The selection of dead letters is missing. Nothing was changed.")
         return self._leave_alone(request, said)
 
     def _leave_alone(self, request: HttpRequest, said: str) -> HttpResponse:
@@ -162,7 +164,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
         fingerprint, alias, means_all = asked.fingerprint_in(request), _alias(), asked.means_all(request)
         told: dict[str, Any] = {
-            "title": gettext("Delete dead letters for ever?"),
+            "title": gettext("Permanently delete dead letters?"),
             "fingerprint": fingerprint,
             "form": form,
             "scope": "all" if means_all else "selected",

@@ -29,11 +29,11 @@ MOST_AT_ONCE = 20_000
 
 
 class ReviveForm(forms.Form):
-    runs = forms.IntegerField(label=_("Runs, at least"), min_value=1, max_value=MOST_RUNS, initial=1)
+    runs = forms.IntegerField(label=_("Minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
     per_minute = forms.IntegerField(
-        label=_("Jobs a minute, at most (empty: at once)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
+        label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
     )
-    why = forms.CharField(label=_("Why (for the log)"), max_length=MAX_REASON, required=False)
+    why = forms.CharField(label=_("Reason (for the log)"), max_length=MAX_REASON, required=False)
 
     def verb(self, alias: str, error: str) -> MassAction:
         return RetryAction(alias=alias, error=error, **self.cleaned_data)
@@ -96,14 +96,14 @@ class RetryAction(MassAction):
         return answer.revived
 
     def told(self) -> str:
-        revived = ngettext("%(count)d revived", "%(count)d revived", len(self.done)) % {"count": len(self.done)}
-        moved_on = ngettext("%(count)d had already moved on.", "%(count)d had already moved on.", self.moved_on)
+        revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
+        moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", self.moved_on)
         return f"{revived}, {moved_on % {'count': self.moved_on}}"
 
     def details(self) -> str:
         runs = gettext("Retried, runs %(runs)d") % {"runs": self.runs}
         if self.per_minute:
-            runs += gettext(", %(count)d a minute") % {"count": self.per_minute}
+            runs += gettext(", %(count)d per minute") % {"count": self.per_minute}
         return f"{runs}: {self.why}" if self.why else runs
 
 
@@ -121,7 +121,7 @@ class DeleteAction(MassAction):
     def told(self) -> str:
         deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
         left = ngettext(
-            "%(count)d had moved on or was locked.", "%(count)d had moved on or were locked.", self.moved_on
+            "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", self.moved_on
         )
         return f"{deleted}, {left % {'count': self.moved_on}}"
 

@@ -19,7 +19,7 @@ def fingerprint_in(request: HttpRequest) -> str:
     """Read it from the address: a field of a form would have its line breaks rewritten by the browser."""
     fingerprint = request.GET.get("error")
     if fingerprint is None or "\x00" in fingerprint or len(fingerprint) > groups.MOST_CHARACTERS:
-        raise Http404(_("There is no such error."))
+        raise Http404(_("No dead letters have this error."))
     return fingerprint
 
 

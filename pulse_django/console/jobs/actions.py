@@ -33,7 +33,7 @@ def validate_queue_name(name: str) -> None:
         check_queue_name(name)
     except InvalidJob as error:
         raise forms.ValidationError(
-            _("No queue has such a name: it is too long, or holds what cannot be printed.")
+            _("Invalid queue name: it is too long, or contains unprintable characters.")
         ) from error
 
 
@@ -55,7 +55,7 @@ class ActForm(forms.Form):
 
 
 class RetryForm(ActForm):
-    runs = forms.IntegerField(label=_("runs, at least"), min_value=1, max_value=MOST_RUNS, initial=1)
+    runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
 
 
 class CancelForm(ActForm):
@@ -145,7 +145,7 @@ ACTS: tuple[Act, ...] = (
     Act(
         name="retry",
         label=_("Retry"),
-        says=_("Revive this dead letter, with its history and so many more runs"),
+        says=_("Retry this dead letter, with its history and this many more runs"),
         done=_("Retried"),
         permission="retry_job",
         statuses=(Status.DEAD_LETTERED,),
@@ -155,7 +155,7 @@ ACTS: tuple[Act, ...] = (
     Act(
         name="run-now",
         label=_("Run now"),
-        says=_("Do not wait for its time"),
+        says=_("Make the job due immediately"),
         done=_("Made due"),
         permission="schedule_job",
         statuses=CLAIMABLE,
@@ -164,7 +164,7 @@ ACTS: tuple[Act, ...] = (
     Act(
         name="postpone",
         label=_("Postpone"),
-        says=_("Let it run later, counted from now"),
+        says=_("Delay the job, counted from now"),
         done=_("Postponed"),
         permission="schedule_job",
         statuses=CLAIMABLE,
@@ -174,7 +174,7 @@ ACTS: tuple[Act, ...] = (
     Act(
         name="move",
         label=_("Move"),
-        says=_("Let it wait in another queue, or with another priority"),
+        says=_("Move the job to another queue, or change its priority"),
         done=_("Moved"),
         permission="schedule_job",
         statuses=CLAIMABLE,
@@ -184,7 +184,7 @@ ACTS: tuple[Act, ...] = (
     Act(
         name="cancel",
         label=_("Cancel"),
-        says=_("Cancel it if it waits; if it runs, ask its handler to stop"),
+        says=_("Cancel the job if it is waiting; if it is running, ask its handler to stop"),
         done=_("Cancelled, or asked to stop"),
         permission="cancel_job",
         statuses=(*CLAIMABLE, Status.RUNNING),
@@ -193,11 +193,9 @@ ACTS: tuple[Act, ...] = (
     ),
     Act(
         name="release",
-        label=_("Take from its worker"),
-        says=_(
-            "End its lease now. The attempt counts, and its handler may still be at work: what it reports is refused"
-        ),
-        done=_("Taken from its worker"),
+        label=_("Take away from worker"),
+        says=_("End the lease now. The attempt counts. The handler may still be running, but its report is rejected"),
+        done=_("Taken away from worker"),
         permission="cancel_job",
         statuses=(Status.RUNNING,),
         do=_release,

@@ -29,16 +29,16 @@ MOST_SHOWN = 20_000  # characters of one value
 class JobAdmin(JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
-        (_("What it is"), {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "returned")}),
+        (_("Job"), {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "returned")}),
         (
-            _("How it may run"),
+            _("Options"),
             {
                 "classes": ("collapse",),
                 "fields": ("max_attempts", "max_losses", "free_losses", "lease_ttl", "timeout", "stall_after"),
             },
         ),
         (
-            _("Where it stands"),
+            _("State"),
             {
                 "classes": ("collapse",),
                 "fields": (
@@ -68,10 +68,12 @@ class JobAdmin(JobList):
     @admin.display(description=_("arguments"))
     def arguments(self, job: Job) -> str:
         if UNREADABLE in (job.args, job.kwargs):
-            return gettext("Not shown: they cannot be read.")
+            return gettext("Not shown: they cannot be parsed.")
         seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
         if seen is None:
-            return gettext("Not shown: this process does not know the task, nor what it masks.")
+            return gettext(
+                "Not shown: the task is not registered in this process, so its masked arguments are unknown."
+            )
         args, kwargs = seen
         lines = [spelt(value) for value in args]
         lines += [f"{name} = {spelt(value)}" for name, value in kwargs.items()]
@@ -82,7 +84,9 @@ class JobAdmin(JobList):
         if job.result is None:
             return "–"
         if (may_show := masking.shows_result(job.task, job.masked)) is None:
-            return gettext("Not shown: this process does not know the task, nor what it masks.")
+            return gettext(
+                "Not shown: the task is not registered in this process, so its masked arguments are unknown."
+            )
         text = _cut(spelt(job.result)) if may_show else masking.MASK
         return format_html("<pre>{}</pre>", text)
 
@@ -110,7 +114,7 @@ class JobAdmin(JobList):
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))
 
     def _leave_alone(self, request: HttpRequest) -> None:
-        self.message_user(request, _("The job had moved on: nothing was changed."), messages.WARNING)
+        self.message_user(request, _("The job has changed in the meantime. Nothing was changed."), messages.WARNING)
 
     def _may(self, request: HttpRequest, act: actions.Act, job: Job) -> bool:
         return self.has_view_permission(request, job) and request.user.has_perm(f"pulse_django.{act.permission}")

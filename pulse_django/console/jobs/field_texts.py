@@ -14,9 +14,9 @@ LABELS: dict[str, Any] = {
     "queue": _("Queue"),
     "priority": _("Priority"),
     "idempotency_key": _("Idempotency key"),
-    "max_attempts": _("Attempts, at most"),
-    "max_losses": _("Lost workers, at most"),
-    "free_losses": _("Lost workers are free"),
+    "max_attempts": _("Maximum attempts"),
+    "max_losses": _("Maximum lost workers"),
+    "free_losses": _("Lost workers do not count"),
     "lease_ttl": _("Lease"),
     "timeout": _("Time limit of a run"),
     "stall_after": _("Time limit without progress"),
@@ -29,24 +29,28 @@ LABELS: dict[str, Any] = {
     "lease_until": _("Lease until"),
     "deadline": _("Deadline of the run"),
     "progress_at": _("Last progress"),
-    "cancel_requested_at": _("Asked to stop"),
-    "cancel_reason": _("Why it was asked to stop"),
+    "cancel_requested_at": _("Stop requested at"),
+    "cancel_reason": _("Reason for stop request"),
     "created_at": _("Enqueued"),
     "next_run_at": _("Due"),
-    "started_at": _("Latest run began"),
+    "started_at": _("Latest run started"),
     "finished_at": _("Ended"),
 }
 
 HELP: dict[str, Any] = {
-    "priority": _("Higher runs first."),
-    "idempotency_key": _("A second job of the task with the same key is not enqueued while this one is kept."),
-    "max_losses": _("After so many the job is a dead letter, whatever attempts are left. None: as the settings say."),
-    "lease_ttl": _("For how long its worker may be silent. None: as the settings say."),
-    "attempts": _("Claims, also those that were refunded. It never falls."),
-    "refunds": _("Attempts that do not count: put back, handed back by a worker that stopped, or granted by a retry."),
-    "token": _("Other systems may refuse whoever comes with a smaller one."),
-    "lease_until": _("By the server's clock. Each heartbeat extends it; once it is over, a watchdog ends the run."),
-    "next_run_at": _("Not before. Of a job that has ended: when its last run was due."),
+    "priority": _("Jobs with a higher priority run first."),
+    "idempotency_key": _("A second job of the task with the same key is not enqueued while this job exists."),
+    "max_losses": _(
+        "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the setting."
+    ),
+    "lease_ttl": _("How long the worker may be silent. None uses the setting."),
+    "attempts": _("Number of claims, including refunded ones. It never decreases."),
+    "refunds": _("Attempts that do not count: put back, returned by a stopping worker, or granted by a retry."),
+    "token": _("Other systems may reject writes with a smaller token."),
+    "lease_until": _(
+        "According to the server's clock. Each heartbeat extends it. When it expires, a watchdog ends the run."
+    ),
+    "next_run_at": _("The job does not run before this time. For an ended job, the time its last run was due."),
 }
 
 

@@ -99,7 +99,7 @@ class ErrorFilter(Chosen):
 class WorkerFilter(Chosen):
     """The jobs that one start of a worker holds now."""
 
-    title = _("worker that holds it")
+    title = _("worker")
     parameter_name = WORKER
 
     def offered(self, sidebar: Sidebar) -> Iterable[str]:
@@ -112,7 +112,7 @@ class WorkerFilter(Chosen):
 
 
 class AgeFilter(Chosen):
-    title = _("time of creation")
+    title = _("created")
     parameter_name = "age"
 
     @property

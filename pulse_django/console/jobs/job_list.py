@@ -30,7 +30,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
     list_display = ("id", "task", "queue", "standing", "attempt", "age", "lease_left", "progress_bar", "error_in_short")
     list_filter = (StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, AgeFilter)
     search_fields = ("task", "last_error")
-    search_help_text = _("The id of a job, or words of its task or of its last error.")
+    search_help_text = _("Search by job id, or by words of the task or the last error.")
     sortable_by = ()  # by id alone: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
     show_full_result_count = False
@@ -114,8 +114,8 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
 
 def _told(revived: int, moved_on: int) -> str:
-    said = ngettext("%d revived", "%d revived", revived) % revived
+    said = ngettext("%d retried", "%d retried", revived) % revived
     if not moved_on:
         return f"{said}."
-    had_moved = ngettext("%d had already moved on", "%d had already moved on", moved_on) % moved_on
+    had_moved = ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
     return f"{said}, {had_moved}."

@@ -142,8 +142,8 @@ def _told(span: Span, ended: datetime) -> str:
 
 def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
     if span.outcome == "SUCCEEDED":
-        return f"attempt {span.number} raised an error {_said(span.late_at - ended)} after it had completed the job"  # type: ignore[operator]  # it is not None
-    beside = ", while another run was at work" if overlaps else ""
+        return f"attempt {span.number} raised an error {_said(span.late_at - ended)} after completing the job"  # type: ignore[operator]  # it is not None
+    beside = ", while another run was active" if overlaps else ""
     return f"attempt {span.number} reported {span.late_outcome} {_said(span.late_at - ended)} too late{beside}"  # type: ignore[operator]  # it is not None
 
 

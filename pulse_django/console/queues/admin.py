@@ -58,7 +58,7 @@ class PauseForm(OperateForm):
             (3_600, _("1 hour")),
             (21_600, _("6 hours")),
             (86_400, _("1 day")),
-            (0, _("until somebody resumes it")),
+            (0, _("until resumed")),
         ],
     )
 
@@ -146,7 +146,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             self.log_change(request, Queue.objects.using(self._alias).get(name=name), told)
             self.message_user(request, told, messages.SUCCESS)
         else:
-            refused = _("Somebody else has paused or resumed it since: nothing was changed.")
+            refused = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
             self.message_user(request, refused, messages.WARNING)
         return HttpResponseRedirect(self._url_of(name))
 

@@ -55,10 +55,10 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
     fieldsets = (
         (None, {"fields": ("name", "boot_id", "host", "pid", "state", "started_at", "last_beat_at", "stopped_at")}),
         (
-            _("What it can do"),
+            _("Capacity"),
             {"fields": ("slots", "in_flight", "stuck_slots", "queues_served", "tasks_known", "versions")},
         ),
-        (_("Its heartbeats"), {"fields": ("beats", "delays")}),
+        (_("Heartbeats"), {"fields": ("beats", "delays")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
@@ -89,7 +89,7 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
             gettext("alive") if worker.now - worker.last_beat_at <= conf.current().worker_silence else gettext("silent")
         )
 
-    @admin.display(description=_("last beat"))
+    @admin.display(description=_("last heartbeat"))
     def last_beat(self, worker: Any) -> str:
         return gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
 
@@ -99,14 +99,14 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
 
     @admin.display(description=_("tasks"))
     def tasks_known(self, worker: Worker) -> str:
-        return _listed(worker.tasks) or gettext("it has not said")
+        return _listed(worker.tasks) or gettext("unknown")
 
-    @admin.display(description=_("beats"))
+    @admin.display(description=_("heartbeats"))
     def beats(self, worker: Worker) -> str:
         told = {"beats": _vital(worker, "beats", 0), "failures": _vital(worker, "beat_failures", 0)}
-        return gettext("%(beats)s answered, %(failures)s failed") % told
+        return gettext("%(beats)s successful, %(failures)s failed") % told
 
-    @admin.display(description=_("answered after"))
+    @admin.display(description=_("heartbeat delay"))
     def delays(self, worker: Worker) -> str:
         try:
             return quantiles_in_words(Histogram.merged([_vital(worker, "beat_delays", {})]))

@@ -25,7 +25,7 @@ EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_t
 def examine(alias: str) -> list[Advice]:
     """Read the database and the settings. Nothing is changed, and no table of jobs is scanned."""
     if problem := problem_with_tables(alias):
-        why = "Nothing can be kept or examined without them."
+        why = "Pulse cannot run without its tables."
         return [Advice(topic="tables", level=Level.WARNING, what=problem, why=why, to_do="Run manage.py migrate.")]
     return [advice for examiner in EXAMINERS for advice in _careful(examiner, alias)]
 
@@ -37,7 +37,7 @@ def _careful(examiner: Examiner, alias: str) -> Iterator[Advice]:
         yield Advice(
             topic=examiner.__name__.removeprefix("on_").removeprefix("the_"),
             level=Level.UNKNOWN,
-            what=f"could not be examined: {error_in_one_line(error)}",
-            why="The role may not see what is asked, or the server is in trouble.",
-            to_do="Run it as the role that owns the tables, or grant it pg_read_all_stats.",
+            what=f"could not be checked: {error_in_one_line(error)}",
+            why="The role lacks permission, or the server has a problem.",
+            to_do="Run the command as the owner of the tables, or grant the role pg_read_all_stats.",
         )

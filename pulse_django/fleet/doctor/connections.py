@@ -46,28 +46,29 @@ def on_connections(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]
 def _of_a_pooler(alias: str, settings: conf.PulseSettings) -> Advice:
     if not _is_pooled(alias):
         return Advice(
-            topic="pooler", level=Level.GOOD, what="none: connections are the server's own", why="LISTEN works."
+            topic="pooler", level=Level.GOOD, what="none: connections go directly to the server", why="LISTEN works."
         )
     if _hears_itself(alias):
         return Advice(
             topic="pooler",
             level=Level.GOOD,
-            what="there is one, and it keeps sessions: a notification came back",
-            why="Wake-ups work, and everything else does not need a session.",
+            what="session pooling: a test notification arrived",
+            why="LISTEN works, and nothing else needs a session.",
         )
     if settings.listen_dsn:
         return Advice(
             topic="pooler",
             level=Level.GOOD,
-            what="there is one that shares sessions, and LISTEN_DSN leads around it",
-            why="Such a pooler swallows LISTEN without a word. Everything else works through it.",
+            what="transaction pooling, and LISTEN_DSN bypasses it",
+            why="A transaction pooler silently drops LISTEN. Everything else works through it.",
         )
     return Advice(
         topic="pooler",
         level=Level.HINT,
-        what="there is one that shares sessions: a notification did not come back",
-        why=f"Workers find jobs by polling, every {settings.poll_interval.total_seconds():g} s. All else works.",
-        to_do='Name a way around it in PULSE["LISTEN_DSN"], or accept the delay and set NOTIFY to False.',
+        what="transaction pooling: a test notification did not arrive",
+        why=f"Workers poll for jobs every {settings.poll_interval.total_seconds():g} s. Everything else works.",
+        to_do='Set PULSE["LISTEN_DSN"] to a connection that bypasses the pooler, '
+        "or accept the delay and set NOTIFY to False.",
     )
 
 
@@ -103,13 +104,13 @@ def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
     [(workers, slots)] = rows(alias, _SLOTS, [settings.worker_silence])
     # Each slot may have a handler that uses the ORM, and a handler's thread has a connection of its own.
     most = workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
-    what = f"{used} of {allowed} are used, {ours} by workers, which may come to need {most} with every handler busy"
+    what = f"{used} of {allowed} are in use, {ours} by workers, which need up to {most} when every handler is busy"
     if used - ours + most > NEARLY_ALL * allowed:
         return Advice(
             topic="connections",
             level=Level.WARNING,
             what=what,
-            why="A worker that gets none cannot extend its leases.",
-            to_do="Raise max_connections, put a transaction pooler in between, or lower CONCURRENCY.",
+            why="A worker without a connection cannot extend its leases.",
+            to_do="Raise max_connections, add a transaction pooler, or lower CONCURRENCY.",
         )
-    return Advice(topic="connections", level=Level.GOOD, what=what, why="There is room.")
+    return Advice(topic="connections", level=Level.GOOD, what=what, why="There are enough connections.")

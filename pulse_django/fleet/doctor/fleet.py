@@ -24,17 +24,17 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
         yield Advice(
             topic="workers",
             level=Level.HINT,
-            what=f"workers of {len(versions)} versions run side by side: {', '.join(sorted(versions))}",
-            why="That is meant to work during a deploy, and is not tested for longer.",
+            what=f"workers of {len(versions)} versions are running: {', '.join(sorted(versions))}",
+            why="Mixed versions are supported during a deploy, but not tested for longer.",
             to_do="Finish the deploy.",
         )
     if stuck := sum(stuck for _, _, stuck in live):
         yield Advice(
             topic="workers",
             level=Level.WARNING,
-            what=f"{stuck} slots are held by handlers that nobody waits for any more",
-            why="A thread cannot be ended. Its slot is lost until its process is replaced.",
-            to_do='Call context.check() in long loops, or give such tasks isolation="process".',
+            what=f"{stuck} slots are held by abandoned handlers",
+            why="A thread cannot be killed. Its slot is lost until its process is replaced.",
+            to_do='Call context.check() in long loops, or set isolation="process" for such tasks.',
         )
     broken = [finding for finding in ask_all(alias, Limits.of(settings)) if not finding.holds]
     for finding in broken:
@@ -42,13 +42,16 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
         yield Advice(
             topic=finding.invariant.name,
             level=Level.HINT if finding.invariant.severity is Severity.RISK else Level.WARNING,
-            what=about or f"could not be asked: {inert(finding.error)}",
+            what=about or f"could not be checked: {inert(finding.error)}",
             why=finding.invariant.means,
             to_do=finding.invariant.to_do,
         )
     if not broken:
         yield Advice(
-            topic="invariants", level=Level.GOOD, what="all of them hold", why="Nothing is stuck or impossible."
+            topic="invariants",
+            level=Level.GOOD,
+            what="all of them hold",
+            why="No job is stuck, and no state is invalid.",
         )
 
 
@@ -58,7 +61,7 @@ def _of_workers(live: list[tuple[object, ...]]) -> Advice:
             topic="workers",
             level=Level.WARNING,
             what="no worker is alive",
-            why="Jobs are kept, and nobody runs them.",
+            why="Jobs are stored, but none will run.",
             to_do="Start one: manage.py pulse_worker.",
         )
     hosts = {row[0] for row in live}
@@ -67,7 +70,12 @@ def _of_workers(live: list[tuple[object, ...]]) -> Advice:
             topic="workers",
             level=Level.HINT,
             what=f"{len(live)} live, all on one host",
-            why="If that host dies, nobody is left to see that its leases run out until another worker starts.",
-            to_do="Run a worker, or a pulse_watchdog, on a second host, if you have one.",
+            why="If that host fails, its jobs are not recovered until another worker starts.",
+            to_do="Run a worker or pulse_watchdog on a second host.",
         )
-    return Advice(topic="workers", level=Level.GOOD, what=f"{len(live)} live on {len(hosts)} hosts", why="One may die.")
+    return Advice(
+        topic="workers",
+        level=Level.GOOD,
+        what=f"{len(live)} live on {len(hosts)} hosts",
+        why="The fleet survives the loss of one host.",
+    )

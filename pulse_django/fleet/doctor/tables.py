@@ -64,9 +64,10 @@ def _of_autovacuum(enabled: bool, options: list[str], live: int, dead: int, last
         return Advice(
             topic="autovacuum",
             level=Level.WARNING,
-            what=f"{'it is off' if disabled else 'the table has lost its settings'}; {what}",
-            why="A queue's table dies fast: dead rows pile up in front of every claim.",
-            to_do="Turn it on, and set what migration 0002 sets: fillfactor 50, a threshold of 5000, no scale factor.",
+            what=f"{'it is off' if disabled else 'the settings of the table are missing'}; {what}",
+            why="A queue table produces dead rows quickly, and every claim has to skip them.",
+            to_do="Turn it on, and restore the migration's settings: fillfactor 50, a threshold of 5000, no scale "
+            "factor.",
         )
     return Advice(
         topic="autovacuum", level=Level.GOOD, what=f"set for a queue; {what}", why="It starts at 5,000 dead rows."
@@ -77,7 +78,7 @@ def _of_updates(updates: int, hot: int, runs: int) -> Advice:
     share = f"{hot / updates:.0%} of {updates}" if updates else "none of 0"
     what = f"{share} updates of pulse_django_job were in place (HOT)"
     if runs < FEW_RUNS:
-        why = "Claims and settles touch indexes, heartbeats should not; too few runs to tell."
+        why = "Claims and settles update indexes, heartbeats should not. There are too few runs to judge."
         return Advice(topic="updates", level=Level.UNKNOWN, what=what, why=why)
     cold = (updates - hot) / runs
     what = f"{what}; {cold:.1f} for each of {runs} runs were not"
@@ -86,10 +87,10 @@ def _of_updates(updates: int, hot: int, runs: int) -> Advice:
             topic="updates",
             level=Level.WARNING,
             what=what,
-            why="A claim and a settle make two. The rest are heartbeats that write every index anew.",
+            why="A claim and a settle account for two. The rest are heartbeats that rewrite every index.",
             to_do="Drop indexes on lease_until, progress or locked_by; set fillfactor to 50 and rewrite the table.",
         )
-    return Advice(topic="updates", level=Level.GOOD, what=what, why="Heartbeats leave the indexes alone.")
+    return Advice(topic="updates", level=Level.GOOD, what=what, why="Heartbeats do not update indexes.")
 
 
 def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: int) -> Iterator[Advice]:
@@ -101,9 +102,9 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
         yield Advice(
             topic="indexes",
             level=Level.WARNING if beaten else Level.HINT,
-            what=f"{name} is not Pulse's, and was used {used} times",
-            why="Every heartbeat has to write it." if beaten else "Every claim and every settle has to write it.",
-            to_do="Drop it, unless a query of yours needs it.",
+            what=f"{name} does not belong to Pulse and was used {used} times",
+            why="Every heartbeat updates it." if beaten else "Every claim and every settle updates it.",
+            to_do="Drop it, unless one of your queries needs it.",
         )
     unused = [name for name, used, _, unique in indexes if name in ours and not used and not unique]
     if unused and live > MANY_ROWS:
@@ -111,15 +112,15 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
             topic="indexes",
             level=Level.HINT,
             what=f"not used since statistics began: {', '.join(unused)}",
-            why="Each serves one query; without its index that query scans the table. Or nobody has asked it yet.",
+            why="Each serves one query, which may not have run yet. Without its index, the query scans the table.",
         )
     if scans and scanned / scans > LONG_SCAN:
         yield Advice(
             topic="indexes",
             level=Level.HINT,
-            what=f"pulse_django_job was read from end to end {scans} times, {scanned // scans} rows on average",
-            why="Nothing of Pulse's does that to a large table. A report or a count of yours does.",
-            to_do="Find it in pg_stat_statements, and ask by status and finished_at, which have an index.",
+            what=f"pulse_django_job was scanned sequentially {scans} times, {scanned // scans} rows on average",
+            why="Pulse does not scan large tables. The cause is probably a report or a count of yours.",
+            to_do="Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
         )
 
 
@@ -135,9 +136,9 @@ def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterat
             yield Advice(
                 topic="retention",
                 level=Level.WARNING,
-                what=f"the oldest {status} job ended {in_words(oldest.total_seconds())} ago, and is kept "
-                f"for {in_words(keep.total_seconds())}",
-                why="Watchdogs delete what is older. None runs, or they cannot keep up.",
+                what=f"the oldest {status} job ended {in_words(oldest.total_seconds())} ago, but is kept for "
+                f"{in_words(keep.total_seconds())}",
+                why="Watchdogs delete older jobs. No watchdog is running, or it cannot keep up.",
                 to_do=f"Start a watchdog, or run manage.py pulse_prune --status {status} --yes once.",
             )
     for_ever = [status for status, keep in kept.items() if not keep]
@@ -145,8 +146,8 @@ def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterat
         yield Advice(
             topic="retention",
             level=Level.HINT,
-            what=f"the tables of {label} take {human}; kept for ever: {', '.join(for_ever)}",
-            why="Backups and vacuums take as long as the tables are large.",
+            what=f"the tables of {label} take {human}; kept forever: {', '.join(for_ever)}",
+            why="Backups and vacuums take longer as the tables grow.",
             to_do="Set KEEP_COMPLETED, KEEP_CANCELLED or KEEP_DEAD_LETTERS.",
         )
     elif not late:

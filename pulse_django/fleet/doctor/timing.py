@@ -33,8 +33,9 @@ def on_timing(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
             topic="heartbeats",
             level=Level.WARNING,
             what=f"{failed} of {beats + failed} heartbeats of the last week failed",
-            why="A lease that is not extended runs out, and its job is run a second time.",
-            to_do="Look for 'heartbeat:' in the workers' logs: the database was away, or the way to it is bad.",
+            why="A lease that is not extended expires, and its job runs a second time.",
+            to_do="Look for 'heartbeat:' in the workers' logs: the database was unavailable, or the network is "
+            "unreliable.",
         )
     yield _of_recovery(settings)
 
@@ -46,33 +47,33 @@ def _of_the_lease(delays: Histogram, settings: conf.PulseSettings) -> Advice:
         return Advice(
             topic="lease",
             level=Level.UNKNOWN,
-            what=f"{len(delays)} heartbeats are known, too few to judge a lease of {in_words(ttl)} by",
-            why="How late beats are answered decides how short a lease may be.",
-            to_do="Ask again when workers have run under load for an hour.",
+            what=f"{len(delays)} heartbeats were recorded, too few to judge a lease of {in_words(ttl)} by",
+            why="The delay of heartbeats decides how short a lease can be.",
+            to_do="Run this again after workers have been under load for an hour.",
         )
-    measured = f"of {len(delays)} heartbeats, p99 was answered {p99:.3g} s late, the last {longest:.3g} s"
+    measured = f"delay of {len(delays)} heartbeats: p99 {p99:.3g} s, maximum {longest:.3g} s"
     needed = math.ceil(BEATS_PER_LEASE * (beat + p99) / STEP) * STEP if ttl >= STEP else BEATS_PER_LEASE * (beat + p99)
     if ttl < BEATS_PER_LEASE * (beat + p99) and p99 > beat / 10:
         return Advice(
             topic="lease",
             level=Level.WARNING,
-            what=f"{measured}; a lease is {in_words(ttl)}, a beat every {in_words(beat)}",
-            why="Two late beats in a row can cost a healthy job its lease.",
-            to_do=f"Set LEASE_TTL to {needed:g}, or shorten HEARTBEAT_INTERVAL, or find out why beats are late.",
+            what=f"{measured}; the lease is {in_words(ttl)}, with a heartbeat every {in_words(beat)}",
+            why="A healthy job can lose its lease after two late heartbeats in a row.",
+            to_do=f"Set LEASE_TTL to {needed:g}, or shorten HEARTBEAT_INTERVAL, or find out why heartbeats are late.",
         )
     if ttl > MUCH_LONGER * needed:
         return Advice(
             topic="lease",
             level=Level.HINT,
-            what=f"{measured}; a lease is {in_words(ttl)}",
-            why="A dead host's jobs wait for the end of their leases, longer than they need.",
-            to_do=f"LEASE_TTL = {needed:g} would do.",
+            what=f"{measured}; the lease is {in_words(ttl)}",
+            why="The jobs of a dead host wait longer than necessary for their leases to expire.",
+            to_do=f"LEASE_TTL = {needed:g} would be enough.",
         )
     return Advice(
         topic="lease",
         level=Level.GOOD,
-        what=f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} has room for that",
-        why="Beats come in time.",
+        what=f"{measured}; a lease of {in_words(ttl)} with a beat every {in_words(beat)} is long enough",
+        why="Heartbeats arrive in time.",
     )
 
 
@@ -81,7 +82,8 @@ def _of_recovery(settings: conf.PulseSettings) -> Advice:
     return Advice(
         topic="recovery",
         level=Level.GOOD if tick <= ttl / 2 else Level.HINT,
-        what=f"a dead host's jobs are seen after at most {in_words(ttl + tick)}: LEASE_TTL and WATCHDOG_INTERVAL",
-        why="A process that dies is recovered within about a second all the same.",
-        to_do="" if tick <= ttl / 2 else "A WATCHDOG_INTERVAL of a third of LEASE_TTL costs next to nothing.",
+        what=f"the jobs of a dead host are recovered after at most {in_words(ttl + tick)}: LEASE_TTL and "
+        f"WATCHDOG_INTERVAL",
+        why="The jobs of a dead process are recovered within about a second.",
+        to_do="" if tick <= ttl / 2 else "A WATCHDOG_INTERVAL of a third of LEASE_TTL is cheap.",
     )

@@ -84,7 +84,7 @@ class Invariant:
 
     def __post_init__(self) -> None:
         if (not self.sql) == (self.look is None):
-            raise ValueError(f"{self.name}: give it either sql or look")
+            raise ValueError(f"{self.name}: give either sql or look")
         if self.sql and "%(limit)s" not in self.sql:
             raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
 
@@ -95,7 +95,7 @@ _known: dict[str, Invariant] = {}
 def register(invariant: Invariant) -> Invariant:
     """Have an invariant be asked with all others."""
     if _known.get(invariant.name, invariant) != invariant:
-        raise ValueError(f"There is an invariant {invariant.name!r} already.")
+        raise ValueError(f"Invariant {invariant.name!r} is already registered.")
     _known[invariant.name] = invariant
     return invariant
 

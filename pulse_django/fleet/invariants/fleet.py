@@ -59,9 +59,9 @@ register(
     Invariant(
         name="queue-without-worker",
         severity=Severity.STUCK,
-        says="Every queue in which jobs are due has a worker that serves it.",
-        means="These jobs wait for a worker that does not exist.",
-        to_do="Start a worker for the queue, or see what --queues and QUEUES leave out.",
+        says="Every queue with due jobs has a worker that serves it.",
+        means="No live worker serves the queue, so its jobs wait.",
+        to_do="Start a worker for the queue, or check --queues and QUEUES.",
         sql=f"""
 {_DUE}
 SELECT due.queue, pg_catalog.concat(
@@ -82,9 +82,9 @@ register(
     Invariant(
         name="overdue-while-idle",
         severity=Severity.STUCK,
-        says="A due job does not wait while workers of its queue have free slots and begin nothing.",
-        means="Something keeps workers from claiming: locks that somebody holds, errors of theirs, or they hang.",
-        to_do="Read a worker's log. Look in pg_stat_activity for a transaction that has locked jobs, and end it.",
+        says="Due jobs do not wait while workers of their queue have free slots.",
+        means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
+        to_do="Read a worker's log. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
         sql=f"""
 {_DUE},
 begun AS (
@@ -121,9 +121,9 @@ register(
     Invariant(
         name="paused-backlog",
         severity=Severity.STUCK,
-        says="No paused queue has jobs that are due.",
-        means="They wait until somebody resumes the queue, or its pause ends.",
-        to_do="Ask who paused it whether the reason still holds.",
+        says="No paused queue has due jobs.",
+        means="The jobs wait until the queue is resumed or its pause ends.",
+        to_do="Check whether the reason for the pause still applies.",
         sql=f"""
 {_DUE}
 SELECT paused.name, pg_catalog.concat(
@@ -145,11 +145,11 @@ register(
     Invariant(
         name="task-unknown",
         severity=Severity.STUCK,
-        says="A live worker of its queue knows the task of each waiting job: of the oldest in each queue, and of those "
-        "that were put back lately.",
-        means="No worker of the queue has this task, or not any more: its jobs are put back again and again.",
-        to_do="Deploy the code that has it. If it is not in the tasks.py of an installed app, name its module in "
-        "PULSE['TASK_MODULES']. Give a task that was renamed its old name in aliases=(...).",
+        says="A live worker of the queue has the task of each waiting job (checked for the oldest in each queue, and "
+        "for those put back recently).",
+        means="No worker of the queue has this task, so its jobs are put back repeatedly.",
+        to_do="Deploy the code that defines it. If it is not in the tasks.py of an installed app, add its module to "
+        "PULSE['TASK_MODULES']. If the task was renamed, add its old name to aliases=(...).",
         sql=f"""
 {_DUE},
 oldest AS (
@@ -192,7 +192,7 @@ ORDER BY task
 LIMIT %(limit)s
 """,
         repair=Repair(
-            says="Dead-letter those that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
+            says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
             act=_give_up,
         ),
     )
@@ -202,9 +202,9 @@ register(
     Invariant(
         name="thread-restarted",
         severity=Severity.RISK,
-        says="No thread of a live worker had to be started again.",
-        means="Something ended it, from outside of its work: a bug of Pulse's, or code that ends threads.",
-        to_do="Read the worker's log around 'ended': it says what ended the thread. Restart the worker to begin anew.",
+        says="No thread of a live worker was restarted.",
+        means="The thread ended unexpectedly: a bug in Pulse, or code that ends threads.",
+        to_do="Search the worker's log for 'ended' to find the reason. Restart the worker to reset the count.",
         sql="""
 SELECT
     pg_catalog.concat('worker ', worker.name, ':', worker.boot_id),

@@ -20,7 +20,7 @@ def _reap(alias: str, _: Sequence[int]) -> int:
     jobs = Job.objects.db_manager(alias)
     ttl, up_for = conf.current().lease_ttl.total_seconds(), jobs.server_clock().up_for
     if 0 <= up_for < ttl:
-        raise RepairRefused(f"the server was started {up_for:.0f} s ago: workers may still extend these leases")
+        raise RepairRefused(f"the server started {up_for:.0f} s ago, and workers may still extend these leases")
     return len(jobs.reap())
 
 
@@ -42,8 +42,8 @@ register(
         name="running-without-lease",
         severity=Severity.BROKEN,
         says="Every RUNNING job has a holder, a lease, a token and an attempt.",
-        means="Somebody wrote to the table after dropping the CHECK that refuses this. No watchdog sees such a job.",
-        to_do="Find out who writes to pulse_django_job. --repair schema-incomplete brings the CHECK back.",
+        means="The CHECK constraint was dropped and the table was modified. Watchdogs do not see such a job.",
+        to_do="Find out what writes to pulse_django_job. --repair schema-incomplete restores the constraint.",
         sql="""
 SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ': locked_by ', COALESCE(locked_by, 'nobody'),
@@ -56,7 +56,7 @@ ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(
-            says="Give each a lease that runs out one TTL from now; a watchdog then ends the run.",
+            says="Give each job a lease that expires one TTL from now; a watchdog then ends the run.",
             act=_bring_leases_back,
         ),
     )
@@ -66,9 +66,10 @@ register(
     Invariant(
         name="lease-too-long",
         severity=Severity.BROKEN,
-        says="No lease reaches further than any worker could have meant: five minutes, or three times LEASE_TTL.",
-        means="The server's clock was set back, or somebody wrote the lease. Should its worker die, nobody sees it.",
-        to_do="Check the server's clock (NTP, a failover to another host), then repair.",
+        says="No lease is longer than five minutes or three times LEASE_TTL.",
+        means="The server's clock was set back, or the lease was modified by hand. If the worker dies, its job is "
+        "recovered late.",
+        to_do="Check the server's clock (NTP, failover to another host), then repair.",
         sql="""
 SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ': leased for ', pg_catalog.date_trunc('second', lease_until - statement_timestamp())
@@ -80,7 +81,7 @@ ORDER BY id
 LIMIT %(limit)s
 """,
         repair=Repair(
-            says="Shorten each to one TTL from now. A live worker goes on extending it.", act=_bring_leases_back
+            says="Shorten each lease to one TTL from now. Live workers continue to extend them.", act=_bring_leases_back
         ),
     )
 )
@@ -89,8 +90,8 @@ register(
     Invariant(
         name="lease-not-reaped",
         severity=Severity.STUCK,
-        says="A lease that ran out is seen by a watchdog at its next tick.",
-        means="No watchdog runs, or none can: jobs of dead workers stay RUNNING.",
+        says="A watchdog recovers an expired lease at its next tick.",
+        means="No watchdog is running or working: jobs of dead workers stay RUNNING.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
         sql="""
 SELECT id, pg_catalog.concat(
@@ -102,7 +103,7 @@ WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unrea
 ORDER BY id
 LIMIT %(limit)s
 """,
-        repair=Repair(says="Reap: retry or dead-letter what these leases were for.", act=_reap, at_a_time=1_000),
+        repair=Repair(says="Reap: retry or dead-letter the jobs of these leases.", act=_reap, at_a_time=1_000),
     )
 )
 
@@ -110,9 +111,10 @@ register(
     Invariant(
         name="attempt-missing",
         severity=Severity.BROKEN,
-        says="The last run of every job that is not RUNNING has its row in the ledger.",
-        means="One statement writes both, so somebody deleted from pulse_django_attempt, or restored half a backup.",
-        to_do="Find out who deletes there. What a run did cannot be invented afterwards; the jobs go on all the same.",
+        says="The last run of every job that is not RUNNING has a row in the ledger.",
+        means="One statement writes both, so rows were deleted from pulse_django_attempt, or a backup was partly "
+        "restored.",
+        to_do="Find out what deletes these rows. They cannot be reconstructed; the jobs are not affected.",
         sql="""
 SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
 FROM (
@@ -159,16 +161,16 @@ register(
     Invariant(
         name="token-repeated",
         severity=Severity.BROKEN,
-        says="The sequence of fencing tokens stands at or beyond every token that was granted.",
-        means="A restore or a failover put it back: systems that fence by token will refuse new runs as stale.",
-        to_do="Repair before workers go on. Look for what else was lost in the restore.",
+        says="The sequence of fencing tokens is at or beyond every granted token.",
+        means="A restore or failover reset the sequence: systems that check tokens will reject new runs as stale.",
+        to_do="Repair before workers continue. Check what else the restore lost.",
         sql=f"""
 SELECT 'pulse_django_token', pg_catalog.concat('stands at ', last_value, ', and ', seen, ' was granted')
 FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
 LIMIT %(limit)s
 """,
-        repair=Repair(says="Set the sequence to the largest token that was granted.", act=_raise_the_token),
+        repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
     )
 )
 
@@ -176,9 +178,9 @@ register(
     Invariant(
         name="child-of-cancelled",
         severity=Severity.RISK,
-        says="Nothing that a cancelled job enqueued is still waiting or running.",
-        means="Its result may be wanted by nobody: the job was cancelled without its children.",
-        to_do="Decide whether they are wanted. pulse_cancel --children takes them along next time.",
+        says="No job enqueued by a cancelled job is still waiting or running.",
+        means="The job was cancelled without its children, whose results may no longer be needed.",
+        to_do="Decide whether they are still needed. Next time, use pulse_cancel --children.",
         sql="""
 SELECT child.id, pg_catalog.concat(
     child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled'
@@ -195,6 +197,6 @@ CROSS JOIN LATERAL (
 ORDER BY child.id
 LIMIT %(limit)s
 """,
-        repair=Repair(says="Cancel what waits, and ask what runs to stop.", act=_cancel),
+        repair=Repair(says="Cancel waiting jobs, and ask running jobs to stop.", act=_cancel),
     )
 )

@@ -68,7 +68,7 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
             if (table, field.column) not in columns:
                 yield Subject(f"{table}.{field.column}", "the column is missing: run migrate")
             elif field.unique and (table, field.column) not in unique:
-                yield Subject(f"{table}.{field.column}", "nothing keeps it unique: add a UNIQUE constraint")
+                yield Subject(f"{table}.{field.column}", "it has no unique index: add a UNIQUE constraint")
         for one in _named(model):
             kind = "index" if isinstance(one, Index) else "constraint"
             if one.name not in there:
@@ -144,9 +144,10 @@ register(
     Invariant(
         name="schema-incomplete",
         severity=Severity.BROKEN,
-        says="Every column, index, constraint and sequence that the models name exists and is valid.",
-        means="A migration broke off, or somebody dropped it: queries scan tables, or wrong states become possible.",
-        to_do="Run migrate. What it thinks is there already, the repair builds.",
+        says="Every column, index, constraint and sequence of the models exists and is valid.",
+        means="A migration was interrupted, or an object was dropped: queries scan tables, or invalid states become "
+        "possible.",
+        to_do="Run migrate. The repair creates objects that migrate considers applied.",
         look=_look,
         repair=Repair(
             says="Build missing indexes concurrently; add and validate missing constraints. One at a time.",

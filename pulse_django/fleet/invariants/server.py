@@ -13,9 +13,9 @@ register(
     Invariant(
         name="clock-stepped",
         severity=Severity.BROKEN,
-        says="Nothing that was written lately carries an instant of the future.",
-        means="The server's clock was set back. Backoffs, pauses and leases last longer by as much.",
-        to_do="Check NTP on the database's host. --repair lease-too-long shortens leases; the rest passes.",
+        says="No recent row has a timestamp in the future.",
+        means="The server's clock was set back. Backoffs, pauses and leases last longer by the same amount.",
+        to_do="Check NTP on the database host. --repair lease-too-long shortens leases; the rest resolves by itself.",
         sql="""
 SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
 FROM (
@@ -49,7 +49,7 @@ register(
         name="long-transaction",
         severity=Severity.RISK,
         says="No transaction of this database is older than a few minutes.",
-        means="Rows that died since it began cannot be removed: claims and heartbeats read more and more of them.",
+        means="Vacuum cannot remove rows that died since it began, which slows down claims and heartbeats.",
         to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
         sql="""
 SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)
@@ -97,9 +97,9 @@ register(
     Invariant(
         name="table-bloat",
         severity=Severity.RISK,
-        says="Autovacuum keeps up: dead rows are a small share of each table.",
-        means="Claims and heartbeats read through rows that are long gone, and the table grows for nothing.",
-        to_do="Look for a long transaction first: what one may still see cannot be removed. Then at autovacuum.",
+        says="Autovacuum keeps up: dead rows are a small part of each table.",
+        means="Claims and heartbeats read dead rows, and the table grows unnecessarily.",
+        to_do="Look for a long transaction, which prevents vacuum from removing rows. Then check autovacuum.",
         sql="""
 SELECT relname, pg_catalog.concat(
     n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',
@@ -111,6 +111,6 @@ WHERE relname::text LIKE 'pulse\\_django\\_%%' AND pg_catalog.pg_table_is_visibl
 ORDER BY n_dead_tup DESC
 LIMIT %(limit)s
 """,
-        repair=Repair(says="VACUUM (ANALYZE) the table; the queue goes on meanwhile.", act=_vacuum),
+        repair=Repair(says="VACUUM (ANALYZE) the table; the queue keeps running.", act=_vacuum),
     )
 )

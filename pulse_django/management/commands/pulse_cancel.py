@@ -13,15 +13,17 @@ from pulse_django.operations.verbs import LIVE, CancelMany
 
 class Command(MassCommand):
     help = (
-        "Cancel waiting jobs, and ask running ones to stop. Without --yes it only shows which. "
-        "Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+        "Cancel waiting jobs, and ask running jobs to stop. Without --yes, only list them. Exit codes: 0 done, 1 "
+        "failed midway, 130 Ctrl-C."
     )
     statuses = LIVE
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--reason", default="", metavar="TEXT", help="kept with each job")
-        parser.add_argument("--children", action="store_true", help="and all that they enqueued, and those theirs")
+        parser.add_argument("--reason", default="", metavar="TEXT", help="reason to store with each job")
+        parser.add_argument(
+            "--children", action="store_true", help="also cancel the jobs that they enqueued, recursively"
+        )
 
     def verb(self, selection: Selection, options: dict[str, Any]) -> CancelMany:
         return CancelMany(selection=selection, reason=options["reason"], children=options["children"])

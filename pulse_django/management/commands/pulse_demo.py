@@ -33,21 +33,21 @@ MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for go
 
 class Command(BaseCommand):
     help = (
-        "See what becomes of jobs whose workers are killed, frozen and poisoned: real workers, real signals, real "
-        "tables, in about half a minute. Exits with 1 if any step of the story did not happen."
+        "Show how jobs survive when workers are killed or frozen, with real workers, signals and tables. Takes about "
+        "half a minute. Exits with 1 if any step did not happen."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--migrate", action="store_true", help="migrate the database of the project first")
         parser.add_argument(
-            "--real-time", action="store_true", help="leases of 30 s, as in production: takes four minutes"
+            "--real-time", action="store_true", help="use leases of 30 s, as in production; takes four minutes"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         pace = REAL_TIME if options["real_time"] else SCALED
         screen = Screen(self.stdout, self.style)
         if not os.environ.get(ENVIRONMENT_VARIABLE):
-            raise CommandError(f"The demo's workers are processes of their own: say {ENVIRONMENT_VARIABLE}.")
+            raise CommandError(f"The demo's workers run in separate processes: set {ENVIRONMENT_VARIABLE}.")
         if options["migrate"]:
             screen.say("Migrating the database")
             call_command("migrate", verbosity=0)
@@ -58,8 +58,8 @@ class Command(BaseCommand):
         self._refuse_company()
         queue = f"demo-{secrets.token_hex(4)}"
         screen.say(
-            f"Real workers on a queue of their own, {queue}. Leases last {pace.ttl:g} s, a heartbeat extends them "
-            f"every {pace.beat:g} s, and every {pace.tick:g} s a watchdog looks for those that ran out."
+            f"The workers run on a separate queue, {queue}. Leases last {pace.ttl:g} s, a heartbeat extends them "
+            f"every {pace.beat:g} s, and a watchdog looks for expired leases every {pace.tick:g} s."
         )
         with _terminated_as_by_ctrl_c(), set_up(queue, pace.settings) as stage:
             try:
@@ -67,14 +67,14 @@ class Command(BaseCommand):
             except WentOtherwise as error:
                 for worker in stage.workers:
                     screen.say(self.style.WARNING(f"\nThe log of {worker.name} ends:"), worker.last_words())
-                raise CommandError(f"The story went otherwise: {error}") from error
+                raise CommandError(f"The demo failed: {error}") from error
             except KeyboardInterrupt as error:
                 raise CommandError("Interrupted. The demo's workers are stopped.", returncode=130) from error
             finally:
                 _say_goodbye_for_the_dead(stage)
         screen.say(
             self.style.SUCCESS(f"\nNothing was lost. It took {screen.elapsed:.1f} s."),
-            "Look at the dead letter in Django admin: its runs stand below the job.",
+            "Open the dead letter in the Django admin to see its runs.",
         )
 
     def _refuse_company(self) -> None:
@@ -85,8 +85,8 @@ class Command(BaseCommand):
         )
         if names := [f"{worker} on {worker.host} (pid {worker.pid})" for worker in live]:
             raise CommandError(
-                f"Workers are at work on this database: {', '.join(names)}. They and the demo's would disturb each "
-                f"other. Stop them; one that was killed is taken for gone after {in_words(silence.total_seconds())}."
+                f"Workers are running on this database: {', '.join(names)}. They would interfere with the demo. Stop "
+                f"them; a killed worker is considered gone after {in_words(silence.total_seconds())}."
             )
 
 

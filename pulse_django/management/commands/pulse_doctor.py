@@ -15,17 +15,17 @@ from pulse_django.words.display import inert
 
 
 class Command(BaseCommand):
-    help = "Advise on leases, workers, connections, vacuum, indexes and retention. Reads only; safe on a live system."
+    help = "Check leases, workers, connections, vacuum, indexes and retention. Read-only; safe on a live system."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--strict", action="store_true", help="exit with 1 if there is a warning")
-        parser.add_argument("--json", action="store_true", help="a list of JSON objects")
+        parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
         parser.add_argument("--database", help="alias of the database to examine")
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias = options["database"] or router.db_for_write(Job)
         if alias not in connections:
-            raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
+            raise CommandError(f"--database: {alias!r} is not in DATABASES.")
         try:
             advices = examine(alias)
         except ImproperlyConfigured as error:

@@ -26,17 +26,17 @@ PATIENCE = 3.0  # seconds; probes have timeouts of their own
 
 
 class Command(BaseCommand):
-    help = "Ask whether the fleet is well; or, with --live or --ready, one worker on this host. Exits 0, 1 or 2."
+    help = "Check the health of the fleet or, with --live or --ready, of one worker on this host. Exits with 0, 1 or 2."
     requires_system_checks = ()  # a probe should say how things are, and not how they are written
 
     def add_arguments(self, parser: CommandParser) -> None:
         which = parser.add_mutually_exclusive_group()
-        which.add_argument("--live", action="store_true", help="do the loops of the worker make progress?")
-        which.add_argument("--ready", action="store_true", help="does the worker take jobs?")
+        which.add_argument("--live", action="store_true", help="check that the worker's loops make progress")
+        which.add_argument("--ready", action="store_true", help="check that the worker accepts jobs")
         parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
         parser.add_argument(
             "--allow", action="append", default=[], type=_allowed, metavar="NAME=MOST",
-            help=f"a threshold, before those of PULSE['ALERTS']: {', '.join(THRESHOLDS)}",
+            help=f"a threshold that overrides PULSE['ALERTS']: {', '.join(THRESHOLDS)}",
         )  # fmt: skip
         arguments.add_output(parser)
 
@@ -55,22 +55,24 @@ class Command(BaseCommand):
                 health = probe(alias, dict(options["allow"]))
         except (Error, ImproperlyConfigured) as error:
             return UNKNOWN, explained(error, alias), {}
-        said = "; ".join(f"{one.name}: {one.says}" for one in health.crossings) or "The fleet is well."
+        said = "; ".join(f"{one.name}: {one.says}" for one in health.crossings) or "The fleet is healthy."
         return (WELL if health.is_well else UNWELL), said, to_json(health)
 
     def _worker(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
         if options["port"] is None:
-            return UNKNOWN, "--live and --ready need --port: the --metrics-port of the worker", {}
+            return UNKNOWN, "--live and --ready require --port, the --metrics-port of the worker", {}
         url = f"http://127.0.0.1:{options['port']}/{'live' if options['live'] else 'ready'}"
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-                return WELL, "The worker is well.", _body(answer.read())
+                return WELL, "The worker is healthy.", _body(answer.read())
         except urllib.error.HTTPError as refused:
             body = _body(refused.read())
-            hanging = ", ".join(f"{name} hangs for {seconds} s" for name, seconds in body.get("hanging", {}).items())
+            hanging = ", ".join(
+                f"{name} has not responded for {seconds} s" for name, seconds in body.get("hanging", {}).items()
+            )
             return UNWELL, str(body.get("why") or hanging or refused), body
         except OSError as error:
-            return UNWELL, f"nobody answers at {url}: {error}", {}
+            return UNWELL, f"no response from {url}: {error}", {}
 
 
 def _body(text: bytes) -> dict[str, Any]:
@@ -88,5 +90,5 @@ def _allowed(text: str) -> tuple[str, float]:
     except ValueError:
         number = -1.0
     if name not in THRESHOLDS or not number >= 0:
-        raise ArgumentTypeError(f"{text!r}: write one of {', '.join(THRESHOLDS)}, = and a number from 0")
+        raise ArgumentTypeError(f"{text!r}: use NAME=NUMBER, where NAME is one of {', '.join(THRESHOLDS)}")
     return name, number

@@ -13,9 +13,9 @@ from pulse_django.words.states import TERMINAL
 
 class Command(MassCommand):
     help = (
-        "Delete jobs that have ended, with their attempts. Without --older-than those that outlived KEEP_COMPLETED, "
-        "KEEP_CANCELLED or KEEP_DEAD_LETTERS; dead letters only with --status DEAD_LETTERED. Without --yes it only "
-        "shows which. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+        "Delete ended jobs and their attempts. Without --older-than, delete jobs older than KEEP_COMPLETED, "
+        "KEEP_CANCELLED or KEEP_DEAD_LETTERS. Dead letters require --status DEAD_LETTERED. Without --yes, only list "
+        "them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
     )
     statuses = TERMINAL
 
@@ -29,4 +29,4 @@ class Command(MassCommand):
             f"{status} for {in_words(age.total_seconds())}" if (age := retention(status)) else f"{status} for ever"
             for status in verb.statuses
         ]
-        return [f"Kept by your settings: {', '.join(kept)}. --older-than overrides that."]
+        return [f"Your settings keep {', '.join(kept)}. --older-than overrides them."]

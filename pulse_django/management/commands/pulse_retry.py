@@ -18,14 +18,16 @@ MOST_RUNS = 32_767
 
 
 class Command(MassCommand):
-    help = "Retry dead letters. Without --yes it only shows which. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
+    help = "Retry dead letters. Without --yes, only list them. Exit codes: 0 done, 1 failed midway, 130 Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         runs = arguments.whole(1, MOST_RUNS)
-        parser.add_argument("--runs", type=runs, default=1, metavar="N", help="more runs for each, at least; default 1")
         parser.add_argument(
-            "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="run them that much later"
+            "--runs", type=runs, default=1, metavar="N", help="minimum number of additional runs for each; default: 1"
+        )
+        parser.add_argument(
+            "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="delay before they run"
         )
 
     def notes(self, verb: RetryMany, alias: str) -> list[str]:
@@ -34,7 +36,7 @@ class Command(MassCommand):
         count = verb.jobs(alias).filter(losses__gte=limit).count()
         if not count:
             return []
-        return [f"{count} of them lost as many workers as they may: one more ends such a job, whatever --runs says."]
+        return [f"{count} of them reached the limit of lost workers: one more ends the job, regardless of --runs."]
 
     def verb(self, selection: Selection, options: dict[str, Any]) -> RetryMany:
         return RetryMany(selection=selection, runs=options["runs"], delay=options["delay"])

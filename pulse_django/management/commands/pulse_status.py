@@ -31,24 +31,22 @@ from pulse_django.words.states import Status
 
 
 class Command(BaseCommand):
-    help = "Show queues, workers, dead letters and what is wrong; with filters, the jobs that match. Changes nothing."
+    help = "Show queues, workers, dead letters and problems; with filters, the matching jobs. Read-only."
     requires_system_checks = ()  # a project whose checks fail may need it most
 
     def add_arguments(self, parser: CommandParser) -> None:
         arguments.add_filters(parser, Status)
-        parser.add_argument("--all", action="store_true", help="also workers that have stopped")
+        parser.add_argument("--all", action="store_true", help="include stopped workers")
         parser.add_argument(
             "--watch", nargs="?", type=arguments.duration, const=timedelta(seconds=2), metavar="EVERY",
-            help="go on looking, every 2 s or as often as said, until Ctrl-C",
+            help="refresh every 2 s, or every N seconds, until Ctrl-C",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias, selection = arguments.alias_of(options), arguments.selection_of(options)
         if options["watch"] is not None:
             if options["json"] or not selection.is_everything:
-                raise CommandError(
-                    "--watch shows the whole fleet, and to people: neither with --json nor with filters."
-                )
+                raise CommandError("--watch cannot be combined with --json or with filters.")
             self._watch(alias, options["watch"].total_seconds())
             return
         facts, lines = self._asked(alias, selection, options["all"])
@@ -66,7 +64,7 @@ class Command(BaseCommand):
                 try:
                     lines = self._asked(alias, Selection(), False, is_glance=True)[1]
                 except CommandError as error:
-                    lines = [f"The database does not answer: {error}"]
+                    lines = [f"The database does not respond: {error}"]
                     connections[alias].close()
                 text = "\n".join(showable(line, self.stdout) for line in lines)
                 self.stdout.write(f"{clear}{text}")

@@ -44,29 +44,31 @@ PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 
 class Command(BaseCommand):
     help = (
-        "End runs whose lease ran out, and keep house. Any number may run, anywhere; workers do the same by default. "
-        "--check exits with 1 if anything is as it should not be."
+        "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
+        "workers do the same by default. --check exits with 1 if an invariant fails."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--once", action="store_true", help="one sweep, housekeeping included, then exit")
-        what.add_argument("--check", action="store_true", help="ask every invariant; exit with 1 if one fails")
-        what.add_argument("--repair", metavar="NAME", help="say what would mend this invariant; --yes does it")
-        parser.add_argument("--yes", action="store_true", help="with --repair: do it")
-        parser.add_argument("--interval", type=float, help="seconds between two sweeps; default WATCHDOG_INTERVAL")
-        parser.add_argument("--json", action="store_true", help="JSON: one line for each sweep, or one for the answer")
-        parser.add_argument("--database", help="alias of the database whose jobs to look after")
+        what.add_argument("--check", action="store_true", help="check every invariant; exit with 1 if one fails")
+        what.add_argument("--repair", metavar="NAME", help="show the repair of this invariant; --yes applies it")
+        parser.add_argument("--yes", action="store_true", help="with --repair: apply the repair")
+        parser.add_argument("--interval", type=float, help="seconds between sweeps; default: WATCHDOG_INTERVAL")
+        parser.add_argument(
+            "--json", action="store_true", help="JSON output: one line for each sweep, or one for the result"
+        )
+        parser.add_argument("--database", help="alias of the database that stores the jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         run_logs.configure()
         alias = options["database"] or router.db_for_write(Job)
         if alias not in connections:
-            raise CommandError(f"--database: there is no {alias!r} in DATABASES.")
+            raise CommandError(f"--database: {alias!r} is not in DATABASES.")
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")
         if options["yes"] and not options["repair"]:
-            raise CommandError("--yes belongs to --repair.")
+            raise CommandError("--yes requires --repair.")
         try:
             require_tables(alias)
         except ImproperlyConfigured as error:
@@ -106,7 +108,7 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(done))
         if not done["holds"]:
-            raise CommandError(f"{invariant.name} does not hold yet.")
+            raise CommandError(f"{invariant.name} still fails.")
 
     def _tell(self, *lines: str) -> None:
         for line in lines:
@@ -154,4 +156,4 @@ class Command(BaseCommand):
 
 
 def _log_death(name: str, why: str) -> None:
-    logger.error("The thread %r ended (%s); it is started again", name, why)
+    logger.error("The thread %r ended (%s); restarting it", name, why)

@@ -30,32 +30,31 @@ from pulse_django.worker.worker_options import WorkerOptions
 
 class Command(BaseCommand):
     help = (
-        "Run jobs. SIGTERM and Ctrl-C let what runs finish within --grace, and hand the rest back; a second one "
-        "leaves at once. Exit codes: 0 stopped, 1 did not start, 3 start me again, 130 left at once."
+        "Run jobs. On SIGTERM or Ctrl-C, running jobs may finish within --grace and the rest are returned to the "
+        "queue; a second signal exits immediately. Exit codes: 0 stopped, 1 failed to start, 3 restart the worker, "
+        "130 exited immediately."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--processes", type=int, help="processes that run handlers")
-        parser.add_argument("--concurrency", type=int, help="handlers of a kind at a time, in each process")
-        parser.add_argument("--queues", help="only these, separated by commas; without it all")
-        parser.add_argument("--name", help="what locked_by begins with; without it host and pid")
+        parser.add_argument("--concurrency", type=int, help="concurrent handlers of each kind in each process")
+        parser.add_argument("--queues", help="queues to serve, separated by commas; default: all")
+        parser.add_argument("--name", help="name of the worker, the prefix of locked_by; default: host and pid")
         parser.add_argument("--burst", action="store_true", help="stop when nothing is due")
-        parser.add_argument("--max-jobs", type=int, help="replace a process after so many runs")
-        parser.add_argument("--max-rss", type=int, help="replace a process that uses so many MiB")
+        parser.add_argument("--max-jobs", type=int, help="replace a process after this many runs")
+        parser.add_argument("--max-rss", type=int, help="replace a process that uses more than this many MiB")
         parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
-        parser.add_argument("--no-watchdog", action="store_true", help="leave expired leases to others")
-        parser.add_argument("--reload", action="store_true", help="start again when the code changes; with DEBUG only")
+        parser.add_argument("--no-watchdog", action="store_true", help="do not recover expired leases in this worker")
+        parser.add_argument("--reload", action="store_true", help="restart when the code changes; requires DEBUG")
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
-        parser.add_argument(
-            "--metrics-port", type=int, help="serve /live, /ready and /metrics there; without it nowhere"
-        )
-        parser.add_argument("--metrics-host", help="on this address; without it 127.0.0.1")
-        parser.add_argument("--database", help="alias of the database whose jobs to run")
+        parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
+        parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
+        parser.add_argument("--database", help="alias of the database that stores the jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         run_logs.configure()
         if options["reload"] and not settings.DEBUG:
-            raise CommandError("--reload is for development: it needs DEBUG = True.")
+            raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             orders = self._orders(options)
             require_tables(orders.alias)
@@ -68,7 +67,7 @@ class Command(BaseCommand):
         except (ValueError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
         except OperationalError as error:  # whoever supervises workers starts it again
-            raise CommandError(f"The database cannot be asked: {' '.join(str(error).split())}") from error
+            raise CommandError(f"The database cannot be queried: {' '.join(str(error).split())}") from error
         connections.close_all()  # a process that is forked would share them
         changes = Changes() if options["reload"] else None
         keeper = Keeper(orders, changed=changes.are_there if changes else lambda: False, exposed=exposed)
@@ -98,5 +97,5 @@ class Command(BaseCommand):
         }
         name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
         if options["database"] and options["database"] not in connections:
-            raise CommandError(f"--database: there is no {options['database']!r} in DATABASES.")
+            raise CommandError(f"--database: {options['database']!r} is not in DATABASES.")
         return WorkerOptions.of(conf.current(), name, {**flags, "name": None})

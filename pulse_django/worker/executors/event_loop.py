@@ -121,7 +121,9 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
             # asyncio lets these through, but the task that raised one has it as its exception, and the loop is whole.
-            logger.error("A task on the event loop raised %s; the others go on", type(error).__name__, exc_info=error)
+            logger.error(
+                "A task on the event loop raised %s; other tasks continue", type(error).__name__, exc_info=error
+            )
 
 
 def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:

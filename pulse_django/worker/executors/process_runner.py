@@ -71,7 +71,7 @@ def _die_with_parent() -> None:
 
 
 def _died(name: str, why: str) -> None:
-    os.write(2, f"pulse: thread {name!r} of a process for one run ended ({why}); so does the process\n".encode())
+    os.write(2, f"pulse: thread {name!r} of a single-run process ended ({why}); the process exits\n".encode())
     os._exit(70)  # EX_SOFTWARE
 
 

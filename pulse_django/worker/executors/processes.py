@@ -102,7 +102,7 @@ class Processes:
             try:
                 self._turn()
             except BaseException:  # nothing else looks after these processes
-                logger.exception("A turn among the processes failed")
+                logger.exception("Supervising the processes failed")
                 time.sleep(TICK)
 
     def _turn(self) -> None:
@@ -121,7 +121,7 @@ class Processes:
             if not self._begin(run):
                 self._done(run, None)
             elif self._orphaned:
-                self._over(run, Released(NOT_NOW, "there is nobody who could make a process for it"))
+                self._over(run, Released(NOT_NOW, "the fork server is not available"))
             else:
                 self._try_to_ask_for(run)
 
@@ -130,7 +130,7 @@ class Processes:
             self._ask_for(run)
         except OSError as error:  # a handler leaked all descriptors that this process may have
             self._wards.pop(self._number, None)
-            self._over(run, Released(NOT_NOW, f"no process could be asked for: {error}"))
+            self._over(run, Released(NOT_NOW, f"requesting a process failed: {error}"))
 
     def _ask_for(self, run: Run) -> None:
         self._number += 1
@@ -148,7 +148,7 @@ class Processes:
             self._orphaned = True
             self._selector.unregister(self._nursery)
             for number in list(self._wards):
-                self._ended(number, "lost with its nursery")
+                self._ended(number, "lost with its fork server")
             return
         for message in messages:
             if "born" in message and (ward := self._wards.get(message["born"])):

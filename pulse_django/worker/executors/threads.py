@@ -79,7 +79,7 @@ class Threads:
             try:
                 self._done(run, performed)
             except Exception:  # this thread must live on
-                logger.exception("The end of a run was not noted")
+                logger.exception("Recording the end of a run failed")
 
     def _perform(self, run: Run) -> Performed:
         """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
@@ -91,7 +91,7 @@ class Threads:
         try:
             tidy_connections()
         except Exception:
-            logger.exception("The connections of a handler could not be tidied up")
+            logger.exception("Cleaning up the connections of a handler failed")
         return performed
 
     def _sleep(self, bed: threading.Lock) -> None:
