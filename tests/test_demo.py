@@ -96,7 +96,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[Telling]:
 
 def test_the_demo_refuses_to_run_beside_live_workers(pulse_db: None, played: list[Telling]) -> None:
     WorkerFactory(name="shop-1")
-    with pytest.raises(CommandError, match=r"at work on this database: shop-1:boot\d+ on host"):
+    with pytest.raises(CommandError, match=r"running on this database: shop-1:boot\d+ on host"):
         call_command("pulse_demo", stdout=StringIO())
     assert played == []
 
@@ -123,7 +123,7 @@ def test_a_story_that_goes_otherwise_is_an_error_of_the_command(
         telling.expect(False, "the job to be completed", "PENDING")
 
     monkeypatch.setattr(pulse_demo, "play", fails)
-    with pytest.raises(CommandError, match="otherwise: expected the job to be completed; seen: PENDING"):
+    with pytest.raises(CommandError, match="The demo failed: expected the job to be completed; seen: PENDING"):
         call_command("pulse_demo", stdout=StringIO())
 
 
