@@ -221,7 +221,8 @@ def test_our_words_do_not_repeat_those_of_a_value_that_cannot_be_read() -> None:
 
 @pytest.mark.django_db
 def test_an_item_of_many_that_is_no_sequence_is_told_by_its_place_and_type() -> None:
-    with pytest.raises(InvalidJob, match=r"^arguments\[1\]: str is a single value; write \[value\] for a single argument$"):
+    said = r"^arguments\[1\]: str is a single value; write \[value\] for a single argument$"
+    with pytest.raises(InvalidJob, match=said):
         enqueue_many(charge, [["fine"], "secret"])
     assert not Job.objects.exists()
 
