@@ -107,6 +107,11 @@ class PulseSettings:
         return self.lease_ttl + 3 * self.heartbeat_interval
 
     @property
+    def unreaped_after(self) -> timedelta:
+        """How long after its end a lease counts as not recovered. Watchdogs wait for a lease after an outage."""
+        return self.lease_ttl + 3 * self.watchdog_interval
+
+    @property
     def retention(self) -> Mapping[Status, timedelta]:
         """How long jobs are kept that ended so. 0: for ever."""
         return {

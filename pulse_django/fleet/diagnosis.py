@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pulse_django.conf import PulseSettings
 from pulse_django.words.display import in_words
 
 from .snapshot import Health, QueueFacts, WorkerFacts
-
-# Ticks of the watchdog. A lease that ran out a tick ago is on its way; after three nobody is looking.
-TICKS = 3
 
 
 def troubles(health: Health, settings: PulseSettings) -> list[str]:
@@ -18,7 +13,7 @@ def troubles(health: Health, settings: PulseSettings) -> list[str]:
     alive = [worker for worker in health.workers if is_alive(worker, settings)]
     found = _unreaped(health, settings)
     for queue in health.queues:
-        found += _of_queue(queue, alive, settings.overdue_after)
+        found += _of_queue(queue, alive, settings)
     if silent := [worker for worker in health.workers if not worker.has_stopped and worker not in alive]:
         silence = in_words(settings.worker_silence.total_seconds())
         found.append(f"{_count(len(silent), 'worker')} sent no heartbeat for {silence}")
@@ -27,12 +22,24 @@ def troubles(health: Health, settings: PulseSettings) -> list[str]:
     return found
 
 
+def is_unreaped(health: Health, settings: PulseSettings) -> bool:
+    """Whether a lease has been over for so long that every watchdog should have seen it."""
+    return health.oldest_expired is not None and health.oldest_expired > settings.unreaped_after
+
+
+def is_unserved(queue: QueueFacts, alive: list[WorkerFacts], settings: PulseSettings) -> bool:
+    """Whether no live worker serves a queue with due jobs, for longer than a deploy takes."""
+    if queue.is_paused or queue.oldest_due is None or queue.oldest_due <= settings.worker_silence:
+        return False
+    return not any(not worker.queues or queue.name in worker.queues for worker in alive)
+
+
 def is_alive(worker: WorkerFacts, settings: PulseSettings) -> bool:
     return not worker.has_stopped and worker.last_beat <= settings.worker_silence
 
 
 def _unreaped(health: Health, settings: PulseSettings) -> list[str]:
-    if health.oldest_expired is None or health.oldest_expired <= TICKS * settings.watchdog_interval:
+    if health.oldest_expired is None or not is_unreaped(health, settings):
         return []
     ago = in_words(health.oldest_expired.total_seconds())
     leases = _count(health.expired_leases, "lease")
@@ -41,15 +48,15 @@ def _unreaped(health: Health, settings: PulseSettings) -> list[str]:
     ]
 
 
-def _of_queue(queue: QueueFacts, alive: list[WorkerFacts], late_after: timedelta) -> list[str]:
+def _of_queue(queue: QueueFacts, alive: list[WorkerFacts], settings: PulseSettings) -> list[str]:
     if not queue.due or queue.oldest_due is None:
         return []
     due, late = _count(queue.due, "job"), in_words(queue.oldest_due.total_seconds())
     if queue.is_paused:
         return [f"queue {queue.name} is paused: {due} due, the oldest for {late}"]
-    if not any(not worker.queues or queue.name in worker.queues for worker in alive):
+    if is_unserved(queue, alive, settings):
         return [f"queue {queue.name}: {due} due, the oldest for {late}, and no worker serves it"]
-    if queue.oldest_due > late_after:
+    if queue.oldest_due > settings.overdue_after:
         return [f"queue {queue.name}: {due} due, the oldest for {late}"]
     return []
 

@@ -16,8 +16,7 @@ from pulse_django.words.thresholds import THRESHOLDS, Crossing, FleetFacts, cros
 from pulse_django.words.vital_signs import LEASE_EXPIRATIONS
 
 from . import history, snapshot_queries
-from .diagnosis import TICKS, is_alive
-from .snapshot import Health
+from .diagnosis import is_alive, is_unreaped, is_unserved
 
 HOUR = timedelta(hours=1)
 MOST_COUNTED = 10_000  # dead letters of an hour
@@ -41,21 +40,16 @@ def probe(alias: str, allowed: Mapping[str, float] | None = None) -> FleetHealth
 def facts_now(alias: str) -> FleetFacts:
     health, past, settings = snapshot_queries.glance(alias), history.read(alias), conf.current()
     broken = past.broken or {}
-    is_unreaped = health.oldest_expired is not None and health.oldest_expired > TICKS * settings.watchdog_interval
+    alive = [worker for worker in health.workers if is_alive(worker, settings)]
     waiting = [queue for queue in health.queues if queue.oldest_due is not None and not queue.is_paused]
     return FleetFacts(
         oldest_due=max((one.oldest_due.total_seconds() for one in waiting if one.oldest_due is not None), default=0.0),
         dead_letters=_dead_letters(alias),
         expirations=past.total(history.counted(LEASE_EXPIRATIONS), HOUR) or 0,
-        unserved_queues=len(_unserved([one.name for one in waiting], health, settings)),
-        unreaped=health.expired_leases if is_unreaped else 0,
+        unserved_queues=sum(is_unserved(queue, alive, settings) for queue in health.queues),
+        unreaped=health.expired_leases if is_unreaped(health, settings) else 0,
         orphans=orphans_of(broken),
     )
-
-
-def _unserved(queues: list[str], health: Health, settings: conf.PulseSettings) -> list[str]:
-    alive = [worker for worker in health.workers if is_alive(worker, settings)]
-    return [name for name in queues if not any(not worker.queues or name in worker.queues for worker in alive)]
 
 
 def _dead_letters(alias: str) -> int:

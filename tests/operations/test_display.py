@@ -142,6 +142,7 @@ WORKER = WorkerFacts(
 )  # fmt: skip
 WELL = Health(queues=(), statuses=(), workers=(WORKER,), dead_letters=(), expired_leases=0, oldest_expired=None)
 BUSY = QueueFacts(name="mail", due=3, oldest_due=timedelta(seconds=2))
+WAITS = replace(BUSY, oldest_due=timedelta(seconds=61))
 
 
 @pytest.mark.parametrize(
@@ -155,13 +156,14 @@ BUSY = QueueFacts(name="mail", due=3, oldest_due=timedelta(seconds=2))
             "mail: 3 jobs due, the oldest for 6m",
         ),
         (replace(WELL, queues=(replace(BUSY, is_paused=True),)), "queue mail is paused: 3 jobs due"),
-        (replace(WELL, queues=(BUSY,), workers=()), "no worker serves it"),
-        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("other",)),)), "no worker serves it"),
+        (replace(WELL, queues=(BUSY,), workers=()), None),  # as between two workers of a deploy
+        (replace(WELL, queues=(WAITS,), workers=()), "no worker serves it"),
+        (replace(WELL, queues=(WAITS,), workers=(replace(WORKER, queues=("other",)),)), "no worker serves it"),
         (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("mail",)),)), None),
-        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, has_stopped=True),)), "no worker serves it"),
+        (replace(WELL, queues=(WAITS,), workers=(replace(WORKER, has_stopped=True),)), "no worker serves it"),
         (replace(WELL, workers=(replace(WORKER, last_beat=timedelta(seconds=61)),)), "1 worker sent no heartbeat"),
         (replace(WELL, workers=(replace(WORKER, stuck_slots=2),)), "2 slots held by abandoned handlers"),
-        (replace(WELL, expired_leases=2, oldest_expired=timedelta(seconds=9)), None),  # the watchdog will come
+        (replace(WELL, expired_leases=2, oldest_expired=timedelta(seconds=59)), None),  # the watchdog will come
         (
             replace(WELL, expired_leases=2, oldest_expired=timedelta(minutes=2)),
             "2 leases expired and not recovered, the oldest 2m ago",

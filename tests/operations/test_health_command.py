@@ -54,6 +54,8 @@ def test_each_threshold_has_its_say(allowed: tuple[str, ...]) -> None:
 def test_a_queue_that_nobody_serves_is_unwell_and_one_that_is_paused_is_not() -> None:
     worker("other")
     make_job(queue="mail")
+    assert ask()[0] == 0, "as between two workers of a deploy"
+    make_job(queue="mail", next_run_at=now(timedelta(seconds=-61)))
     code, said = ask()
     assert code == 1
     assert "no live worker" in said["says"]
@@ -62,9 +64,9 @@ def test_a_queue_that_nobody_serves_is_unwell_and_one_that_is_paused_is_not() ->
 
 
 def test_leases_that_nobody_reaps_are_unwell_after_some_ticks() -> None:
-    make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-15)))
+    make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-55)))
     assert ask()[0] == 0, "a watchdog is on its way"
-    make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-60)))
+    make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-61)))
     code, said = ask()
     assert code == 1
     assert said["facts"]["unreaped"] == 2

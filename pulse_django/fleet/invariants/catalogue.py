@@ -48,7 +48,7 @@ class Limits:
             "longest_lease": settings.longest_lease,
             "overdue": settings.overdue_after,
             "silence": settings.worker_silence,
-            "unreaped": settings.lease_ttl + 3 * settings.watchdog_interval,
+            "unreaped": settings.unreaped_after,
         }
         return cls(**derived | others)
 
