@@ -148,11 +148,11 @@ class Keeper:
         held = sum(1 for nest in self._nests for _ in nest.holdings.held())
         self._why = why
         self._children.stop_by = now + self._orders.grace
-        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._orders.grace)
-        self._systemd.stopping(f"finishing {held} jobs")
         for nest in self._nests:
             if nest.channel is not None:
                 nest.channel.send({"drain": "stopped"})
+        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._orders.grace)
+        self._systemd.stopping(f"finishing {held} jobs")
 
     def _end(self, now: float) -> Exit | None:
         if not all(nest.is_empty for nest in self._nests):
