@@ -31,7 +31,7 @@ def names_of(task: Task) -> tuple[str, ...]:
 
 
 def explained(error: TypeError, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TypeError:
-    """Return what a handler's TypeError is: that of the call itself, which no retry mends, or the error as it is."""
+    """Return CannotBeCalled if the arguments do not fit, which no retry changes, or else the error as it is."""
     return CannotBeCalled(why) if (why := _misfit(task, args, kwargs)) else error
 
 
