@@ -17,7 +17,7 @@ from django.core.management import load_command_class
 import pulse_django
 import testproject.shop
 import testproject.shop.models
-from pulse_django.fleet.invariants import catalogue
+from pulse_django.fleet.conditions import catalogue
 from pulse_django.models import Job
 from pulse_django.protocol import MOVES, Verb
 from pulse_django.testing import drain
@@ -252,8 +252,8 @@ def test_every_page_is_in_the_index() -> None:
                 assert f"({page.relative_to(ROOT / 'docs')})" in index, page
 
 
-def test_the_page_of_invariants_names_them_all() -> None:
-    page = (ROOT / "docs/how-to/invariants.md").read_text()
+def test_the_page_of_conditions_names_them_all() -> None:
+    page = (ROOT / "docs/how-to/conditions.md").read_text()
     severity = ""
     told = {}
     for said, name in re.findall(r"^\| (\w*) ?\| `([a-z-]+)` \|", page, re.MULTILINE):

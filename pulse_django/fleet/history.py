@@ -35,7 +35,7 @@ class History:
 
     @property
     def broken(self) -> dict[str, int] | None:
-        """What breaks which invariant; None: nobody has asked of late."""
+        """What breaks which condition; None: nobody has asked of late."""
         found = self._said("broken")
         if not isinstance(found, dict):
             return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Invariants that have thresholds of their own, or, as a pause, are somebody's decision. Others count as orphans.
+# Conditions that have thresholds of their own, or, as a pause, are somebody's decision. Others count as orphans.
 UNSERVED, UNREAPED = "queue-without-worker", "lease-not-reaped"
 NO_ORPHANS = (UNSERVED, UNREAPED, "paused-backlog")
 
 
 def orphans_of(broken: Mapping[str, int]) -> int:
-    """Return how many things break any other invariant."""
+    """Return how many things break any other condition."""
     return sum(count for name, count in broken.items() if name not in NO_ORPHANS)
 
 
@@ -24,7 +24,7 @@ class FleetFacts:
     expirations: int  # leases that ran out, in the last hour
     unserved_queues: int  # in which jobs are due, and which no live worker serves
     unreaped: int  # leases that ran out some ticks ago, and that nobody saw
-    orphans: int  # whatever else breaks an invariant
+    orphans: int  # whatever else breaks a condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ THRESHOLDS = {
         Threshold(
             name="ORPHANS",
             fact="orphans",
-            says="%(found)s jobs, queues or other objects violate an invariant (limit %(allowed)s)",
+            says="%(found)s jobs, queues or other objects violate a condition (limit %(allowed)s)",
             default=1_000,
         ),
     )

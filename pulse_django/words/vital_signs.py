@@ -78,8 +78,8 @@ FENCING_REJECTIONS = VitalSign(
 ORPHANED_JOBS = VitalSign(
     name="orphaned_jobs",
     kind=SignKind.GAUGE,
-    labels=("invariant",),
-    means="Number of objects that violate an invariant. Counting stops at a limit.",
+    labels=("condition",),
+    means="Number of objects that violate a condition. Counting stops at a limit.",
     to_do="Run manage.py pulse_watchdog --check for an explanation; --repair repairs most.",
 )
 DEATH_TO_REQUEUE = VitalSign(

@@ -1,4 +1,4 @@
-"""Writes down each minute what the fleet did, asks the invariants, and looks for what is to be alerted.
+"""Writes down each minute what the fleet did, asks the conditions, and looks for what is to be alerted.
 
 A loop of its own, beside the watchdog's: questions may be slow, and nobody's recovery may wait for them. It keeps no
 connection from one minute to the next.
@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import Error
 
-from pulse_django.fleet import alerts, invariants
+from pulse_django.fleet import alerts, conditions
 from pulse_django.models import Minute
 from pulse_django.safe_logging import SafeLogger
 
@@ -24,7 +24,7 @@ logger = SafeLogger("pulse_django.chronicle")
 PAUSE = 60.0  # seconds
 FIRST = 5.0, 20.0  # seconds after the start, at random
 JITTER = 0.2  # the share by which it may come early, so that a minute is seldom counted twice at a time
-# Seconds for all invariants of a minute. Longer, and the next minute is late; shorter leaves slow ones unasked.
+# Seconds for all conditions of a minute. Longer, and the next minute is late; shorter leaves slow ones unasked.
 BUDGET = 30.0
 
 
@@ -45,7 +45,7 @@ class MinuteRecorder:
         return PAUSE * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def write(self) -> None:
-        """Write the minutes that nobody has written. Who wrote the latest asks the invariants."""
+        """Write the minutes that nobody has written. Who wrote the latest asks the conditions."""
         minutes = Minute.objects.db_manager(self.line.alias)
         unwritten = self.line.call(minutes.unwritten)
         for minute in unwritten[:-1]:
@@ -62,13 +62,13 @@ class MinuteRecorder:
         self.line.call(alerts.look, self.line.alias, minute)
 
     def _asked(self) -> dict[str, Any]:
-        """Ask every invariant, each with a deadline of its own. Return how many things break which, and what is not
+        """Ask every condition, each with a deadline of its own. Return how many things break which, and what is not
         known: which could not be asked, and of which there are more."""
         broken: dict[str, int] = {}
         more: list[str] = []
         unasked: list[str] = []
         until = time.monotonic() + BUDGET
-        for one in invariants.known():
+        for one in conditions.known():
             found = self._ask(one) if time.monotonic() < until else None
             if found is None or found.error:
                 unasked.append(one.name)
@@ -77,12 +77,12 @@ class MinuteRecorder:
                 more += [one.name] if found.is_more else []
         return {"broken": broken, "more": more, "unasked": unasked}
 
-    def _ask(self, one: invariants.Invariant) -> invariants.Finding | None:
+    def _ask(self, one: conditions.Condition) -> conditions.Finding | None:
         try:
-            found: invariants.Finding = self.line.call(invariants.ask, one, self.line.alias)
+            found: conditions.Finding = self.line.call(conditions.ask, one, self.line.alias)
         except Error:
             raise
         except BaseException:  # an app's own question
-            logger.exception("Checking invariant %s failed", one.name)
+            logger.exception("Checking condition %s failed", one.name)
             return None
         return found

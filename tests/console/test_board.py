@@ -80,7 +80,7 @@ class TestTheBoard:
         minute(jobs_enqueued_total={})
         page = text(admin_client, BOARD)
         assert "No known problems" in page
-        assert "The invariants have not been checked" in page
+        assert "The conditions have not been checked" in page
         Minute.objects.all().delete()
         minute(broken={}, unasked=["task-unknown"])
         page = text(admin_client, BOARD)
@@ -145,7 +145,7 @@ class TestTheBoard:
         assert "task-unknown" in page
         assert "Deploy the code that defines it" in page
         assert "of-another-app" in page
-        assert "This invariant is not registered in this process" in page
+        assert "This condition is not registered in this process" in page
         assert "No problems" not in page
 
     def test_queues_are_told_with_their_depths_rates_and_pauses(self, admin_client: Client) -> None:

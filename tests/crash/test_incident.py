@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulse_django.exporters import readings
-from pulse_django.fleet import invariants
+from pulse_django.fleet import conditions
 from pulse_django.models import Attempt, Job, Minute, Queue
 from pulse_django.words import counters
 from pulse_django.words.states import Status
@@ -68,8 +68,8 @@ class Reckoning:
 
 
 def broken() -> dict[str, int]:
-    found = [invariants.ask(one, "default") for one in invariants.known()]
-    return {one.invariant.name: len(one.subjects) for one in found if not one.holds}
+    found = [conditions.ask(one, "default") for one in conditions.known()]
+    return {one.condition.name: len(one.subjects) for one in found if not one.holds}
 
 
 def reading(sign: VitalSign, *labels: str) -> Any:

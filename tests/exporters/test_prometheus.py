@@ -220,7 +220,7 @@ class TestWhatTheySay:
         assert number(found, "pulse_heartbeats_total", result="failed") == 1
         assert number(found, "pulse_lease_expirations_total") == 7
         assert number(found, "pulse_runs_total", task="shop.charge", outcome="FAILED") == 5
-        assert number(found, "pulse_orphaned_jobs", invariant="token-repeated") == 3
+        assert number(found, "pulse_orphaned_jobs", condition="token-repeated") == 3
         assert 120 <= number(found, "pulse_minute_age_seconds") < 190
 
     def test_a_counter_begins_at_zero_so_that_its_first_event_is_an_increase(

@@ -9,8 +9,8 @@ import pytest
 
 from pulse_django import conf
 from pulse_django.fleet import alerts, snapshot_queries
+from pulse_django.fleet.conditions import ask, named
 from pulse_django.fleet.diagnosis import troubles
-from pulse_django.fleet.invariants import ask, named
 from pulse_django.fleet.probes import probe
 from pulse_django.words.states import Status
 from pulse_django.words.thresholds import UNREAPED, UNSERVED, crossed

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from pulse_django.fleet.invariants import Invariant, Severity, ask, ask_all, catalogue, known, named, register
+from pulse_django.fleet.conditions import Condition, Severity, ask, ask_all, catalogue, known, named, register
 from pulse_django.models import Queue
 from tests.factories import make_job, now
-from tests.fleet.test_invariants import LONG_AGO
+from tests.fleet.test_conditions import LONG_AGO
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("vacuumed")
 
 
-def invariant(name: str, **others: Any) -> Invariant:
+def condition(name: str, **others: Any) -> Condition:
     facts: dict[str, Any] = {
         "severity": Severity.RISK,
         "says": "No problems found.",
         "means": "It is not.",
         "to_do": "Act.",
     }
-    return Invariant(name=name, **facts | others)
+    return Condition(name=name, **facts | others)
 
 
 @pytest.fixture(autouse=True)
@@ -50,28 +50,28 @@ def backlog() -> None:
 
 
 def test_an_app_registers_its_own_and_it_is_asked_with_the_others() -> None:
-    mine = register(invariant("mine", sql="SELECT 7, 'seven' LIMIT %(limit)s"))
+    mine = register(condition("mine", sql="SELECT 7, 'seven' LIMIT %(limit)s"))
     assert register(mine) is mine, "as when its module is loaded twice"
-    [finding] = [finding for finding in ask_all("default") if finding.invariant is mine]
+    [finding] = [finding for finding in ask_all("default") if finding.condition is mine]
     assert finding.subjects == [(7, "seven")]
     assert known()[-1].severity == Severity.RISK, "what is worst comes first"
 
 
 def test_two_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="'paused-backlog' is already registered"):
-        register(invariant("paused-backlog", sql="SELECT 1, '' LIMIT %(limit)s"))
+        register(condition("paused-backlog", sql="SELECT 1, '' LIMIT %(limit)s"))
 
 
 def test_sql_without_a_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="could answer with a whole table"):
-        invariant("greedy", sql="SELECT id, '' FROM pulse_django_job")
+        condition("greedy", sql="SELECT id, '' FROM pulse_django_job")
     with pytest.raises(ValueError, match="either sql or look"):
-        invariant("empty")
+        condition("empty")
 
 
 def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> None:
-    register(invariant("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
-    findings = {finding.invariant.name: finding for finding in ask_all("default")}
+    register(condition("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
+    findings = {finding.condition.name: finding for finding in ask_all("default")}
     assert findings["wrong"].error == "division by zero"
     assert not findings["wrong"].holds
     assert sum(finding.holds for finding in findings.values()) == len(findings) - 1
@@ -83,18 +83,18 @@ def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> N
 def test_a_question_cannot_write() -> None:
     write = "WITH gone AS (DELETE FROM pulse_django_job RETURNING id) SELECT id, '' FROM gone LIMIT %(limit)s"
     make_job()
-    assert "read-only transaction" in ask(register(invariant("vandal", sql=write)), "default").error
+    assert "read-only transaction" in ask(register(condition("vandal", sql=write)), "default").error
     assert sql("SELECT count(*) FROM pulse_django_job") == [(1,)]
 
 
 def test_a_question_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulse_django.fleet.invariants.asking.STATEMENT_TIMEOUT", "50ms")
-    slow = invariant("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.STATEMENT_TIMEOUT", "50ms")
+    slow = condition("slow", sql="SELECT 1, pg_sleep(20)::text LIMIT %(limit)s")
     assert "statement timeout" in ask(slow, "default").error
 
 
 def test_no_more_than_a_screenful_is_shown() -> None:
-    many = invariant("many", sql="SELECT n, '' FROM generate_series(1, 100) AS n LIMIT %(limit)s")
+    many = condition("many", sql="SELECT n, '' FROM generate_series(1, 100) AS n LIMIT %(limit)s")
     finding = ask(many, "default")
     assert (len(finding.subjects), finding.is_more) == (20, True)
 
@@ -118,13 +118,13 @@ def test_check_speaks_json() -> None:
     said = json.loads(out)
     assert failed
     assert said["holds"] is False
-    [broken] = [one for one in said["invariants"] if not one["holds"]]
+    [broken] = [one for one in said["conditions"] if not one["holds"]]
     assert (broken["name"], broken["severity"], broken["repair"]) == ("paused-backlog", "stuck", "Resume the queue.")
     assert broken["subjects"][0]["key"] == "default"
 
 
 def test_what_rows_say_cannot_forge_a_line() -> None:
-    register(invariant("hostile", sql="SELECT 1, E'evil\\x1b[2J\\nok   everything is fine' LIMIT %(limit)s"))
+    register(condition("hostile", sql="SELECT 1, E'evil\\x1b[2J\\nok   everything is fine' LIMIT %(limit)s"))
     out, _ = check("--check")
     assert "\x1b" not in out
     assert "\nok   everything is fine" not in out
@@ -154,7 +154,7 @@ def test_a_repair_speaks_json() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--repair", "nonsense"], "Unknown invariant 'nonsense'"),
+        (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
         (["--repair", "attempt-missing"], "attempt-missing has no repair"),
         (["--check", "--yes"], "--yes requires --repair"),
     ],

@@ -115,9 +115,9 @@ def test_stuck_slots_and_a_deploy_that_stopped_halfway() -> None:
     assert "3 slots are held by abandoned handlers" in said
 
 
-def test_every_invariant_that_fails_is_advice() -> None:
+def test_every_condition_that_fails_is_advice() -> None:
     WorkerFactory(host="a")
-    assert about("invariants").level == Level.GOOD
+    assert about("conditions").level == Level.GOOD
     make_job(next_run_at=now(timedelta(hours=-1)))
     Queue.objects.pause("default", reason="evil\x1b[2J")
     advice = about("paused-backlog")

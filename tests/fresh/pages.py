@@ -12,7 +12,7 @@ from pathlib import Path
 from django.db import connection
 
 from pulse_django.execution.registry import registry
-from pulse_django.fleet.invariants import catalogue
+from pulse_django.fleet.conditions import catalogue
 
 SETTINGS = "settings.py"  # in the first line of a block that is no code to run
 

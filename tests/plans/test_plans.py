@@ -18,7 +18,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pulse_django.fleet.invariants import Limits, known
+from pulse_django.fleet.conditions import Limits, known
 from pulse_django.models import Job, Minute
 from pulse_django.protocol import claim, prune, reap, settle
 from pulse_django.store import job_queries
@@ -89,7 +89,7 @@ def explain(statement: str, *params: Any) -> dict[str, Any]:
     return (json.loads(plan) if isinstance(plan, str) else plan)[0]
 
 
-def read_by_invariants() -> dict[str, int]:
+def read_by_conditions() -> dict[str, int]:
     """How many buffers each question job_queries."""
     params = Limits().params()
     read = {}
@@ -184,9 +184,9 @@ class TestAMillionClaimableJobs:
     def test_a_minute_is_written_without_reading_the_backlog(self) -> None:
         assert read_by_minute() < 1_000
 
-    def test_no_invariant_reads_the_backlog(self) -> None:
+    def test_no_condition_reads_the_backlog(self) -> None:
         # A lane takes some four buffers to find, and there are a thousand.
-        too_many = {name: read for name, read in read_by_invariants().items() if read > 20_000}
+        too_many = {name: read for name, read in read_by_conditions().items() if read > 20_000}
         assert too_many == {}
 
 
@@ -316,9 +316,9 @@ class TestAMillionFinishedJobs:
     def test_a_minute_is_written_from_what_ended_in_it(self) -> None:
         assert read_by_minute() < 1_000
 
-    def test_no_invariant_reads_the_history(self) -> None:
+    def test_no_condition_reads_the_history(self) -> None:
         # Those that look at the latest 2,000 rows of a kind find each of them, and its row in the ledger.
-        too_many = {name: read for name, read in read_by_invariants().items() if read > 20_000}
+        too_many = {name: read for name, read in read_by_conditions().items() if read > 20_000}
         assert too_many == {}
 
     def test_pruning_does_not_wade_through_what_is_kept(self) -> None:

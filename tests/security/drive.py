@@ -25,9 +25,9 @@ from pulse_django.console.jobs import page_window
 from pulse_django.demo.rows import look
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
-from pulse_django.fleet import invariants
+from pulse_django.fleet import conditions
+from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
-from pulse_django.fleet.invariants import schema
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.operations.preview import look as preview
@@ -304,17 +304,17 @@ def some_of_each() -> list[Job]:
     return jobs
 
 
-def invariants_and_repairs() -> None:
+def conditions_and_repairs() -> None:
     some_of_each()
-    for finding in invariants.ask_all(ALIAS):
+    for finding in conditions.ask_all(ALIAS):
         assert finding.error == ""
     make_job(Status.RUNNING, lease_until=now(12 * AGO))
-    for one in invariants.known():
+    for one in conditions.known():
         if one.repair is not None and one.name != "schema-incomplete":
-            with suppress(invariants.RepairRefused):
-                list(invariants.mend(one, ALIAS))
-    invariants.named("token-repeated").repair.act(ALIAS, ["x"])  # type: ignore[union-attr]  # it has one
-    invariants.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
+            with suppress(conditions.RepairRefused):
+                list(conditions.mend(one, ALIAS))
+    conditions.named("token-repeated").repair.act(ALIAS, ["x"])  # type: ignore[union-attr]  # it has one
+    conditions.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
     assert schema._is_there(ALIAS, Job, "pulse_job_status_is_known")
     assert problem_with_tables(ALIAS) == ""
     check_database(databases=[ALIAS])
@@ -345,7 +345,7 @@ COMMANDS = [
     ["pulse_retry", "--queue=mail", "--yes"], ["pulse_retry", "--all", "--yes"],
 ]  # fmt: skip
 
-OPERATING = [invariants_and_repairs, commands]
+OPERATING = [conditions_and_repairs, commands]
 
 
 # ---------------------------------------------------------------------------------------------------------------- web

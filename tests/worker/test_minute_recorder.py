@@ -1,4 +1,4 @@
-"""The minutes: written by whoever comes first, with what the invariants say, and at nobody's cost."""
+"""The minutes: written by whoever comes first, with what the conditions say, and at nobody's cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from pulse_django.fleet.invariants import Invariant, Severity
+from pulse_django.fleet.conditions import Condition, Severity
 from pulse_django.models import Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
@@ -29,8 +29,8 @@ MANY = "SELECT n, 'x' FROM generate_series(1, 1000) AS n LIMIT %(limit)s"
 NONE = "SELECT 1, 'x' WHERE false LIMIT %(limit)s"
 
 
-def question(name: str, sql: str) -> Invariant:
-    return Invariant(name=name, sql=sql, **WORDS)
+def question(name: str, sql: str) -> Condition:
+    return Condition(name=name, sql=sql, **WORDS)
 
 
 def fails(alias: str, limits: Any) -> Any:
@@ -49,10 +49,10 @@ def latest() -> dict[str, Any]:
     return signs
 
 
-def test_minutes_are_written_with_what_the_invariants_say(
+def test_minutes_are_written_with_what_the_conditions_say(
     writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bug = Invariant(name="fails", look=fails, **WORDS)
+    bug = Condition(name="fails", look=fails, **WORDS)
     asked = [
         bug,
         question("broken", TWO),
@@ -60,7 +60,7 @@ def test_minutes_are_written_with_what_the_invariants_say(
         question("holds", NONE),
         question("odd", "SELECT 1/0 -- %(limit)s"),
     ]
-    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: asked)
+    monkeypatch.setattr("pulse_django.fleet.conditions.known", lambda: asked)
     writer.write()
     assert Minute.objects.count() == 10
     assert latest()["broken"] == {"broken": 2, "much": 20}
@@ -85,8 +85,8 @@ def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pyt
 def test_slow_questions_are_left_unasked_when_their_time_is_up(
     writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Invariant(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
-    monkeypatch.setattr("pulse_django.fleet.invariants.known", lambda: [slow, question("broken", TWO)])
+    slow = Condition(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("pulse_django.fleet.conditions.known", lambda: [slow, question("broken", TWO)])
     monkeypatch.setattr(minute_recorder, "BUDGET", 0.01)
     writer.write()
     assert latest()["unasked"] == ["broken"]

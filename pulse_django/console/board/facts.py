@@ -10,7 +10,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
-from pulse_django.fleet import history, invariants, snapshot_queries
+from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.diagnosis import is_alive, troubles
 from pulse_django.fleet.history import History, Pick
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
@@ -65,10 +65,10 @@ class Sign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """An invariant that does not hold."""
+    """A condition that does not hold."""
 
     name: str
-    invariant: invariants.Invariant | None  # None: this process does not know it
+    condition: conditions.Condition | None  # None: this process does not know it
     subjects: str
 
 
@@ -76,9 +76,9 @@ class Broken:
 class BoardFacts:
     troubles: list[str]
     broken: list[Broken]
-    unasked: list[str]  # invariants that could not be asked
+    unasked: list[str]  # conditions that could not be asked
     is_watched: bool  # somebody wrote of late
-    is_asked: bool  # and asked the invariants
+    is_asked: bool  # and asked the conditions
     queues: list[QueueRow]
     more_queues: int
     workers: list[WorkerRow]
@@ -102,10 +102,10 @@ def gather(alias: str) -> BoardFacts:
 
 
 def _broken(past: History) -> list[Broken]:
-    """Also what this process does not know: an invariant of an app that only workers have, or of a newer release."""
-    known, more = {one.name: one for one in invariants.known()}, past.names("more")
+    """Also what this process does not know: a condition of an app that only workers have, or of a newer release."""
+    known, more = {one.name: one for one in conditions.known()}, past.names("more")
     return [
-        Broken(name=name, invariant=known.get(name), subjects=f"{count}+" if name in more else str(count))
+        Broken(name=name, condition=known.get(name), subjects=f"{count}+" if name in more else str(count))
         for name, count in sorted((past.broken or {}).items())
     ]
 

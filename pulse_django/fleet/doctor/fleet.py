@@ -1,11 +1,11 @@
-"""Whether there is somebody to do the work: the invariants that fail, and what workers say of themselves."""
+"""Whether there is somebody to do the work: the conditions that fail, and what workers say of themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pulse_django import conf
-from pulse_django.fleet.invariants import Limits, Severity, ask_all
+from pulse_django.fleet.conditions import Limits, Severity, ask_all
 from pulse_django.words.display import inert
 
 from .advice import Advice, Level, rows
@@ -40,15 +40,15 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     for finding in broken:
         about = "; ".join(inert(f"{subject.key}: {subject.words}") for subject in finding.subjects[:3])
         yield Advice(
-            topic=finding.invariant.name,
-            level=Level.HINT if finding.invariant.severity is Severity.RISK else Level.WARNING,
+            topic=finding.condition.name,
+            level=Level.HINT if finding.condition.severity is Severity.RISK else Level.WARNING,
             what=about or f"could not be checked: {inert(finding.error)}",
-            why=finding.invariant.means,
-            to_do=finding.invariant.to_do,
+            why=finding.condition.means,
+            to_do=finding.condition.to_do,
         )
     if not broken:
         yield Advice(
-            topic="invariants",
+            topic="conditions",
             level=Level.GOOD,
             what="all of them hold",
             why="No job is stuck, and no state is invalid.",

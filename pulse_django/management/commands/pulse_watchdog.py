@@ -17,9 +17,9 @@ from django.db import connections, router
 
 from pulse_django import conf
 from pulse_django.fleet import alerts
-from pulse_django.fleet.invariants import ask_all
+from pulse_django.fleet.conditions import ask_all
 from pulse_django.models import Job
-from pulse_django.operations.invariant_report import (
+from pulse_django.operations.condition_report import (
     Unrepairable,
     findings_as_json,
     findings_in_words,
@@ -45,14 +45,14 @@ PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 class Command(BaseCommand):
     help = (
         "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
-        "workers do the same by default. --check exits with 1 if an invariant fails."
+        "workers do the same by default. --check exits with 1 if a condition fails."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--once", action="store_true", help="one sweep, housekeeping included, then exit")
-        what.add_argument("--check", action="store_true", help="check every invariant; exit with 1 if one fails")
-        what.add_argument("--repair", metavar="NAME", help="show the repair of this invariant; --yes applies it")
+        what.add_argument("--check", action="store_true", help="check every condition; exit with 1 if one fails")
+        what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
         parser.add_argument("--yes", action="store_true", help="with --repair: apply the repair")
         parser.add_argument("--interval", type=float, help="seconds between sweeps; default: WATCHDOG_INTERVAL")
         parser.add_argument(
@@ -88,27 +88,27 @@ class Command(BaseCommand):
         else:
             for line in findings_in_words(findings, self.style.SUCCESS, self.style.ERROR):
                 self.stdout.write(line)
-        failed = [finding.invariant.name for finding in findings if not finding.holds]
+        failed = [finding.condition.name for finding in findings if not finding.holds]
         if failed:
-            raise CommandError(f"{len(failed)} of {len(findings)} invariants do not hold: {', '.join(failed)}.")
+            raise CommandError(f"{len(failed)} of {len(findings)} conditions do not hold: {', '.join(failed)}.")
 
     def _repair(self, alias: str, options: dict[str, Any]) -> None:
         try:
-            invariant = repairable(options["repair"])
+            condition = repairable(options["repair"])
             if not options["yes"]:
-                finding, lines = rehearse(invariant, alias)
+                finding, lines = rehearse(condition, alias)
                 if options["json"]:
                     self.stdout.write(json.dumps(finding.to_json(), default=str))
                 else:
                     self._tell(*lines)
                 return
-            done = perform(invariant, alias, (lambda _: None) if options["json"] else self._tell)
+            done = perform(condition, alias, (lambda _: None) if options["json"] else self._tell)
         except Unrepairable as refused:
             raise CommandError(str(refused)) from refused
         if options["json"]:
             self.stdout.write(json.dumps(done))
         if not done["holds"]:
-            raise CommandError(f"{invariant.name} still fails.")
+            raise CommandError(f"{condition.name} still fails.")
 
     def _tell(self, *lines: str) -> None:
         for line in lines:

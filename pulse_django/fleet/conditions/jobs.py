@@ -1,4 +1,4 @@
-"""Invariants of single jobs: what the protocol rules out, and what nobody would look for."""
+"""Conditions of single jobs: what the protocol rules out, and what nobody would look for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connections
 from pulse_django import conf
 from pulse_django.models import Job
 
-from .catalogue import Invariant, Repair, RepairRefused, Severity, register
+from .catalogue import Condition, Repair, RepairRefused, Severity, register
 
 
 def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
@@ -38,7 +38,7 @@ def _raise_the_token(alias: str, _: Sequence[str]) -> int:
 
 
 register(
-    Invariant(
+    Condition(
         name="running-without-lease",
         severity=Severity.BROKEN,
         says="Every RUNNING job has a holder, a lease, a token and an attempt.",
@@ -63,7 +63,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="lease-too-long",
         severity=Severity.BROKEN,
         says="No lease is longer than five minutes or three times LEASE_TTL.",
@@ -87,7 +87,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="lease-not-reaped",
         severity=Severity.STUCK,
         says="A watchdog recovers an expired lease at its next tick.",
@@ -108,7 +108,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="attempt-missing",
         severity=Severity.BROKEN,
         says="The last run of every job that is not RUNNING has a row in the ledger.",
@@ -158,7 +158,7 @@ _SEEN = """
 """
 
 register(
-    Invariant(
+    Condition(
         name="token-repeated",
         severity=Severity.BROKEN,
         says="The sequence of fencing tokens is at or beyond every granted token.",
@@ -175,7 +175,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="child-of-cancelled",
         severity=Severity.RISK,
         says="No job enqueued by a cancelled job is still waiting or running.",

@@ -1,4 +1,4 @@
-"""Invariants of queues and workers: is there work that nobody will do?"""
+"""Conditions of queues and workers: is there work that nobody will do?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pulse_django.models import Queue
 from pulse_django.store.job_queries import IS_PAUSED, LANES_CTE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import Invariant, Repair, Severity, register
+from .catalogue import Condition, Repair, Severity, register
 
 # Work that is due and may be claimed, a row for each queue; and who is there to do it.
 _DUE = f"""
@@ -56,7 +56,7 @@ def _give_up(alias: str, _: Sequence[str]) -> int:
 
 
 register(
-    Invariant(
+    Condition(
         name="queue-without-worker",
         severity=Severity.STUCK,
         says="Every queue with due jobs has a worker that serves it.",
@@ -79,7 +79,7 @@ LIMIT %(limit)s
 
 # A queue that is merely busy is left out: where runs begin, what waits is waiting its turn.
 register(
-    Invariant(
+    Condition(
         name="overdue-while-idle",
         severity=Severity.STUCK,
         says="Due jobs do not wait while workers of their queue have free slots.",
@@ -118,7 +118,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="paused-backlog",
         severity=Severity.STUCK,
         says="No paused queue has due jobs.",
@@ -142,7 +142,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="task-unknown",
         severity=Severity.STUCK,
         says="A live worker of the queue has the task of each waiting job (checked for the oldest in each queue, and "
@@ -199,7 +199,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="thread-restarted",
         severity=Severity.RISK,
         says="No thread of a live worker was restarted.",

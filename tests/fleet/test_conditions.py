@@ -1,4 +1,4 @@
-"""Every invariant: its state is broken, it is named, and where it can be mended it is."""
+"""Every condition: its state is broken, it is named, and where it can be mended it is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from django.db import IntegrityError, connection
 
 from pulse_django import conf
-from pulse_django.fleet.invariants import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
+from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.store.job_queries import ServerClock
@@ -31,7 +31,7 @@ TESTED: set[str] = set()
 
 
 def found(name: str, **limits: Any) -> Finding:
-    """Ask one invariant, and see it broken."""
+    """Ask one condition, and see it broken."""
     TESTED.add(name)
     finding = ask(named(name), "default", Limits.of(conf.current(), **limits))
     assert finding.error == ""
@@ -74,7 +74,7 @@ def live_worker(**fields: Any) -> Worker:
 
 
 def test_all_hold_in_an_empty_database() -> None:
-    assert [finding.invariant.name for finding in ask_all("default") if not finding.holds] == []
+    assert [finding.condition.name for finding in ask_all("default") if not finding.holds] == []
 
 
 def test_all_hold_while_work_goes_on() -> None:
@@ -91,7 +91,7 @@ def test_all_hold_while_work_goes_on() -> None:
     sql(
         "SELECT setval('pulse_django_token', GREATEST(last_value, 1000000)) FROM pulse_django_token"
     )  # no claim was made
-    assert [finding.invariant.name for finding in ask_all("default") if not finding.holds] == []
+    assert [finding.condition.name for finding in ask_all("default") if not finding.holds] == []
 
 
 # Jobs
@@ -502,7 +502,7 @@ def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
 
 def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes after would wait behind us."""
-    monkeypatch.setattr("pulse_django.fleet.invariants.schema.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("pulse_django.fleet.conditions.schema.LOCK_TIMEOUT", "100ms")
     sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_number_is_positive")
     rival.begin()
     rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")
@@ -538,7 +538,7 @@ def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrat
 # All of them
 
 
-def test_every_invariant_was_seen_broken() -> None:
+def test_every_condition_was_seen_broken() -> None:
     """Runs last in this file."""
     assert set() == OURS - TESTED
 

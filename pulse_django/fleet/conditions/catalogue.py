@@ -1,4 +1,4 @@
-"""What an invariant is, and which there are."""
+"""What a condition is, and which there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 class Subject(NamedTuple):
-    """One thing that breaks an invariant."""
+    """One thing that breaks a condition."""
 
     key: Any  # an id or a name, as its repair takes it
     words: str
@@ -62,7 +62,7 @@ class RepairRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What mends an invariant, a few subjects at a time."""
+    """What mends a condition, a few subjects at a time."""
 
     says: str  # what it does, for the dry run
     act: Callable[[str, Sequence[Any]], int]  # alias and keys; returns how many it mended
@@ -70,7 +70,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invariant:
+class Condition:
     """One question. Its answer is what breaks it: rows of (key, words), at most ``%(limit)s`` of them."""
 
     name: str
@@ -89,23 +89,23 @@ class Invariant:
             raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
 
 
-_known: dict[str, Invariant] = {}
+_known: dict[str, Condition] = {}
 
 
-def register(invariant: Invariant) -> Invariant:
-    """Have an invariant be asked with all others."""
-    if _known.get(invariant.name, invariant) != invariant:
-        raise ValueError(f"Invariant {invariant.name!r} is already registered.")
-    _known[invariant.name] = invariant
-    return invariant
+def register(condition: Condition) -> Condition:
+    """Have a condition be asked with all others."""
+    if _known.get(condition.name, condition) != condition:
+        raise ValueError(f"Condition {condition.name!r} is already registered.")
+    _known[condition.name] = condition
+    return condition
 
 
-def known() -> list[Invariant]:
+def known() -> list[Condition]:
     """Return all of them, what is worst first."""
     worst_first = list(Severity)
     return sorted(_known.values(), key=lambda one: (worst_first.index(one.severity), one.name))
 
 
-def named(name: str) -> Invariant:
+def named(name: str) -> Condition:
     """Return one, or raise ``KeyError``."""
     return _known[name]

@@ -1,4 +1,4 @@
-"""The invariant of the schema: whatever the models say is there, valid, after migrations that broke off or hands."""
+"""The condition of the schema: whatever the models say is there, valid, after migrations that broke off or hands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
 from pulse_django.store.tables import COLUMNS, models_with_tables
 
-from .catalogue import Invariant, Limits, Repair, RepairRefused, Severity, Subject, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 
 # A rebuilt CHECK takes the table's strongest lock for a moment. Waiting longer for it would hold up every claim behind.
 LOCK_TIMEOUT = "2s"
@@ -141,7 +141,7 @@ def _sql_of(model: type[Model], one: CheckConstraint | UniqueConstraint, editor:
 
 
 register(
-    Invariant(
+    Condition(
         name="schema-incomplete",
         severity=Severity.BROKEN,
         says="Every column, index, constraint and sequence of the models exists and is valid.",

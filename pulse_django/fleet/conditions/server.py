@@ -1,4 +1,4 @@
-"""Invariants of the server: its clock, other people's transactions, and what dead rows do to our tables."""
+"""Conditions of the server: its clock, other people's transactions, and what dead rows do to our tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from django.apps import apps
 from django.db import connections
 
-from .catalogue import Invariant, Repair, Severity, register
+from .catalogue import Condition, Repair, Severity, register
 
 register(
-    Invariant(
+    Condition(
         name="clock-stepped",
         severity=Severity.BROKEN,
         says="No recent row has a timestamp in the future.",
@@ -45,7 +45,7 @@ LIMIT %(limit)s
 )
 
 register(
-    Invariant(
+    Condition(
         name="long-transaction",
         severity=Severity.RISK,
         says="No transaction of this database is older than a few minutes.",
@@ -94,7 +94,7 @@ def _vacuum(alias: str, tables: Sequence[str]) -> int:
 
 
 register(
-    Invariant(
+    Condition(
         name="table-bloat",
         severity=Severity.RISK,
         says="Autovacuum keeps up: dead rows are a small part of each table.",

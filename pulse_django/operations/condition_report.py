@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import Error
 
-from pulse_django.fleet.invariants import Finding, Invariant, RepairRefused, ask, known, mend, named
+from pulse_django.fleet.conditions import Condition, Finding, RepairRefused, ask, known, mend, named
 from pulse_django.words.display import inert
 
 Paint = Callable[[str], str]
@@ -20,13 +20,13 @@ class Unrepairable(Exception):
 
 def findings_as_json(findings: Sequence[Finding]) -> str:
     holds = all(finding.holds for finding in findings)
-    return json.dumps({"holds": holds, "invariants": [finding.to_json() for finding in findings]}, default=str)
+    return json.dumps({"holds": holds, "conditions": [finding.to_json() for finding in findings]}, default=str)
 
 
 def findings_in_words(findings: Iterable[Finding], good: Paint = str, bad: Paint = str) -> Iterator[str]:
-    """A line for each invariant that holds, and a paragraph for each that does not."""
+    """A line for each condition that holds, and a paragraph for each that does not."""
     for finding in findings:
-        one = finding.invariant
+        one = finding.condition
         if finding.holds:
             yield f"{good('ok  ')} {one.name}: {one.says}"
             continue
@@ -44,44 +44,44 @@ def findings_in_words(findings: Iterable[Finding], good: Paint = str, bad: Paint
             yield f"       Repair: pulse_watchdog --repair {one.name}"
 
 
-def repairable(name: str) -> Invariant:
-    """Find an invariant that can be repaired, or say why not."""
+def repairable(name: str) -> Condition:
+    """Find a condition that can be repaired, or say why not."""
     try:
-        invariant = named(name)
+        condition = named(name)
     except KeyError:
         names = ", ".join(one.name for one in known() if one.repair is not None)
-        raise Unrepairable(f"Unknown invariant {name!r}. Invariants with a repair: {names}.") from None
-    if invariant.repair is None:
-        raise Unrepairable(f"{name} has no repair. {invariant.to_do}")
-    return invariant
+        raise Unrepairable(f"Unknown condition {name!r}. Conditions with a repair: {names}.") from None
+    if condition.repair is None:
+        raise Unrepairable(f"{name} has no repair. {condition.to_do}")
+    return condition
 
 
-def rehearse(invariant: Invariant, alias: str) -> tuple[Finding, Iterator[str]]:
+def rehearse(condition: Condition, alias: str) -> tuple[Finding, Iterator[str]]:
     """Say what a repair would do, and do nothing."""
-    finding = ask(invariant, alias)
-    return finding, _rehearsed(invariant, finding)
+    finding = ask(condition, alias)
+    return finding, _rehearsed(condition, finding)
 
 
-def _rehearsed(invariant: Invariant, finding: Finding) -> Iterator[str]:
+def _rehearsed(condition: Condition, finding: Finding) -> Iterator[str]:
     if finding.error:
-        yield f"{invariant.name} could not be checked: {inert(finding.error)}"
+        yield f"{condition.name} could not be checked: {inert(finding.error)}"
         return
     if finding.holds:
-        yield f"{invariant.name} holds: nothing to repair."
+        yield f"{condition.name} holds: nothing to repair."
         return
     for subject in finding.subjects:
         yield f"  {inert(str(subject.key))}: {inert(subject.words)}"
     if finding.is_more:
         yield "  and more"
-    yield f"Repair: {invariant.repair.says if invariant.repair else ''}"
+    yield f"Repair: {condition.repair.says if condition.repair else ''}"
     yield "Nothing was changed. Add --yes to apply it."
 
 
-def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> dict[str, Any]:
+def perform(condition: Condition, alias: str, tell: Callable[[str], object]) -> dict[str, Any]:
     """Mend, telling each step, and ask once more at the end."""
     steps = mended = 0
     try:
-        for step in mend(invariant, alias):
+        for step in mend(condition, alias):
             steps += 1
             mended += step.mended
             tell(f"  step {steps}: {len(step.subjects)} found, {step.mended} repaired")
@@ -89,6 +89,6 @@ def perform(invariant: Invariant, alias: str, tell: Callable[[str], object]) -> 
         raise Unrepairable(f"Refused: {refused}.") from refused
     except Error as error:
         raise Unrepairable(f"Failed after {mended} repaired: {inert(' '.join(str(error).split()))}") from error
-    finding = ask(invariant, alias)
-    tell(f"{invariant.name}: {mended} repaired; it {'holds now' if finding.holds else 'still fails'}")
-    return {"name": invariant.name, "steps": steps, "mended": mended, "holds": finding.holds}
+    finding = ask(condition, alias)
+    tell(f"{condition.name}: {mended} repaired; it {'holds now' if finding.holds else 'still fails'}")
+    return {"name": condition.name, "steps": steps, "mended": mended, "holds": finding.holds}

@@ -2,10 +2,10 @@
 
 ``manage.py pulse_watchdog --check`` asks them all. An app adds its own in ``AppConfig.ready()``::
 
-    from pulse_django.fleet.invariants import Invariant, Severity, register
+    from pulse_django.fleet.conditions import Condition, Severity, register
 
     register(
-        Invariant(
+        Condition(
             name="invoice-without-job",
             severity=Severity.STUCK,
             says="Every open invoice has a job that sends it.",
@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from . import fleet, jobs, schema, server  # noqa: F401 - they register what they hold
 from .asking import Finding, Step, ask, ask_all, mend
-from .catalogue import Invariant, Limits, Repair, RepairRefused, Severity, Subject, known, named, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, known, named, register
 
 __all__ = [
+    "Condition",
     "Finding",
-    "Invariant",
     "Limits",
     "Repair",
     "RepairRefused",

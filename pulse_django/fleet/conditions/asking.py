@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections, transaction
 from pulse_django import conf
 from pulse_django.words.payloads import error_in_one_line
 
-from .catalogue import Invariant, Limits, Subject, known
+from .catalogue import Condition, Limits, Subject, known
 
 # Longer, and a question that goes wrong is felt by the queue; shorter, and a busy server leaves it unanswered.
 STATEMENT_TIMEOUT = "5s"
@@ -23,7 +23,7 @@ MOST_STEPS = 1_000
 class Finding:
     """The answer to one question."""
 
-    invariant: Invariant
+    condition: Condition
     subjects: list[Subject] = field(default_factory=list)
     is_more: bool = False  # there are more subjects than these
     error: str = ""  # why it could not be asked; that is no good news either
@@ -34,7 +34,7 @@ class Finding:
         return not self.subjects and not self.error
 
     def to_json(self) -> dict[str, Any]:
-        one = self.invariant
+        one = self.condition
         return {
             "name": one.name,
             "severity": one.severity,
@@ -51,22 +51,22 @@ class Finding:
 
 
 def ask_all(alias: str, limits: Limits | None = None) -> list[Finding]:
-    """Ask every invariant that there is."""
+    """Ask every condition that there is."""
     limits = limits or Limits.of(conf.current())
-    return [ask(invariant, alias, limits) for invariant in known()]
+    return [ask(condition, alias, limits) for condition in known()]
 
 
-def ask(invariant: Invariant, alias: str, limits: Limits | None = None) -> Finding:
+def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Finding:
     """Ask one. What goes wrong with it is its answer: the others are still worth asking."""
     limits = limits or Limits.of(conf.current())
     begin = time.monotonic()
     try:
-        subjects = _look(invariant, alias, replace(limits, limit=limits.limit + 1))
+        subjects = _look(condition, alias, replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
-        return Finding(invariant=invariant, error=error_in_one_line(error), took=time.monotonic() - begin)
+        return Finding(condition=condition, error=error_in_one_line(error), took=time.monotonic() - begin)
     is_more = len(subjects) > limits.limit
     shown = subjects[: limits.limit]
-    return Finding(invariant=invariant, subjects=shown, is_more=is_more, took=time.monotonic() - begin)
+    return Finding(condition=condition, subjects=shown, is_more=is_more, took=time.monotonic() - begin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,14 @@ class Step:
     mended: int
 
 
-def mend(invariant: Invariant, alias: str, limits: Limits | None = None) -> Iterator[Step]:
+def mend(condition: Condition, alias: str, limits: Limits | None = None) -> Iterator[Step]:
     """Mend step by step, until nothing is found any more, or a step mended nothing."""
-    repair = invariant.repair
+    repair = condition.repair
     if repair is None:
-        raise ValueError(f"{invariant.name} has no repair: {invariant.to_do}")
+        raise ValueError(f"{condition.name} has no repair: {condition.to_do}")
     limits = replace(limits or Limits.of(conf.current()), limit=repair.at_a_time)
     for _ in range(MOST_STEPS):
-        subjects = _look(invariant, alias, limits)
+        subjects = _look(condition, alias, limits)
         if not subjects:
             return
         step = Step(subjects=subjects, mended=repair.act(alias, [subject.key for subject in subjects]))
@@ -93,11 +93,11 @@ def mend(invariant: Invariant, alias: str, limits: Limits | None = None) -> Iter
             return
 
 
-def _look(invariant: Invariant, alias: str, limits: Limits) -> list[Subject]:
-    if invariant.look is not None:
-        return list(invariant.look(alias, limits))[: limits.limit]
+def _look(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
+    if condition.look is not None:
+        return list(condition.look(alias, limits))[: limits.limit]
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute("SET TRANSACTION READ ONLY")
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")
-        cursor.execute(invariant.sql, limits.params())
+        cursor.execute(condition.sql, limits.params())
         return [Subject(*row) for row in cursor.fetchall()]
