@@ -38,7 +38,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.vital_signs import ALL
 
 PORT = 19_187
-ALERTS = {"OLDEST_DUE": 600, "DEAD_LETTERS": 10, "EXPIRATIONS": 10}
+ALERTS = {"queue-overdue": 600, "dead-letters": 10, "leases-expired": 10}
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

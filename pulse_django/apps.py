@@ -24,9 +24,11 @@ class PulseConfig(AppConfig):
             check_tasks,
             check_vendor,
         )
+        from .fleet.conditions.checks import check_alerts
 
         checks.register(check_settings)
         checks.register(check_middleware)
+        checks.register(check_alerts)
         checks.register(check_vendor)
         checks.register(check_tasks)
         checks.register(check_backend)

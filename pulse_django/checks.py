@@ -12,6 +12,7 @@
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
+| ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |

@@ -89,8 +89,9 @@ class PulseSettings:
     middleware: tuple[str, ...] = ()
     # Whether the log lines of failed runs show the arguments.
     log_arguments: bool = False
-    # Which numbers may not be exceeded, as {"OLDEST_DUE": 600, "DEAD_LETTERS": 20}; how-to/alerts.md names them all.
-    alerts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # By condition (reference/conditions.md lists them): the number that is allowed, as {"queue-overdue": 600}, for all
+    # outlets; or True or False, to raise alerts or not. Without an entry, problems raise alerts and risks do not.
+    alerts: Mapping[str, float | bool] = field(default_factory=lambda: MappingProxyType({}))
     # Whether jobs carry the OpenTelemetry trace that they are enqueued in, and runs are spans of it.
     opentelemetry: bool = False
     # Whether alerts are mailed to ADMINS, beside the log and the signal.

@@ -9,8 +9,8 @@
 | ``error_after_completion`` | a handler raised after it had completed its job itself | ``claim``, ``error`` |
 | ``lease_lost`` | a report came too late: the job had moved on | ``claim``, ``outcome`` |
 | ``job_reaped`` | a watchdog ended a run | ``reaped`` |
-| ``alert_raised`` | a threshold of ``ALERTS`` began to be exceeded | ``name``, ``found``, ``allowed``, ``says`` |
-| ``alert_ended`` | it is not exceeded any more | ``name`` |
+| ``alert_raised`` | a condition was found | ``name``, ``severity``, ``found``, ``says``, ``means``, ``to_do`` |
+| ``alert_ended`` | it is clear again | ``name`` |
 | ``worker_lost`` | a child of a worker died, and jobs of it were recovered | ``name``, ``reason``, ``leases`` |
 
 All that are about jobs have ``using`` as well, the alias of the database that the jobs live in: pass it on to calls

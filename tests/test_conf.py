@@ -130,10 +130,11 @@ def test_settings_are_read_once_and_again_after_they_changed() -> None:
 
 @pytest.mark.parametrize(
     "alerts",
-    [5, {"OLDEST": 1}, {"OLDEST_DUE": "1"}, {"OLDEST_DUE": -1}, {"OLDEST_DUE": float("nan")}, {"ORPHANS": True}],
+    [5, {5: 1}, {"dead-letters": "1"}, {"dead-letters": -1}, {"dead-letters": float("nan")}, {"dead-letters": None}],
 )
-def test_thresholds_are_known_names_with_numbers(alerts: object) -> None:
+def test_alerts_are_numbers_or_flags_by_name(alerts: object) -> None:
     parsed, problems = parse({"ALERTS": alerts})
     assert [problem.id for problem in problems] in (["pulse_django.E003"], ["pulse_django.E004"])
     assert dict(parsed.alerts) == {}
-    assert dict(parse({"ALERTS": {"OLDEST_DUE": 600}})[0].alerts) == {"OLDEST_DUE": 600.0}
+    given = {"queue-overdue": 600, "table-bloat": True, "leases-expired": False}
+    assert dict(parse({"ALERTS": given})[0].alerts) == given

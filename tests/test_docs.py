@@ -252,16 +252,6 @@ def test_every_page_is_in_the_index() -> None:
                 assert f"({page.relative_to(ROOT / 'docs')})" in index, page
 
 
-def test_the_page_of_conditions_names_them_all() -> None:
-    page = (ROOT / "docs/how-to/conditions.md").read_text()
-    severity = ""
-    told = {}
-    for said, name in re.findall(r"^\| (\w*) ?\| `([a-z-]+)` \|", page, re.MULTILINE):
-        severity = said or severity
-        told[name] = severity
-    assert told == {one.name: str(one.severity) for one in catalogue.known()}
-
-
 def test_every_page_of_a_symptom_ends_with_how_to_see_that_it_is_gone() -> None:
     pages = sorted((ROOT / "docs/how-to/symptoms").glob("*.md"))
     assert len(pages) == 7

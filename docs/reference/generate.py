@@ -25,6 +25,7 @@ from django.core.management import BaseCommand, load_command_class
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
+from pulse_django.fleet.conditions import Severity, known
 from pulse_django.words import retry_policies, verb_results, vital_signs
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
@@ -37,6 +38,7 @@ def pages() -> dict[str, str]:
         "task-options.md": options_page(),
         "checks.md": checks_page(),
         "vital-signs.md": signs_page(),
+        "conditions.md": conditions_page(),
         "python.md": python_page(),
         "commands.md": commands_page(),
     }
@@ -75,6 +77,39 @@ def signs_page() -> str:
         for one in signs:
             labels = ", ".join(f"`{label}`" for label in one.labels)
             lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.means} | {one.to_do} |\n")
+    return "".join(lines)
+
+
+OF_SEVERITY = {
+    Severity.BROKEN: "The protocol rules this out: something else writes to the tables, or the server lost a commit.",
+    Severity.STUCK: "Work waits, and will not be done unless somebody acts.",
+    Severity.FAILING: "Work is tried, and too much of it fails.",
+    Severity.RISK: "Work goes on, and one day will not. These are warnings: they do not make the fleet unhealthy.",
+}
+
+
+def conditions_page() -> str:
+    lines = [
+        "# Conditions\n",
+        GENERATED,
+        "What can be wrong with a fleet. `pulse_status`, `pulse_watchdog --check`, `pulse_health`, the health view,\n",
+        "the board, `pulse_doctor`, the alerts and the metrics all use this catalogue, so they give the same answer.\n",
+        "`ALERTS` sets the thresholds and which conditions raise [alerts](../how-to/alerts.md).\n",
+        "[Check and repair conditions](../how-to/conditions.md) shows how to use it, and how to add your own.\n",
+    ]
+    for severity in Severity:
+        lines += [f"\n## {severity.value.capitalize()}\n\n{OF_SEVERITY[severity]}\n"]
+        lines += [
+            "\n| name | when all is well | if not | what to do | allowed | repair |\n",
+            "|---|---|---|---|---|---|\n",
+        ]
+        for one in known():
+            if one.severity is severity:
+                allowed = f"{one.threshold.default:g} {one.threshold.unit}" if one.threshold else ""
+                repair = one.repair.says if one.repair else ""
+                more = "" if one.page == "reference/conditions.md" else f" [More](../{one.page})"
+                to_do = f"{one.to_do}{more}"
+                lines.append(f"| `{one.name}` | {one.says} | {one.means} | {to_do} | {allowed} | {repair} |\n")
     return "".join(lines)
 
 

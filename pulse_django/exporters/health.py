@@ -1,10 +1,10 @@
-"""The fleet's state for a probe over HTTP: 200 if it is well by thresholds, 503 if not, with the facts as JSON.
+"""The fleet's health for a probe over HTTP: 200 if no condition is a problem, 503 if one is, with the facts as JSON.
 
 from pulse_django.exporters.health import health
 
 urlpatterns = [path("health/pulse", health), ...]
 
-It is about the fleet and not about the process that answers: a load balancer that asks it would take every web process
+It is about the fleet and not about the process that answers: a load balancer that used it would take every web process
 out of service because of a backlog.
 """
 
@@ -16,8 +16,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
-from pulse_django.fleet.facts_as_json import to_json
-from pulse_django.fleet.probes import probe
+from pulse_django.fleet.conditions import ask_all
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.payloads import error_in_one_line
@@ -45,6 +44,5 @@ def health(request: HttpRequest) -> HttpResponse:
 
 
 def _said() -> HttpResponse:
-    found = probe(router.db_for_read(Job))
-    says = "; ".join(f"{one.name}: {one.says}" for one in found.crossings)
-    return JsonResponse({**to_json(found), "says": says}, status=200 if found.is_well else 503)
+    verdict = ask_all(router.db_for_read(Job))
+    return JsonResponse({"says": verdict.says, **verdict.to_json()}, status=200 if verdict.is_well else 503)

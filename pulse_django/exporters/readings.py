@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.fleet import snapshot_queries
-from pulse_django.fleet.diagnosis import is_alive
+from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.snapshot import Health
 from pulse_django.models import Minute
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import (
     ACTIVE_LEASES,
+    CONDITIONS,
     COUNTED,
     IN_FLIGHT,
     MINUTE_AGE,
@@ -45,9 +45,9 @@ def read(alias: str) -> list[Reading]:
     now, minute, signs, totals = _latest(alias)
     health = snapshot_queries.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
-    broken = [Reading(ORPHANED_JOBS, (name,), count) for name, count in _broken(signs).items()]
+    found = list(_of_conditions(history.numbers(signs.get("conditions"))))
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
-    return [*counted, *broken, *age, *_of_queues(health), *_of_workers(health)]
+    return [*counted, *found, *age, *_of_queues(health), *_of_workers(health)]
 
 
 def _latest(alias: str) -> Any:
@@ -56,9 +56,14 @@ def _latest(alias: str) -> Any:
     return latest or (None, None, {}, {})
 
 
-def _broken(signs: dict[str, Any]) -> dict[str, float]:
-    found = signs.get("broken")
-    return {name: count for name, count in found.items() if isinstance(count, int)} if isinstance(found, dict) else {}
+def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
+    """Conditions that this process does not know are of an app that only workers have, or of a newer release."""
+    severities = {one.name: one.severity for one in conditions.known()}
+    for name, count in found.items():
+        severity = severities.get(name, conditions.Severity.RISK)
+        yield Reading(CONDITIONS, (name, str(severity)), count)
+        if severity in (conditions.Severity.BROKEN, conditions.Severity.STUCK):
+            yield Reading(ORPHANED_JOBS, (name,), count)
 
 
 def _of_queues(health: Health) -> Iterator[Reading]:
@@ -77,8 +82,8 @@ def _of_queues(health: Health) -> Iterator[Reading]:
 
 
 def _of_workers(health: Health) -> Iterator[Reading]:
-    settings = conf.current()
-    alive = [worker for worker in health.workers if is_alive(worker, settings)]
+    silence = conf.current().worker_silence
+    alive = [worker for worker in health.workers if worker.is_alive(silence)]
     yield Reading(WORKERS, ("alive",), len(alive))
     yield Reading(WORKERS, ("silent",), len(health.workers) - len(alive))
     yield Reading(SLOTS, (), sum(worker.slots for worker in alive))

@@ -34,17 +34,10 @@ class History:
         return self.minutes[-1][1] if self.minutes and self._age(self.minutes[-1][0]) <= FRESH else None
 
     @property
-    def broken(self) -> dict[str, int] | None:
-        """What breaks which condition; None: nobody has asked of late."""
-        found = self._said("broken")
-        if not isinstance(found, dict):
-            return None
-        return {name: count for name, count in found.items() if isinstance(count, int)}
-
-    def names(self, key: str) -> list[str]:
-        """Return a list of names that was written of late."""
-        found = self._said(key)
-        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    def conditions(self) -> dict[str, int] | None:
+        """Which conditions were found in the latest minute, and how often; None: they were not asked."""
+        found = self._said("conditions")
+        return numbers(found) if isinstance(found, dict) else None
 
     def sampled(self, queue: str) -> int:
         """Return how many jobs were due in a queue when somebody last counted them."""
@@ -105,6 +98,11 @@ def read(alias: str) -> History:
     found = list(rows)
     minutes = [(minute, signs if isinstance(signs, dict) else {}) for _, minute, signs in found]
     return History(now=found[0][0] if found else None, minutes=minutes)
+
+
+def numbers(found: Any) -> dict[str, int]:
+    """Return what is a number by name. A minute may have been written by another release, or by hand."""
+    return {name: count for name, count in found.items() if isinstance(count, int)} if isinstance(found, dict) else {}
 
 
 def created_in(queue: str) -> Pick:

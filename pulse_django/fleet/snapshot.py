@@ -42,6 +42,9 @@ class WorkerFacts:
     has_stopped: bool
     versions: dict[str, str]
 
+    def is_alive(self, silence: timedelta) -> bool:
+        return not self.has_stopped and self.last_beat <= silence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFacts:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from pulse_django.fleet.conditions import Verdict
 from pulse_django.fleet.snapshot import Health, QueueFacts, StatusCount, WorkerFacts
-from pulse_django.words.display import in_words, inert
+from pulse_django.words.display import in_words
 
 from .matching import LATEST, Matching
 from .terminal import table
@@ -14,8 +15,8 @@ from .terminal import table
 MOST_ROWS = 20  # of a table: more is for --json
 
 
-def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
-    lines = ["No problems found."] if not troubles else ["Problems:", *(f"  ! {inert(one)}" for one in troubles)]
+def health_in_lines(health: Health, verdict: Verdict) -> list[str]:
+    lines = _found(verdict)
     if health.statuses:
         lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
     lines += _section(
@@ -33,6 +34,13 @@ def health_in_lines(health: Health, troubles: list[str]) -> list[str]:
         ago = in_words(health.oldest_expired.total_seconds())
         lines += ["", f"Expired leases not recovered: {health.expired_leases}, the oldest {ago} ago."]
     return lines
+
+
+def _found(verdict: Verdict) -> list[str]:
+    if not verdict.found:
+        return ["No problems found."]
+    title = "No problems found. Warnings:" if verdict.is_well else "Problems:"
+    return [title, *(f"  ! {one.condition.name} ({one.condition.severity}): {one.says}" for one in verdict.found)]
 
 
 def matching_in_lines(matching: Matching) -> list[str]:

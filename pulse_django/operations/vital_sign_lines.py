@@ -38,7 +38,7 @@ def eight_in_lines(health: Health, past: History) -> list[str]:
         ("heartbeats answered", "-" if success is None else f"{success:.2%}", "last hour"),
         ("heartbeat delay", _quantiles(past.histogram(HEARTBEAT_DELAY, HOUR)), "last hour"),
         *((name, past.total(history.counted(sign), HOUR) or 0, "last hour") for name, sign in counts),
-        ("orphaned jobs", _broken(past.broken), "a minute ago"),
+        ("conditions found", _found(past.conditions), "a minute ago"),
         ("death to requeue", _quantiles(past.histogram(DEATH_TO_REQUEUE)), "last 3 hours"),
     ]
     return [
@@ -48,7 +48,7 @@ def eight_in_lines(health: Health, past: History) -> list[str]:
     ]
 
 
-def _broken(found: dict[str, int] | None) -> str:
+def _found(found: dict[str, int] | None) -> str:
     if found is None:
         return "not checked"
     return ", ".join(f"{name} {count}" for name, count in sorted(found.items())) or "none"

@@ -16,7 +16,7 @@ from django.db import models, router
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 
-from .job_queries import IS_PAUSED, depths
+from .job_queries import depths
 from .json_columns import read
 from .minute_counts import counted_by_workers, counted_in
 from .transactions import run_joined
@@ -71,8 +71,6 @@ SELECT minute FROM written
 
 _NOTE = "UPDATE pulse_django_minute SET signs = signs || %s::jsonb WHERE minute = %s RETURNING minute"
 
-_PAUSED = f"SELECT name FROM pulse_django_queue WHERE {IS_PAUSED}"  # noqa: S608 - made of constants
-
 # Those of the future as well: the clock was set back, and their totals stand in the latest by now.
 _FORGET = """
 DELETE FROM pulse_django_minute
@@ -96,8 +94,7 @@ class MinuteManager(models.Manager["Minute"]):
         totals = counters.added(totals, counted)
         signs: dict[str, Any] = counters.added({}, counted)
         if is_latest:
-            paused = [name for (name,) in run_joined(self._alias, _PAUSED, [])]
-            signs |= {"queues": self._depths(), "paused": paused}
+            signs |= {"queues": self._depths()}
         values = [json.dumps(value) for value in (signs, totals, workers)]
         return bool(run_joined(self._alias, _WRITE, [minute, *values]))
 

@@ -10,8 +10,6 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from .thresholds import THRESHOLDS
-
 
 def _duration(value: object) -> timedelta:
     if isinstance(value, timedelta):
@@ -58,15 +56,13 @@ def _text(value: object) -> str:
     return value
 
 
-def _thresholds(value: object) -> Mapping[str, float]:
-    if not isinstance(value, Mapping):
-        raise TypeError("a dict of thresholds")
+def _alerts(value: object) -> Mapping[str, float | bool]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("a dict of conditions")
     for name, most in value.items():
-        if name not in THRESHOLDS:
-            raise ValueError(f"{name!r} is not one of {', '.join(THRESHOLDS)}.")
-        if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
-            raise ValueError(f"{name} is {most!r}, which is not a non-negative number.")
-    return MappingProxyType({str(name): float(most) for name, most in value.items()})
+        if not isinstance(most, int | float) or not most >= 0:
+            raise ValueError(f"{name!r} is {most!r}. Use True, False or the number that is allowed.")
+    return MappingProxyType({name: most if isinstance(most, bool) else float(most) for name, most in value.items()})
 
 
 # By the annotation of the field that holds the value.
@@ -77,5 +73,5 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "str": _text,
     "float": _share,
     "tuple[str, ...]": _names,
-    "Mapping[str, float]": _thresholds,
+    "Mapping[str, float | bool]": _alerts,
 }

@@ -79,7 +79,7 @@ ORPHANED_JOBS = VitalSign(
     name="orphaned_jobs",
     kind=SignKind.GAUGE,
     labels=("condition",),
-    means="Number of objects that violate a condition. Counting stops at a limit.",
+    means="Number of jobs, queues and other objects that are broken or stuck, by condition. Counting stops at a limit.",
     to_do="Run manage.py pulse_watchdog --check for an explanation; --repair repairs most.",
 )
 DEATH_TO_REQUEUE = VitalSign(
@@ -207,6 +207,13 @@ DATABASE_ERRORS = VitalSign(
     means="Number of times a worker thread failed because of the database.",
     to_do="The worker's log names the thread and the duration.",
 )
+CONDITIONS = VitalSign(
+    name="conditions",
+    kind=SignKind.GAUGE,
+    labels=("condition", "severity"),
+    means="Number of objects to which a condition of the catalogue applies. Counting stops at a limit.",
+    to_do="The reference of conditions says what each means and what to do. All but risks make the fleet unhealthy.",
+)
 MINUTE_AGE = VitalSign(
     name="minute_age_seconds",
     kind=SignKind.GAUGE,
@@ -217,7 +224,8 @@ MINUTE_AGE = VitalSign(
 
 BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, RUNS, RUN_DURATION,
-    LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, MINUTE_AGE,
+    LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
+    MINUTE_AGE,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

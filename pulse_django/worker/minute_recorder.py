@@ -1,31 +1,23 @@
-"""Writes down each minute what the fleet did, asks the conditions, and looks for what is to be alerted.
+"""Records the statistics of each minute, asks the conditions, and sends the alerts.
 
-A loop of its own, beside the watchdog's: questions may be slow, and nobody's recovery may wait for them. It keeps no
+It is a loop beside the watchdog's, because questions may be slow and recovery must not wait for them. It keeps no
 connection from one minute to the next.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from datetime import datetime
 from typing import Any
 
-from django.db import Error
-
 from pulse_django.fleet import alerts, conditions
 from pulse_django.models import Minute
-from pulse_django.safe_logging import SafeLogger
 
 from .guarded_connection import GuardedConnection
-
-logger = SafeLogger("pulse_django.chronicle")
 
 PAUSE = 60.0  # seconds
 FIRST = 5.0, 20.0  # seconds after the start, at random
 JITTER = 0.2  # the share by which it may come early, so that a minute is seldom counted twice at a time
-# Seconds for all conditions of a minute. Longer, and the next minute is late; shorter leaves slow ones unasked.
-BUDGET = 30.0
 
 
 class MinuteRecorder:
@@ -52,37 +44,19 @@ class MinuteRecorder:
             self.line.call(minutes.write, minute, is_latest=False)
         for minute in unwritten[-1:]:
             if self.line.call(minutes.write, minute):
-                self._judge(minute)
+                self._ask(minute)
         if unwritten:
             self.line.call(minutes.forget)
 
-    def _judge(self, minute: datetime) -> None:
+    def _ask(self, minute: datetime) -> None:
+        """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
         minutes = Minute.objects.db_manager(self.line.alias)
-        self.line.call(minutes.note, minute, self._asked())
-        self.line.call(alerts.look, self.line.alias, minute)
+        verdict = conditions.ask_all(self.line.alias, call=self.line.call)
+        self.line.call(minutes.note, minute, _noted(verdict))
+        self.line.call(alerts.send, self.line.alias, minute, verdict)
 
-    def _asked(self) -> dict[str, Any]:
-        """Ask every condition, each with a deadline of its own. Return how many things break which, and what is not
-        known: which could not be asked, and of which there are more."""
-        broken: dict[str, int] = {}
-        more: list[str] = []
-        unasked: list[str] = []
-        until = time.monotonic() + BUDGET
-        for one in conditions.known():
-            found = self._ask(one) if time.monotonic() < until else None
-            if found is None or found.error:
-                unasked.append(one.name)
-            elif not found.holds:
-                broken |= {one.name: len(found.subjects)}
-                more += [one.name] if found.is_more else []
-        return {"broken": broken, "more": more, "unasked": unasked}
 
-    def _ask(self, one: conditions.Condition) -> conditions.Finding | None:
-        try:
-            found: conditions.Finding = self.line.call(conditions.ask, one, self.line.alias)
-        except Error:
-            raise
-        except BaseException:  # an app's own question
-            logger.exception("Checking condition %s failed", one.name)
-            return None
-        return found
+def _noted(verdict: conditions.Verdict) -> dict[str, Any]:
+    found = {finding.condition.name: len(finding.subjects) for finding in verdict.found if finding.subjects}
+    unasked = [finding.condition.name for finding in verdict.found if finding.error]
+    return {"conditions": found, "unasked": unasked}

@@ -16,6 +16,7 @@ from pulse_django.words import counters
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
     ACTIVE_LEASES,
+    CONDITIONS,
     DEATH_TO_REQUEUE,
     FENCING_REJECTIONS,
     HEARTBEATS,
@@ -24,7 +25,6 @@ from pulse_django.words.vital_signs import (
     LATE_REPORTS,
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
-    ORPHANED_JOBS,
     QUEUE_OLDEST_DUE,
     RECOVERY_REQUEUES,
     RUN_DURATION,
@@ -54,7 +54,7 @@ class Reckoning:
         minute = self._begin
         while minute <= last:
             Minute.objects.write(minute)  # if a watchdog was quicker, it counted the same
-            Minute.objects.note(minute, {"broken": broken()})
+            Minute.objects.note(minute, {"conditions": found_now()})
             minute += MINUTE
         self.totals = Minute.objects.filter(totals__isnull=False).latest("minute").totals
 
@@ -67,9 +67,8 @@ class Reckoning:
         return found
 
 
-def broken() -> dict[str, int]:
-    found = [conditions.ask(one, "default") for one in conditions.known()]
-    return {one.condition.name: len(one.subjects) for one in found if not one.holds}
+def found_now() -> dict[str, int]:
+    return {one.condition.name: len(one.subjects) for one in conditions.ask_all("default").found}
 
 
 def reading(sign: VitalSign, *labels: str) -> Any:
@@ -175,7 +174,7 @@ def test_a_queue_that_is_paused(workers: Workers) -> None:
     wait_until(lambda: is_over(done))
     wait_until(lambda: reading(QUEUE_OLDEST_DUE, "mail") > 0.2)
     count.end()
-    assert reading(ORPHANED_JOBS, "paused-backlog") == 1
+    assert reading(CONDITIONS, "paused-backlog", "risk") == 1
     assert count(JOBS_ENQUEUED, queue="mail") == 1
     assert count(JOBS_ENDED, queue="mail") == 0
     assert count(LEASE_ACQUISITION, queue="mail") == 0

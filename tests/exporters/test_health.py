@@ -34,8 +34,8 @@ def test_a_fleet_that_is_well_is_200_and_one_that_is_not_503(token: dict[str, st
     make_job(next_run_at=now(timedelta(hours=-1)))
     answer = Client().get(URL, headers=token)
     assert (answer.status_code, answer.json()["is_well"]) == (503, False)
-    assert [one["name"] for one in answer.json()["crossings"]] == ["OLDEST_DUE"]
-    assert "a job has been due for" in answer.json()["says"]
+    assert [one["name"] for one in answer.json()["conditions"]] == ["queue-overdue"]
+    assert "the oldest job has been due for" in answer.json()["says"]
     assert answer["Cache-Control"] == "no-store"
 
 
@@ -75,6 +75,6 @@ def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monke
     def fail(alias: str) -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr("pulse_django.exporters.health.probe", fail)
+    monkeypatch.setattr("pulse_django.exporters.health.ask_all", fail)
     answer = Client().get(URL, headers=token)
     assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "gone"})

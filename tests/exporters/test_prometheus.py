@@ -208,7 +208,7 @@ class TestWhatTheySay:
     def test_counters_are_the_totals_of_the_latest_minute(self, client: Client, token: dict[str, str]) -> None:
         minute(
             ago=2,
-            signs={"broken": {"token-repeated": 3}},
+            signs={"conditions": {"token-repeated": 3, "table-bloat": 1, "of-another-app": 2}},
             jobs_ended_total={"mail": {"COMPLETED": 1_234_567_890, "DEAD_LETTERED": 2}},
             heartbeats_total={"answered": 100, "failed": 1},
             lease_expirations_total=7,
@@ -221,6 +221,10 @@ class TestWhatTheySay:
         assert number(found, "pulse_lease_expirations_total") == 7
         assert number(found, "pulse_runs_total", task="shop.charge", outcome="FAILED") == 5
         assert number(found, "pulse_orphaned_jobs", condition="token-repeated") == 3
+        assert number(found, "pulse_conditions", condition="token-repeated", severity="broken") == 3
+        assert number(found, "pulse_conditions", condition="table-bloat", severity="risk") == 1
+        assert number(found, "pulse_conditions", condition="of-another-app", severity="risk") == 2
+        assert len(found["pulse_orphaned_jobs"].samples) == 1, "a risk is no orphan"
         assert 120 <= number(found, "pulse_minute_age_seconds") < 190
 
     def test_a_counter_begins_at_zero_so_that_its_first_event_is_an_increase(

@@ -13,10 +13,10 @@ import pytest
 from django.core import mail
 
 from pulse_django.fleet import alerts
+from pulse_django.fleet.conditions import Condition, Finding, Severity, Subject, Verdict, ask_all
 from pulse_django.models import Minute
 from pulse_django.signals import alert_ended, alert_raised
 from pulse_django.words.states import Status
-from pulse_django.words.thresholds import THRESHOLDS, FleetFacts, crossed
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
 
@@ -45,7 +45,7 @@ def told() -> Iterator[list[tuple[str, str]]]:
 
 @pytest.fixture(autouse=True)
 def allowed(settings: Any) -> None:
-    settings.PULSE = {"ALERTS": {"OLDEST_DUE": 60, "DEAD_LETTERS": 2}}
+    settings.PULSE = {"ALERTS": {"dead-letters": 2}}
     settings.ADMINS = ADMINS
 
 
@@ -56,7 +56,7 @@ def minutes() -> list[datetime]:
 
 def write(minute: datetime, **options: Any) -> None:
     Minute.objects.write(minute, **options)
-    alerts.look("default", minute)
+    alerts.send("default", minute, ask_all("default"))
     alerts.finish()
 
 
@@ -72,23 +72,28 @@ def test_an_incident_is_told_when_it_begins_and_when_it_is_over(
         write(third)
         sql("DELETE FROM pulse_django_job WHERE id = %s", job.pk)
         write(fourth)
-    assert told == [("raised", "OLDEST_DUE"), ("ended", "OLDEST_DUE")]
-    levels = [(record.levelname, record.getMessage()[:17]) for record in caplog.records]
-    assert levels == [("ERROR", "Alert OLDEST_DUE:"), ("INFO", "Alert OLDEST_DUE ")]
+    assert told == [("raised", "queue-without-worker"), ("ended", "queue-without-worker")]
+    levels = [(record.levelname, record.getMessage().split(":")[0]) for record in caplog.records]
+    assert levels == [
+        ("ERROR", "Alert queue-without-worker (stuck)"),
+        ("INFO", "Alert queue-without-worker is over"),
+    ]
     assert len(mail.outbox) == 1
     assert mail.outbox[0].to == ["ada@example.com"]
-    assert "a job has been due for" in mail.outbox[0].body
+    body = mail.outbox[0].body
+    assert "queue-without-worker (stuck): mail: due for 00:05:0" in body
+    assert "Start a worker for the queue" in body
 
 
 def test_another_watchdog_goes_on_with_the_incident(told: list[tuple[str, str]]) -> None:
     """What is open stands in the minutes, not in a process."""
     first, second, *_ = minutes()
     for number in range(3):
-        make_job(Status.DEAD_LETTERED, finished_at=first + timedelta(seconds=number))
+        make_job(Status.DEAD_LETTERED, attempts=0, finished_at=first + timedelta(seconds=number))
     write(first)
-    assert Minute.objects.get(minute=first).signs["alerts"] == {"DEAD_LETTERS": 3.0}
+    assert Minute.objects.get(minute=first).signs["alerts"] == {"dead-letters": 2}
     write(second)
-    assert told == [("raised", "DEAD_LETTERS")]
+    assert told == [("raised", "dead-letters")]
 
 
 def test_a_paused_queue_is_no_incident(told: list[tuple[str, str]]) -> None:
@@ -99,19 +104,48 @@ def test_a_paused_queue_is_no_incident(told: list[tuple[str, str]]) -> None:
 
 
 def test_mail_can_be_left_out(settings: Any, told: list[tuple[str, str]]) -> None:
-    settings.PULSE = {"ALERTS": {"OLDEST_DUE": 60}, "ALERT_MAIL": False}
+    settings.PULSE = {"ALERT_MAIL": False}
     make_job(next_run_at=now(timedelta(minutes=-5)))
     write(minutes()[0])
-    assert told == [("raised", "OLDEST_DUE")]
+    assert told == [("raised", "queue-without-worker")]
     assert mail.outbox == []
 
 
-def test_without_thresholds_nothing_is_looked_at(settings: Any, told: list[tuple[str, str]]) -> None:
-    settings.PULSE = {}
-    make_job(next_run_at=now(timedelta(minutes=-5)))
-    write(minutes()[0])
+def test_problems_raise_alerts_and_risks_do_not_unless_the_setting_says_so(
+    settings: Any, told: list[tuple[str, str]]
+) -> None:
+    make_job(queue="mail", next_run_at=now(timedelta(minutes=-5)))
+    make_job(queue="paused", next_run_at=now(timedelta(minutes=-5)))
+    sql("INSERT INTO pulse_django_queue (name, paused_at, pause_reason) VALUES ('paused', clock_timestamp(), '')")
+    first, second, third, _ = minutes()
+    settings.PULSE = {"ALERTS": {"queue-without-worker": False}}
+    write(first)
     assert told == []
-    assert "alerts" not in Minute.objects.get().signs
+    settings.PULSE = {}
+    write(second)
+    assert told == [("raised", "queue-without-worker")]
+    settings.PULSE = {"ALERTS": {"paused-backlog": True}}
+    write(third)
+    assert told[1:] == [("raised", "paused-backlog")]
+
+
+def test_an_incident_that_cannot_be_checked_is_not_over(told: list[tuple[str, str]]) -> None:
+    first, second, third, _ = minutes()
+    one = Condition(name="a", severity=Severity.STUCK, says="", means="", to_do="", sql="SELECT 1, '' LIMIT %(limit)s")
+    found, unknown = Finding(condition=one, subjects=[Subject(1, "x")]), Finding(condition=one, error="timeout")
+    for minute, answer in ((first, found), (second, unknown), (third, found)):
+        Minute.objects.write(minute)
+        alerts.send("default", minute, Verdict([answer]))
+    alerts.finish()
+    assert told == [("raised", "a")]
+
+
+def test_a_minute_of_another_shape_is_no_incident(told: list[tuple[str, str]]) -> None:
+    first, second, *_ = minutes()
+    Minute.objects.create(minute=first, signs={"alerts": [5]})
+    make_job(next_run_at=now(timedelta(minutes=-5)))
+    write(second)
+    assert told == [("raised", "queue-without-worker")]
 
 
 def test_a_mail_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +159,7 @@ def test_a_mail_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
     make_job(next_run_at=now(timedelta(minutes=-5)))
     minute = minutes()[0]
     Minute.objects.write(minute)
-    alerts.look("default", minute)  # returns although nobody has answered
+    alerts.send("default", minute, ask_all("default"))  # returns although nobody has answered
     assert asked.wait(5)
     assert not answered.is_set()
     answered.set()
@@ -141,18 +175,5 @@ def test_a_mail_that_cannot_be_sent_is_logged(
     monkeypatch.setattr(alerts, "mail_admins", fail)
     make_job(next_run_at=now(timedelta(minutes=-5)))
     write(minutes()[0])
-    assert told == [("raised", "OLDEST_DUE")]
+    assert told == [("raised", "queue-without-worker")]
     assert "Sending mail to the admins failed" in caplog.text
-
-
-WELL = FleetFacts(oldest_due=0, dead_letters=0, expirations=0, unserved_queues=0, unreaped=0, orphans=0)
-
-
-@pytest.mark.parametrize("name", THRESHOLDS)
-def test_every_threshold_is_crossed_beyond_what_is_allowed_and_not_at_it(name: str) -> None:
-    facts = FleetFacts(oldest_due=5, dead_letters=5, expirations=5, unserved_queues=5, unreaped=5, orphans=5)
-    assert crossed(facts, {name: 5}) == []
-    [one] = crossed(facts, {name: 4})
-    assert "5" in one.says
-    assert "4" in one.says
-    assert crossed(WELL, {name: 0}) == []

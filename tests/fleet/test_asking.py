@@ -1,4 +1,4 @@
-"""Asking and mending: from apps of others, from the command line, and when a question goes wrong."""
+"""Ask and repair: conditions of other apps, the command line, and questions that go wrong."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError, connection
+from django.test.utils import CaptureQueriesContext
 
 from pulse_django.fleet.conditions import Condition, Severity, ask, ask_all, catalogue, known, named, register
 from pulse_django.models import Queue
@@ -45,14 +47,18 @@ def check(*flags: str) -> tuple[str, str]:
 
 
 def backlog() -> None:
-    Queue.objects.pause("default", reason="the bank is down")
     make_job(next_run_at=now(LONG_AGO))
+
+
+def pause() -> None:
+    backlog()
+    Queue.objects.pause("default", reason="the bank is down")
 
 
 def test_an_app_registers_its_own_and_it_is_asked_with_the_others() -> None:
     mine = register(condition("mine", sql="SELECT 7, 'seven' LIMIT %(limit)s"))
     assert register(mine) is mine, "as when its module is loaded twice"
-    [finding] = [finding for finding in ask_all("default") if finding.condition is mine]
+    [finding] = [finding for finding in ask_all("default").findings if finding.condition is mine]
     assert finding.subjects == [(7, "seven")]
     assert known()[-1].severity == Severity.RISK, "what is worst comes first"
 
@@ -70,14 +76,14 @@ def test_sql_without_a_limit_is_refused() -> None:
 
 
 def test_a_question_that_goes_wrong_is_a_finding_and_the_others_are_asked() -> None:
-    register(condition("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
-    findings = {finding.condition.name: finding for finding in ask_all("default")}
-    assert findings["wrong"].error == "division by zero"
-    assert not findings["wrong"].holds
-    assert sum(finding.holds for finding in findings.values()) == len(findings) - 1
+    register(condition("wrong", severity=Severity.BROKEN, sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
+    backlog()
+    found = {finding.condition.name: finding for finding in ask_all("default").found}
+    assert found["wrong"].error == "division by zero"
+    assert set(found) == {"wrong", "queue-without-worker"}
     out, failed = check("--check")
     assert "could not be checked: division by zero" in out
-    assert "1 of" in failed
+    assert "2 of" in failed
 
 
 def test_a_question_cannot_write() -> None:
@@ -105,22 +111,34 @@ def test_check_exits_with_an_error_that_names_what_fails() -> None:
     assert out.count("\n") == len(known())
     backlog()
     out, failed = check("--check")
-    assert "FAIL paused-backlog (stuck)" in out
+    assert "FAIL queue-without-worker (stuck)" in out
+    assert "More: docs/how-to/symptoms/jobs-wait.md" in out
+    assert failed.startswith("1 of")
+    assert failed.endswith("queue-without-worker.")
+
+
+def test_a_risk_is_a_warning_and_no_error() -> None:
+    pause()
+    out, failed = check("--check")
+    assert failed == ""
+    assert "WARN paused-backlog (risk)" in out
     assert "(the bank is down)" in out
     assert "Repair: pulse_watchdog --repair paused-backlog" in out
-    assert failed.startswith("1 of")
-    assert failed.endswith("paused-backlog.")
 
 
 def test_check_speaks_json() -> None:
-    backlog()
+    pause()
     out, failed = check("--check", "--json")
     said = json.loads(out)
+    assert failed == ""
+    assert said["is_well"] is True
+    [found] = [one for one in said["conditions"] if not one["is_clear"]]
+    assert (found["name"], found["severity"], found["repair"]) == ("paused-backlog", "risk", "Resume the queue.")
+    assert found["subjects"][0]["key"] == "default"
+    sql("DELETE FROM pulse_django_queue")
+    out, failed = check("--check", "--json")
     assert failed
-    assert said["holds"] is False
-    [broken] = [one for one in said["conditions"] if not one["holds"]]
-    assert (broken["name"], broken["severity"], broken["repair"]) == ("paused-backlog", "stuck", "Resume the queue.")
-    assert broken["subjects"][0]["key"] == "default"
+    assert json.loads(out)["is_well"] is False
 
 
 def test_what_rows_say_cannot_forge_a_line() -> None:
@@ -131,7 +149,7 @@ def test_what_rows_say_cannot_forge_a_line() -> None:
 
 
 def test_a_repair_is_rehearsed_first() -> None:
-    backlog()
+    pause()
     out, failed = check("--repair", "paused-backlog")
     assert failed == ""
     assert "default: paused for" in out
@@ -139,16 +157,16 @@ def test_a_repair_is_rehearsed_first() -> None:
     assert Queue.objects.get().paused_at is not None
     out, failed = check("--repair", "paused-backlog", "--yes")
     assert failed == ""
-    assert "1 repaired; it holds now" in out
+    assert "1 repaired; it is clear now" in out
     assert Queue.objects.get().paused_at is None
     assert "nothing to repair" in check("--repair", "paused-backlog")[0]
 
 
 def test_a_repair_speaks_json() -> None:
-    backlog()
+    pause()
     assert json.loads(check("--repair", "paused-backlog", "--json")[0])["subjects"][0]["key"] == "default"
     done = json.loads(check("--repair", "paused-backlog", "--json", "--yes")[0])
-    assert done == {"name": "paused-backlog", "steps": 1, "mended": 1, "holds": True}
+    assert done == {"name": "paused-backlog", "steps": 1, "repaired": 1, "is_clear": True}
 
 
 @pytest.mark.parametrize(
@@ -164,11 +182,55 @@ def test_a_mistake_is_told(flags: list[str], said: str) -> None:
 
 
 def test_a_repair_that_does_not_help_fails() -> None:
-    backlog()
+    pause()
     stubborn = named("paused-backlog")
     assert stubborn.repair is not None
     useless = replace(stubborn, name="stubborn", repair=replace(stubborn.repair, act=lambda alias, keys: 0))
     register(useless)
     out, failed = check("--repair", "stubborn", "--yes")
-    assert "still fails" in out
-    assert failed == "stubborn still fails."
+    assert "still applies" in out
+    assert failed == "stubborn still applies."
+
+
+def test_a_bug_in_a_question_of_an_app_is_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(alias: str, limits: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    register(condition("buggy", look=fail))
+    [finding] = ask_all("default").found
+    assert (finding.condition.name, finding.error) == ("buggy", "RuntimeError: a bug")
+    assert "Checking condition buggy failed" in caplog.text
+
+
+def test_a_lost_connection_is_raised_and_no_answer() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    connection.connection.pgconn.finish()
+    with pytest.raises(DatabaseError):
+        ask_all("default")
+    connection.close()
+
+
+def test_questions_that_come_too_late_are_left_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.BUDGET", 0.0)
+    assert [finding.condition.name for finding in ask_all("default").found] == ["schema-incomplete"], "not in SQL"
+    register(condition("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
+    assert len(ask_all("default").found) == len(known())
+
+
+def test_all_are_asked_in_one_statement() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        ask_all("default")
+    asked = [one["sql"] for one in queries if "dead letters" in one["sql"]]
+    assert len(asked) == 1
+    assert all(f"'{word}" in asked[0] for word in ("queue ", "latest minute", "worker "))
+
+
+def test_the_worst_comes_first_in_one_line() -> None:
+    for name in ("b", "a", "c"):
+        register(condition(name, sql="SELECT n, 'x' FROM generate_series(1, 5) AS n LIMIT %(limit)s"))
+    register(condition("z", severity=Severity.BROKEN, sql="SELECT 1, 'y' LIMIT %(limit)s"))
+    verdict = ask_all("default")
+    assert [finding.condition.name for finding in verdict.found] == ["z", "a", "b", "c"]
+    assert verdict.says.startswith("z: 1: y; a: 1: x; 2: x; 3: x; and 2 more; b: ")
+    assert not verdict.is_well

@@ -1,7 +1,8 @@
-"""Every condition: its state is broken, it is named, and where it can be mended it is."""
+"""Every condition: it is brought about and found, and repaired if it has a repair."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,9 +13,9 @@ import pytest
 from django.db import IntegrityError, connection
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, mend, named
+from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.models import Attempt, Job, Minute, Queue, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import UNKNOWN_TASK
@@ -31,11 +32,11 @@ TESTED: set[str] = set()
 
 
 def found(name: str, **limits: Any) -> Finding:
-    """Ask one condition, and see it broken."""
+    """Ask one condition, and see it found."""
     TESTED.add(name)
     finding = ask(named(name), "default", Limits.of(conf.current(), **limits))
     assert finding.error == ""
-    assert not finding.holds, f"{name} should not hold"
+    assert not finding.is_clear, f"{name} should be found"
     return finding
 
 
@@ -43,14 +44,14 @@ def keys(finding: Finding) -> list[Any]:
     return [subject.key for subject in finding.subjects]
 
 
-def holds(name: str, **limits: Any) -> bool:
+def is_clear(name: str, **limits: Any) -> bool:
     finding = ask(named(name), "default", Limits.of(conf.current(), **limits))
     assert finding.error == ""
-    return finding.holds
+    return finding.is_clear
 
 
-def mended(name: str, **limits: Any) -> list[Step]:
-    return list(mend(named(name), "default", Limits.of(conf.current(), **limits)))
+def repaired(name: str, **limits: Any) -> list[Step]:
+    return list(repair(named(name), "default", Limits.of(conf.current(), **limits)))
 
 
 @contextmanager
@@ -73,11 +74,11 @@ def live_worker(**fields: Any) -> Worker:
     return worker
 
 
-def test_all_hold_in_an_empty_database() -> None:
-    assert [finding.condition.name for finding in ask_all("default") if not finding.holds] == []
+def test_all_are_clear_in_an_empty_database() -> None:
+    assert ask_all("default").says == ""
 
 
-def test_all_hold_while_work_goes_on() -> None:
+def test_all_are_clear_while_work_goes_on() -> None:
     live_worker()
     make_job(Status.RUNNING)
     make_job()
@@ -91,7 +92,7 @@ def test_all_hold_while_work_goes_on() -> None:
     sql(
         "SELECT setval('pulse_django_token', GREATEST(last_value, 1000000)) FROM pulse_django_token"
     )  # no claim was made
-    assert [finding.condition.name for finding in ask_all("default") if not finding.holds] == []
+    assert ask_all("default").says == ""
 
 
 # Jobs
@@ -111,7 +112,7 @@ def test_a_running_job_without_a_lease_gets_one_that_runs_out() -> None:
         sql("UPDATE pulse_django_job SET locked_by = NULL, lease_until = NULL, token = NULL WHERE id = %s", job.pk)
         assert Job.objects.reap() == []
         assert keys(found("running-without-lease")) == [job.pk]
-        assert [step.mended for step in mended("running-without-lease")] == [1]
+        assert [step.repaired for step in repaired("running-without-lease")] == [1]
         job.refresh_from_db()
         assert job.locked_by == "nobody"
         sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s", job.pk)
@@ -122,8 +123,8 @@ def test_a_lease_that_a_clock_left_too_long_is_shortened_and_its_holder_goes_on(
     job, other = make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))), make_job(Status.RUNNING)
     long_lease = make_job(Status.RUNNING, lease_ttl=timedelta(hours=3), lease_until=now(timedelta(hours=2)))
     assert keys(found("lease-too-long")) == [job.pk]
-    mended("lease-too-long")
-    assert holds("lease-too-long")
+    repaired("lease-too-long")
+    assert is_clear("lease-too-long")
     [(left,)] = sql("SELECT lease_until - clock_timestamp() FROM pulse_django_job WHERE id = %s", job.pk)
     assert timedelta(seconds=20) < left <= timedelta(seconds=30), "its job is recovered within a lease and a tick"
     for untouched in (other, long_lease):
@@ -135,7 +136,7 @@ def test_a_lease_that_a_clock_left_too_long_is_shortened_and_its_holder_goes_on(
 def test_a_lease_of_a_worker_with_longer_leases_than_ours_is_left_alone(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 3, "WATCHDOG_INTERVAL": 3}
     job = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=60)))
-    assert holds("lease-too-long")
+    assert is_clear("lease-too-long")
     assert Job.objects.mend([job.pk]) == []
 
 
@@ -145,14 +146,14 @@ def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> 
         never, spent = make_job(), make_job(attempts=3, refunds=2)
         sql("UPDATE pulse_django_job SET status = 'RUNNING'")
         assert sorted(keys(found("running-without-lease"))) == sorted([never.pk, spent.pk])
-        mended("running-without-lease")
-        assert holds("running-without-lease")
+        repaired("running-without-lease")
+        assert is_clear("running-without-lease")
         sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
         assert sorted(one.lease.job_id for one in Job.objects.reap()) == sorted([never.pk, spent.pk])
         assert sorted(Attempt.objects.values_list("number", flat=True)) == [1, 3]
 
 
-def test_one_row_that_cannot_be_mended_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_row_that_cannot_be_repaired_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
     with without(Job, "pulse_job_running_iff_leased"):
         hopeless, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
         sql("UPDATE pulse_django_job SET lease_until = NULL")
@@ -176,8 +177,8 @@ def test_leases_that_no_watchdog_reaps_are_reaped(monkeypatch: pytest.MonkeyPatc
     job = make_job(Status.RUNNING, lease_until=now(LONG_AGO))
     make_job(Status.RUNNING, expired=True)  # the next tick will see it
     assert keys(found("lease-not-reaped")) == [job.pk]
-    mended("lease-not-reaped")
-    assert holds("lease-not-reaped")
+    repaired("lease-not-reaped")
+    assert is_clear("lease-not-reaped")
     job.refresh_from_db()
     assert (job.status, job.last_error) == (Status.RETRYING, "worker lease expired")
 
@@ -186,7 +187,7 @@ def test_nothing_is_reaped_right_after_an_outage(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 3.0))
     make_job(Status.RUNNING, lease_until=now(LONG_AGO))
     with pytest.raises(RepairRefused, match="started 3 s ago"):
-        mended("lease-not-reaped")
+        repaired("lease-not-reaped")
     assert Job.objects.running().count() == 1
 
 
@@ -204,8 +205,8 @@ def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
     [(stands,)] = sql("SELECT last_value FROM pulse_django_token")
     make_job(Status.RUNNING, token=stands + 1_000)
     assert found("token-repeated").subjects[0].words == f"stands at {stands}, and {stands + 1_000} was granted"
-    mended("token-repeated")
-    assert holds("token-repeated")
+    repaired("token-repeated")
+    assert is_clear("token-repeated")
     make_job()
     [claim] = Job.objects.claim(Identity("me"))
     assert claim.token == stands + 1_001
@@ -218,9 +219,9 @@ def test_children_of_a_cancelled_job_are_cancelled_with_it() -> None:
     make_job(Status.COMPLETED, parent=parent)
     make_job(parent=other)
     assert sorted(keys(found("child-of-cancelled"))) == sorted([waiting.pk, running.pk])
-    [step] = mended("child-of-cancelled")
-    assert step.mended == 2
-    assert holds("child-of-cancelled")
+    [step] = repaired("child-of-cancelled")
+    assert step.repaired == 2
+    assert is_clear("child-of-cancelled")
     waiting.refresh_from_db()
     running.refresh_from_db()
     assert (waiting.status, running.cancel_reason) == (Status.CANCELLED, "its parent was cancelled")
@@ -241,7 +242,7 @@ def test_a_queue_that_no_worker_serves_is_named() -> None:
     assert keys(finding) == ["reports"]
     assert "due for 02:00:0" in finding.subjects[0].words
     live_worker()  # serves all
-    assert holds("queue-without-worker")
+    assert is_clear("queue-without-worker")
 
 
 def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> None:
@@ -256,15 +257,15 @@ def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> 
     assert keys(finding) == ["stuck"]
     assert finding.subjects[0].words.endswith("while 4 slots are free")
     sql("UPDATE pulse_django_worker SET in_flight = 8 WHERE id = %s", idle.pk)
-    assert holds("overdue-while-idle")
+    assert is_clear("overdue-while-idle")
     live_worker(started_at=now())  # has not said yet how busy it is
-    assert holds("overdue-while-idle")
+    assert is_clear("overdue-while-idle")
 
 
 def test_how_long_is_overdue_is_a_setting(settings: Any) -> None:
     live_worker()
     make_job(next_run_at=now(timedelta(seconds=-90)))
-    assert holds("overdue-while-idle")
+    assert is_clear("overdue-while-idle")
     settings.PULSE = {"OVERDUE_AFTER": 60}
     found("overdue-while-idle")
 
@@ -279,8 +280,8 @@ def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     finding = found("paused-backlog")
     assert keys(finding) == ["full"]
     assert "without an end (the bank is down)" in finding.subjects[0].words
-    mended("paused-backlog")
-    assert holds("paused-backlog")
+    repaired("paused-backlog")
+    assert is_clear("paused-backlog")
     assert Queue.objects.get(name="empty").paused_at is not None
 
 
@@ -298,11 +299,96 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
         AttemptFactory(job=job, outcome="RELEASED", message=f"{UNKNOWN_TASK} 'gone.too'", started_at=now(age))
     finding = found("task-unknown")
     assert finding.subjects == [("gone.too", "3 jobs or more, in default")]
-    mended("task-unknown")
+    repaired("task-unknown")
     statuses = {job.pk: job.status for job in Job.objects.filter(task="gone.too")}
     assert statuses == {old.pk: Status.DEAD_LETTERED, young.pk: Status.PENDING, never_met.pk: Status.PENDING}
     old.refresh_from_db()
     assert old.last_error.startswith("given up: unknown task 'gone.too': no live worker has it, for 2:00:0")
+
+
+def test_a_queue_whose_jobs_wait_too_long_is_overdue(settings: Any) -> None:
+    live_worker(queues=["mail"], in_flight=8)
+    for queue in ("mail", "nobody-serves-it"):
+        make_job(queue=queue, next_run_at=now(timedelta(minutes=-14)))
+    assert is_clear("queue-overdue")
+    settings.PULSE = {"ALERTS": {"queue-overdue": 600}}
+    assert keys(found("queue-overdue")) == ["mail"]
+
+
+def test_dead_letters_are_counted_for_each_queue_and_task_over_the_last_hour() -> None:
+    for task, queue, number in (("a", "mail", 4), ("b", "mail", 3), ("c", "other", 3)):
+        for _ in range(number):
+            make_job(Status.DEAD_LETTERED, task=task, queue=queue, finished_at=now(timedelta(minutes=-50)))
+    make_job(Status.DEAD_LETTERED, task="c", queue="other", finished_at=now(timedelta(minutes=-61)))
+    assert is_clear("dead-letters")
+    finding = found("dead-letters", thresholds={"dead-letters": 3})
+    assert finding.subjects == [
+        ("queue mail", "7 dead letters in the last hour"),
+        ("task a", "4 dead letters in the last hour"),
+    ]
+
+
+def record(minutes_ago: float, **signs: Any) -> None:
+    Minute.objects.create(minute=now(timedelta(minutes=-minutes_ago)), signs=signs)
+
+
+def test_a_task_that_fails_more_often_than_it_succeeds_is_named() -> None:
+    for ago in (2, 3):
+        record(
+            ago,
+            runs_total={
+                "mail.send": {"SUCCEEDED": 2, "FAILED": 3, "TIMED_OUT": 1, "SNOOZED": 100},
+                "half": {"SUCCEEDED": 6, "FAILED": 6},
+                "rare": {"FAILED": 4},
+            },
+            jobs_ended_total={"mail": {"COMPLETED": 4, "DEAD_LETTERED": 5}, "other": {"CANCELLED": 50}},
+        )
+    record(20, runs_total={"long.ago": {"FAILED": 1000}})
+    assert found("failure-rate").subjects == [
+        ("queue mail", "10 of 18 ended jobs died in the last 15 minutes"),
+        ("task mail.send", "8 of 12 runs failed in the last 15 minutes"),
+    ]
+    assert is_clear("failure-rate", thresholds={"failure-rate": 0.7})
+
+
+@pytest.mark.parametrize("odd", [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}])
+def test_a_minute_of_another_shape_breaks_no_question(odd: Any) -> None:
+    record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
+    assert is_clear("failure-rate")
+    assert is_clear("leases-expired")
+
+
+def test_many_expired_leases_are_found() -> None:
+    for ago in (1, 30, 59):
+        record(ago, lease_expirations_total=34)
+    record(61, lease_expirations_total=1000)
+    assert found("leases-expired").subjects == [("all queues", "102 leases expired in the last hour")]
+    assert is_clear("leases-expired", thresholds={"leases-expired": 102})
+
+
+def test_a_worker_that_sends_no_heartbeat_is_silent() -> None:
+    live_worker()
+    live_worker(stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    worker = live_worker(last_beat_at=now(timedelta(minutes=-2)), in_flight=3)
+    [(key, words)] = found("worker-silent").subjects
+    assert key == f"worker {worker.name}:{worker.boot_id}"
+    assert re.fullmatch(r"no heartbeat for 00:02:0\d, with 3 runs", words)
+
+
+def test_a_slot_that_an_abandoned_handler_holds_is_found() -> None:
+    live_worker()
+    live_worker(stuck_slots=3, stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    worker = live_worker(stuck_slots=2, slots=8)
+    assert found("slots-stuck").subjects == [(f"worker {worker.name}:{worker.boot_id}", "2 of 8 slots")]
+
+
+def test_minutes_that_are_not_recorded_any_more_are_missing() -> None:
+    assert is_clear("minutes-missing"), "nothing was recorded yet"
+    record(-60 * 24)  # the clock was set back
+    record(6)
+    assert "ago" in found("minutes-missing").subjects[0].words
+    record(1)
+    assert is_clear("minutes-missing")
 
 
 def test_a_thread_that_was_started_again_is_told() -> None:
@@ -356,7 +442,7 @@ def test_without_any_worker_nobody_gives_up_anything(forgotten: Job) -> None:
 def test_a_job_that_was_put_back_is_seen_at_once_however_young_and_whenever_it_is_due() -> None:
     live_worker(tasks=["tests.add"])
     job = make_job(task="just.enqueued", attempts=1, refunds=1, next_run_at=now(timedelta(hours=1)))
-    assert holds("task-unknown")
+    assert is_clear("task-unknown")
     put_back(job, 1, timedelta(seconds=-1))
     assert found("task-unknown").subjects == [("just.enqueued", "1 jobs or more, in default")]
 
@@ -381,13 +467,13 @@ def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
     job = make_job(task="known.again", attempts=2, refunds=2)
     put_back(job, 1, timedelta(seconds=-9))
     AttemptFactory(job=job, number=2, outcome="SNOOZED")
-    assert holds("task-unknown")
+    assert is_clear("task-unknown")
 
 
 def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
     live_worker(tasks=None)
     sql("UPDATE pulse_django_job SET created_at = created_at - interval '1 day'")
-    assert holds("task-unknown")
+    assert is_clear("task-unknown")
     assert give_up("default") == []
 
 
@@ -414,7 +500,7 @@ def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back(write: Any)
 def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
     rival.begin()
     rival.run(sql, "SELECT 1")
-    assert holds("long-transaction")
+    assert is_clear("long-transaction")
     finding = found("long-transaction", long_transaction=timedelta())
     assert any("idle in transaction" in subject.words for subject in finding.subjects)
     [pid] = rival.run(sql, "SELECT pg_backend_pid()")[0]
@@ -432,7 +518,7 @@ def test_dead_rows_that_autovacuum_left_are_vacuumed() -> None:
         sql("SELECT pg_stat_force_next_flush()")
         finding = found("table-bloat", dead_rows=20)
         assert "pulse_django_queue" in keys(finding)
-        mended("table-bloat", dead_rows=20)
+        repaired("table-bloat", dead_rows=20)
         sql("SELECT pg_stat_force_next_flush()")
         assert "pulse_django_queue" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
     finally:
@@ -444,16 +530,16 @@ def test_a_missing_index_is_built_again() -> None:
     assert found("schema-incomplete").subjects == [
         ("pulse_job_claim", "the index of pulse_django_job is missing"),
     ]
-    mended("schema-incomplete")
-    assert holds("schema-incomplete")
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
 
 
 def test_an_index_whose_build_broke_off_is_built_again() -> None:
     sql("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pulse_job_reap'::regclass")
     [subject] = found("schema-incomplete").subjects
     assert subject == ("pulse_job_reap", "the index of pulse_django_job is not valid")
-    mended("schema-incomplete")
-    assert holds("schema-incomplete")
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
 
 
 @pytest.mark.parametrize(
@@ -466,8 +552,8 @@ def test_a_missing_constraint_is_added_again(constraint: str) -> None:
     else:
         sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
     assert keys(found("schema-incomplete")) == [constraint]
-    mended("schema-incomplete")
-    assert holds("schema-incomplete")
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
     if constraint == "pulse_attempt_one_per_run":
         entry = AttemptFactory(job=make_job(Status.COMPLETED))
         with pytest.raises(IntegrityError, match=constraint):
@@ -480,8 +566,8 @@ def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
         "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
     )
     try:
-        mended("schema-incomplete")
-        assert holds("schema-incomplete")
+        repaired("schema-incomplete")
+        assert is_clear("schema-incomplete")
     finally:
         sql("DROP SCHEMA elsewhere CASCADE")
 
@@ -492,12 +578,12 @@ def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
     AttemptFactory(job=entry.job, number=entry.number)
     try:
         with pytest.raises(RepairRefused, match=r"one_per_run.*is duplicated"):
-            mended("schema-incomplete")
+            repaired("schema-incomplete")
         assert keys(found("schema-incomplete")) == ["pulse_attempt_one_per_run"]
     finally:
         Attempt.objects.all().delete()
-        mended("schema-incomplete")
-    assert holds("schema-incomplete")
+        repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
 
 
 def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,11 +593,11 @@ def test_a_table_that_somebody_holds_is_not_waited_for_at_length(rival: Rival, m
     rival.begin()
     rival.run(sql, "SELECT count(*) FROM pulse_django_attempt")
     with pytest.raises(RepairRefused, match="lock timeout"):
-        mended("schema-incomplete")
+        repaired("schema-incomplete")
     assert sql("SHOW lock_timeout") != [("100ms",)]
     rival.rollback()
-    mended("schema-incomplete")
-    assert holds("schema-incomplete")
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
 
 
 def test_a_field_that_nothing_keeps_unique_is_named() -> None:
@@ -530,7 +616,7 @@ def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrat
     try:
         [subject] = found("schema-incomplete").subjects
         assert subject == ("pulse_django_worker.vitals", "the column is missing: run migrate")
-        assert [step.mended for step in mended("schema-incomplete")] == [0]
+        assert [step.repaired for step in repaired("schema-incomplete")] == [0]
     finally:
         sql("ALTER TABLE pulse_django_worker RENAME COLUMN vitals_ TO vitals")
 
@@ -538,7 +624,7 @@ def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrat
 # All of them
 
 
-def test_every_condition_was_seen_broken() -> None:
+def test_every_condition_was_found() -> None:
     """Runs last in this file."""
     assert set() == OURS - TESTED
 
@@ -547,11 +633,11 @@ def test_a_repair_goes_in_bounded_steps_and_ends() -> None:
     parent = make_job(Status.CANCELLED)
     for _ in range(7):
         make_job(parent=parent)
-    repair = named("child-of-cancelled").repair
-    assert repair is not None
-    small = replace(named("child-of-cancelled"), repair=replace(repair, at_a_time=3))
-    assert [(len(step.subjects), step.mended) for step in mend(small, "default")] == [(3, 3), (3, 3), (1, 1)]
-    idle = replace(small, repair=replace(repair, act=lambda alias, keys: 0))
+    whole = named("child-of-cancelled").repair
+    assert whole is not None
+    small = replace(named("child-of-cancelled"), repair=replace(whole, at_a_time=3))
+    assert [(len(step.subjects), step.repaired) for step in repair(small, "default")] == [(3, 3), (3, 3), (1, 1)]
+    idle = replace(small, repair=replace(whole, act=lambda alias, keys: 0))
     make_job(parent=parent)
-    assert [step.mended for step in mend(idle, "default")] == [0]
+    assert [step.repaired for step in repair(idle, "default")] == [0]
     assert Attempt.objects.count() == 0

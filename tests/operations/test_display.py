@@ -1,17 +1,13 @@
-"""What needs no database: durations, what a terminal gets to see, the diagnosis."""
+"""What needs no database: durations, and what a terminal gets to see."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.core.management import CommandError
 
-from pulse_django.conf import PulseSettings
-from pulse_django.fleet.diagnosis import troubles
-from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.operations.durations import parse_duration
 from pulse_django.operations.progress import Progress
 from pulse_django.operations.terminal import bar, showable, table
@@ -132,44 +128,3 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 def test_arguments_that_make_no_sense_are_refused(command: str, wrong: list[str]) -> None:
     with pytest.raises(CommandError):
         run(command, *wrong)
-
-
-WORKER = WorkerFacts(
-    id=1,
-    name="w", boot_id="b", host="h", pid=1, queues=(), slots=8, in_flight=0, stuck_slots=0,
-    prefetched=0,
-    last_beat=timedelta(seconds=5), has_stopped=False, versions={},
-)  # fmt: skip
-WELL = Health(queues=(), statuses=(), workers=(WORKER,), dead_letters=(), expired_leases=0, oldest_expired=None)
-BUSY = QueueFacts(name="mail", due=3, oldest_due=timedelta(seconds=2))
-WAITS = replace(BUSY, oldest_due=timedelta(seconds=61))
-
-
-@pytest.mark.parametrize(
-    ("health", "trouble"),
-    [
-        (WELL, None),
-        (replace(WELL, workers=()), None),  # nothing to do, and nobody to do it
-        (replace(WELL, queues=(BUSY,)), None),
-        (
-            replace(WELL, queues=(replace(BUSY, oldest_due=timedelta(minutes=6)),)),
-            "mail: 3 jobs due, the oldest for 6m",
-        ),
-        (replace(WELL, queues=(replace(BUSY, is_paused=True),)), "queue mail is paused: 3 jobs due"),
-        (replace(WELL, queues=(BUSY,), workers=()), None),  # as between two workers of a deploy
-        (replace(WELL, queues=(WAITS,), workers=()), "no worker serves it"),
-        (replace(WELL, queues=(WAITS,), workers=(replace(WORKER, queues=("other",)),)), "no worker serves it"),
-        (replace(WELL, queues=(BUSY,), workers=(replace(WORKER, queues=("mail",)),)), None),
-        (replace(WELL, queues=(WAITS,), workers=(replace(WORKER, has_stopped=True),)), "no worker serves it"),
-        (replace(WELL, workers=(replace(WORKER, last_beat=timedelta(seconds=61)),)), "1 worker sent no heartbeat"),
-        (replace(WELL, workers=(replace(WORKER, stuck_slots=2),)), "2 slots held by abandoned handlers"),
-        (replace(WELL, expired_leases=2, oldest_expired=timedelta(seconds=59)), None),  # the watchdog will come
-        (
-            replace(WELL, expired_leases=2, oldest_expired=timedelta(minutes=2)),
-            "2 leases expired and not recovered, the oldest 2m ago",
-        ),
-    ],
-)
-def test_the_diagnosis(health: Health, trouble: str | None) -> None:
-    found = troubles(health, PulseSettings())
-    assert (trouble is None and found == []) or (trouble is not None and len(found) == 1 and trouble in found[0])

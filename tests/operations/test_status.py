@@ -30,7 +30,7 @@ FINISHED = 100_000
 class TestHealth:
     def test_an_empty_queue_is_well(self) -> None:
         assert run("pulse_status").startswith("No problems found.")
-        assert run_json("pulse_status")["is_healthy"] is True
+        assert run_json("pulse_status")["is_well"] is True
 
     def test_queues_are_told_with_what_waits_and_for_how_long(self) -> None:
         make_job(queue="mail", next_run_at=now(timedelta(minutes=-10)))
@@ -82,13 +82,14 @@ class TestHealth:
         assert [letter["error"] for letter in letters] == ["E0", "E1", "E2", "E3", "E4"]
         assert "rest" not in run("pulse_status")
 
-    def test_leases_that_nobody_reaped_are_trouble(self) -> None:
+    def test_leases_that_no_watchdog_reaped_are_a_problem(self) -> None:
         make_job(Status.RUNNING)
         make_job(Status.RUNNING, lease_until=now(timedelta(minutes=-3)))
         facts = run_json("pulse_status")
-        assert (facts["expired_leases"], facts["is_healthy"]) == (1, False)
+        assert (facts["expired_leases"], facts["is_well"]) == (1, False)
         assert facts["oldest_expired"] >= 180
-        assert "1 lease expired and not recovered, the oldest 3m" in run("pulse_status")
+        assert "lease-not-reaped (stuck): " in run("pulse_status")
+        assert "Expired leases not recovered: 1, the oldest 3m" in run("pulse_status")
 
     def test_hostile_names_come_out_inert(self) -> None:
         evil = "a\x1b[2J\n\u202eb"
@@ -198,13 +199,14 @@ class TestBesideManyFinishedJobs:
         with CaptureQueriesContext(connection) as seen:
             run("pulse_status", *args)
         reads = [query["sql"] for query in seen.captured_queries if "SELECT" in query["sql"]]
-        assert 0 < len(reads) <= 8
+        assert 0 < len(reads) <= 12
         for read in reads:
             [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {read.replace('%', '%%')}")
             root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
             scanned = [node for node in nodes(root) if node["Node Type"] == "Seq Scan"]
             assert [node for node in scanned if node["Relation Name"] == "pulse_django_job"] == []
-            assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < 1_000, read
+            most = 10_000 if "dead_letters" in read or "'latest minute'" in read else 1_000  # all conditions in one
+            assert root["Shared Hit Blocks"] + root["Shared Read Blocks"] < most, read
 
     def test_completed_jobs_are_estimated_and_marked_so(self) -> None:
         counts = {count["status"]: count for count in run_json("pulse_status")["statuses"]}
@@ -226,7 +228,7 @@ class TestVitalSigns:
             "heartbeats_total": {"answered": 99, "failed": 1},
             "lease_expirations_total": 3,
             "fencing_rejections_total": {"settle": 1, "heartbeat": 1},
-            "broken": {"task-unknown": 2},
+            "conditions": {"task-unknown": 2},
         }
         sql(
             "INSERT INTO pulse_django_minute (minute, signs)"
@@ -244,7 +246,7 @@ class TestVitalSigns:
         assert "heartbeats answered 99.00% last hour" in rows
         assert "lease expirations 3 last hour" in rows
         assert "fencing rejections 2 last hour" in rows
-        assert "orphaned jobs task-unknown 2 a minute ago" in rows
+        assert "conditions found task-unknown 2 a minute ago" in rows
 
     def test_watching_goes_on_and_shows_the_present(self) -> None:
         out = StringIO()

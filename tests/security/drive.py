@@ -306,13 +306,13 @@ def some_of_each() -> list[Job]:
 
 def conditions_and_repairs() -> None:
     some_of_each()
-    for finding in conditions.ask_all(ALIAS):
+    for finding in conditions.ask_all(ALIAS).findings:
         assert finding.error == ""
     make_job(Status.RUNNING, lease_until=now(12 * AGO))
     for one in conditions.known():
         if one.repair is not None and one.name != "schema-incomplete":
             with suppress(conditions.RepairRefused):
-                list(conditions.mend(one, ALIAS))
+                list(conditions.repair(one, ALIAS))
     conditions.named("token-repeated").repair.act(ALIAS, ["x"])  # type: ignore[union-attr]  # it has one
     conditions.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
     assert schema._is_there(ALIAS, Job, "pulse_job_status_is_known")

@@ -14,7 +14,6 @@ from pulse_django.fleet.conditions import Condition, Severity
 from pulse_django.models import Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
-from pulse_django.worker import minute_recorder
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
@@ -60,11 +59,10 @@ def test_minutes_are_written_with_what_the_conditions_say(
         question("holds", NONE),
         question("odd", "SELECT 1/0 -- %(limit)s"),
     ]
-    monkeypatch.setattr("pulse_django.fleet.conditions.known", lambda: asked)
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.known", lambda: asked)
     writer.write()
     assert Minute.objects.count() == 10
-    assert latest()["broken"] == {"broken": 2, "much": 20}
-    assert latest()["more"] == ["much"]
+    assert latest()["conditions"] == {"broken": 2, "much": 20}
     assert latest()["unasked"] == ["fails", "odd"]
     writer.write()
     assert Minute.objects.count() == 10, "nothing is over that was not"
@@ -72,7 +70,7 @@ def test_minutes_are_written_with_what_the_conditions_say(
 
 def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(MinuteRecorder, "_asked", lambda self: asked.append("asked") or {})
+    monkeypatch.setattr(MinuteRecorder, "_ask", lambda self, minute: asked.append("asked"))
     rival = MinuteRecorder(GuardedConnection("default", "rival"))
     unwritten = Minute.objects.unwritten()
     monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
@@ -86,10 +84,11 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
     writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Condition(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
-    monkeypatch.setattr("pulse_django.fleet.conditions.known", lambda: [slow, question("broken", TWO)])
-    monkeypatch.setattr(minute_recorder, "BUDGET", 0.01)
+    late = Condition(name="late", look=lambda alias, limits: [], **WORDS)
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.known", lambda: [slow, late])
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.BUDGET", 0.01)
     writer.write()
-    assert latest()["unasked"] == ["broken"]
+    assert latest()["unasked"] == ["late"]
 
 
 def test_no_connection_is_kept_between_two_minutes(writer: MinuteRecorder) -> None:

@@ -11,10 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.fleet import conditions, history, snapshot_queries
-from pulse_django.fleet.diagnosis import is_alive, troubles
 from pulse_django.fleet.history import History, Pick
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
-from pulse_django.words.display import in_words, inert
+from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
@@ -64,21 +63,10 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """A condition that does not hold."""
-
-    name: str
-    condition: conditions.Condition | None  # None: this process does not know it
-    subjects: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BoardFacts:
-    troubles: list[str]
-    broken: list[Broken]
-    unasked: list[str]  # conditions that could not be asked
-    is_watched: bool  # somebody wrote of late
-    is_asked: bool  # and asked the conditions
+    verdict: conditions.Verdict
+    elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
+    is_watched: bool  # a minute was recorded lately
     queues: list[QueueRow]
     more_queues: int
     workers: list[WorkerRow]
@@ -86,14 +74,12 @@ class BoardFacts:
 
 
 def gather(alias: str) -> BoardFacts:
-    """Look at everything: six queries, whatever the number of jobs."""
+    """Read everything: a few queries, whatever the number of jobs."""
     health, past, settings = snapshot_queries.glance(alias), history.read(alias), conf.current()
     return BoardFacts(
-        troubles=[inert(trouble) for trouble in troubles(health, settings)],
-        broken=_broken(past),
-        unasked=past.names("unasked"),
+        verdict=conditions.ask_all(alias),
+        elsewhere=_elsewhere(past),
         is_watched=past.latest is not None,
-        is_asked=past.broken is not None,
         queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
         more_queues=max(0, len(health.queues) - MOST_QUEUES),
         workers=[_worker(worker, settings) for worker in health.workers],
@@ -101,13 +87,10 @@ def gather(alias: str) -> BoardFacts:
     )
 
 
-def _broken(past: History) -> list[Broken]:
-    """Also what this process does not know: a condition of an app that only workers have, or of a newer release."""
-    known, more = {one.name: one for one in conditions.known()}, past.names("more")
-    return [
-        Broken(name=name, condition=known.get(name), subjects=f"{count}+" if name in more else str(count))
-        for name, count in sorted((past.broken or {}).items())
-    ]
+def _elsewhere(past: History) -> dict[str, int]:
+    """Return what this process does not know: a condition of an app that only workers have, or of a newer release."""
+    known = {one.name for one in conditions.known()}
+    return {name: count for name, count in sorted((past.conditions or {}).items()) if name not in known}
 
 
 def queue_row(facts: QueueFacts, past: History) -> QueueRow:
@@ -138,7 +121,7 @@ def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
     return WorkerRow(
         facts=facts,
         last_beat=in_words(facts.last_beat.total_seconds()),
-        is_alive=is_alive(facts, settings),
+        is_alive=facts.is_alive(settings.worker_silence),
         queues=", ".join(facts.queues) or gettext("all"),
         versions=", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
     )

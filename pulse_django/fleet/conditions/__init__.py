@@ -1,6 +1,7 @@
-"""Named questions to the database, each about a state that should not be; with what it means and what mends it.
+"""The catalogue of what can be wrong: each condition is a question to the database, its meaning and its remedy.
 
-``manage.py pulse_watchdog --check`` asks them all. An app adds its own in ``AppConfig.ready()``::
+``pulse_status``, ``pulse_watchdog --check``, ``pulse_health``, the health view, the alerts, the board, the doctor and
+the metrics all read it, so they give the same answer. An app adds its own conditions in ``AppConfig.ready()``::
 
     from pulse_django.fleet.conditions import Condition, Severity, register
 
@@ -9,7 +10,7 @@
             name="invoice-without-job",
             severity=Severity.STUCK,
             says="Every open invoice has a job that sends it.",
-            means="Nobody will send these invoices.",
+            means="These invoices will not be sent.",
             to_do="Enqueue send_invoice for them.",
             sql="SELECT id, 'invoice ' || number FROM billing_invoice WHERE job_id IS NULL LIMIT %(limit)s",
         )
@@ -18,9 +19,21 @@
 
 from __future__ import annotations
 
-from . import fleet, jobs, schema, server  # noqa: F401 - they register what they hold
-from .asking import Finding, Step, ask, ask_all, mend
-from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, known, named, register
+from . import failures, jobs, queues, schema, server, workers  # noqa: F401 - they register what they hold
+from .asking import Finding, Verdict, ask, ask_all
+from .catalogue import (
+    Condition,
+    Limits,
+    Repair,
+    RepairRefused,
+    Severity,
+    Subject,
+    Threshold,
+    known,
+    named,
+    register,
+)
+from .repairs import Step, repair
 
 __all__ = [
     "Condition",
@@ -31,10 +44,12 @@ __all__ = [
     "Severity",
     "Step",
     "Subject",
+    "Threshold",
+    "Verdict",
     "ask",
     "ask_all",
     "known",
-    "mend",
     "named",
     "register",
+    "repair",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -12,74 +12,106 @@ from pulse_django import conf
 
 
 class Severity(StrEnum):
-    BROKEN = "broken"  # the protocol rules it out: somebody wrote to the tables, or the server forgot a commit
-    STUCK = "stuck"  # work waits that nobody will do unless somebody acts
-    RISK = "risk"  # all goes on, and one day will not
+    BROKEN = "broken"  # the protocol rules it out: something else writes to the tables, or the server lost a commit
+    STUCK = "stuck"  # work waits, and will not be done unless somebody acts
+    FAILING = "failing"  # work is tried, and too much of it fails
+    RISK = "risk"  # work goes on, and one day will not
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether such a condition makes the fleet unhealthy and raises an alert by default."""
+        return self is not Severity.RISK
 
 
 class Subject(NamedTuple):
-    """One thing that breaks a condition."""
+    """One thing to which a condition applies."""
 
     key: Any  # an id or a name, as its repair takes it
     words: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """How much is allowed. ``PULSE["ALERTS"]`` sets another number, under the name of the condition."""
+
+    default: float
+    unit: str  # in words, for the documentation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """From where on something is too much; each a parameter of every question."""
+    """The parameters of every question."""
 
     limit: int = 20  # subjects of one question
-    sample: int = 2_000  # rows that a question looks at where it cannot look at all
+    sample: int = 2_000  # rows that a question reads where it cannot read all
     longest_lease: timedelta = timedelta(minutes=5)
-    # Less, and a deploy looks like a trouble; more, and a trouble is seen later.
+    # Less, and a deploy looks like a problem; more, and a problem is seen later.
     overdue: timedelta = timedelta(minutes=5)
     silence: timedelta = timedelta(seconds=60)  # of a worker, until it counts as gone
     unreaped: timedelta = timedelta(seconds=60)  # after the end of a lease, when every watchdog should have seen it
     slack: timedelta = timedelta(seconds=2)  # between two readings of one clock
-    # Autovacuum cannot remove a dead row that this old a transaction may still see.
+    # Autovacuum cannot remove a dead row that so old a transaction may still see.
     long_transaction: timedelta = timedelta(minutes=5)
-    dead_rows: int = 50_000  # fewer are nobody's trouble, whatever their share
+    dead_rows: int = 50_000  # fewer do no harm, whatever their share
     dead_share: float = 0.5  # of the live ones; autovacuum is set to begin at a fiftieth
+    # Shorter, and a quiet task has too few runs to judge; longer, and a fixed task stays red.
+    lately: timedelta = timedelta(minutes=15)
+    few_runs: int = 10  # fewer say nothing about a rate
+    unrecorded: timedelta = timedelta(minutes=5)  # the recorder writes every minute, and waits after an outage
+    thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have their default
 
     @classmethod
     def of(cls, settings: conf.PulseSettings, **others: Any) -> Limits:
         """Take what depends on the project's settings from them."""
-        derived = {
+        derived: dict[str, Any] = {
             "longest_lease": settings.longest_lease,
             "overdue": settings.overdue_after,
             "silence": settings.worker_silence,
             "unreaped": settings.unreaped_after,
+            "thresholds": {name: most for name, most in settings.alerts.items() if not isinstance(most, bool)},
         }
         return cls(**derived | others)
 
+    def allowed(self, condition: Condition) -> float | None:
+        """Return how much of it is allowed. None: a condition without a threshold."""
+        if condition.threshold is None:
+            return None
+        return self.thresholds.get(condition.name, condition.threshold.default)
+
     def params(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the parameters of the questions. A threshold is named like its condition: ``%(dead_letters)s``."""
+        values = asdict(self)
+        del values["thresholds"]
+        measured = [one for one in known() if one.threshold is not None]
+        return values | {one.name.replace("-", "_"): self.allowed(one) for one in measured}
 
 
 class RepairRefused(Exception):
-    """A repair that would do harm just now; the text says why."""
+    """A repair that would do harm now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What mends a condition, a few subjects at a time."""
+    """What repairs a condition, a few subjects at a time."""
 
     says: str  # what it does, for the dry run
-    act: Callable[[str, Sequence[Any]], int]  # alias and keys; returns how many it mended
+    act: Callable[[str, Sequence[Any]], int]  # alias and keys; returns how many it repaired
     at_a_time: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One question. Its answer is what breaks it: rows of (key, words), at most ``%(limit)s`` of them."""
+    """One question. Its answer is what it applies to: rows of (key, words), at most ``%(limit)s`` of them."""
 
     name: str
     severity: Severity
-    says: str  # what holds when all is well
-    means: str  # what it means if it does not
-    to_do: str  # for whoever reads it at night
+    says: str  # what is true when all is well
+    means: str  # what it means if it is not
+    to_do: str
+    page: str = "reference/conditions.md"  # of the documentation, with the remedy
     sql: str = ""
     look: Callable[[str, Limits], Iterable[Subject]] | None = None  # in place of SQL, with the alias
+    threshold: Threshold | None = None
     repair: Repair | None = None
 
     def __post_init__(self) -> None:
@@ -88,12 +120,17 @@ class Condition:
         if self.sql and "%(limit)s" not in self.sql:
             raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
 
+    def is_alerted(self, settings: conf.PulseSettings) -> bool:
+        """Whether it raises an alert: by ``PULSE["ALERTS"]``, or else if it is a problem."""
+        wanted = settings.alerts.get(self.name, self.severity.is_problem)
+        return wanted is not False
+
 
 _known: dict[str, Condition] = {}
 
 
 def register(condition: Condition) -> Condition:
-    """Have a condition be asked with all others."""
+    """Add a condition to the catalogue."""
     if _known.get(condition.name, condition) != condition:
         raise ValueError(f"Condition {condition.name!r} is already registered.")
     _known[condition.name] = condition
@@ -101,7 +138,7 @@ def register(condition: Condition) -> Condition:
 
 
 def known() -> list[Condition]:
-    """Return all of them, what is worst first."""
+    """Return all of them, the worst first."""
     worst_first = list(Severity)
     return sorted(_known.values(), key=lambda one: (worst_first.index(one.severity), one.name))
 

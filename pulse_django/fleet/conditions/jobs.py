@@ -93,6 +93,7 @@ register(
         says="A watchdog recovers an expired lease at its next tick.",
         means="No watchdog is running or working: jobs of dead workers stay RUNNING.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog, and read its log.",
+        page="how-to/symptoms/workers-vanish.md",
         sql="""
 SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ' by ', locked_by,

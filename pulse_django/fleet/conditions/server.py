@@ -1,4 +1,4 @@
-"""Conditions of the server: its clock, other people's transactions, and what dead rows do to our tables."""
+"""Conditions of the server: its clock, long transactions of other programs, and dead rows in the tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from django.apps import apps
 from django.db import connections
 
 from .catalogue import Condition, Repair, Severity, register
+
+TABLE_GROWS = "how-to/symptoms/table-grows.md"
 
 register(
     Condition(
@@ -51,6 +53,7 @@ register(
         says="No transaction of this database is older than a few minutes.",
         means="Vacuum cannot remove rows that died since it began, which slows down claims and heartbeats.",
         to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
+        page=TABLE_GROWS,
         sql="""
 SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)
 FROM (
@@ -100,6 +103,7 @@ register(
         says="Autovacuum keeps up: dead rows are a small part of each table.",
         means="Claims and heartbeats read dead rows, and the table grows unnecessarily.",
         to_do="Look for a long transaction, which prevents vacuum from removing rows. Then check autovacuum.",
+        page=TABLE_GROWS,
         sql="""
 SELECT relname, pg_catalog.concat(
     n_dead_tup, ' dead rows beside ', n_live_tup, ' live ones; last vacuum ',

@@ -1,17 +1,16 @@
-"""Whether there is somebody to do the work: the conditions that fail, and what workers say of themselves."""
+"""Advice about the fleet: the conditions that were found, and how many workers run where."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Limits, Severity, ask_all
-from pulse_django.words.display import inert
+from pulse_django.fleet.conditions import Limits, ask_all
 
 from .advice import Advice, Level, rows
 
 _LIVE = """
-SELECT host, COALESCE(versions ->> 'pulse_django'::text, 'unknown'), stuck_slots
+SELECT host, COALESCE(versions ->> 'pulse_django'::text, 'unknown')
 FROM pulse_django_worker
 WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s
 """
@@ -20,7 +19,7 @@ WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %s
 def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
     live = rows(alias, _LIVE, [settings.worker_silence])
     yield _of_workers(live)
-    if len(versions := {version for _, version, _ in live}) > 1:
+    if len(versions := {version for _, version in live}) > 1:
         yield Advice(
             topic="workers",
             level=Level.HINT,
@@ -28,30 +27,21 @@ def on_the_fleet(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
             why="Mixed versions are supported during a deploy, but not tested for longer.",
             to_do="Finish the deploy.",
         )
-    if stuck := sum(stuck for _, _, stuck in live):
-        yield Advice(
-            topic="workers",
-            level=Level.WARNING,
-            what=f"{stuck} slots are held by abandoned handlers",
-            why="A thread cannot be killed. Its slot is lost until its process is replaced.",
-            to_do='Call context.check() in long loops, or set isolation="process" for such tasks.',
-        )
-    broken = [finding for finding in ask_all(alias, Limits.of(settings)) if not finding.holds]
-    for finding in broken:
-        about = "; ".join(inert(f"{subject.key}: {subject.words}") for subject in finding.subjects[:3])
+    verdict = ask_all(alias, Limits.of(settings))
+    for finding in verdict.found:
         yield Advice(
             topic=finding.condition.name,
-            level=Level.HINT if finding.condition.severity is Severity.RISK else Level.WARNING,
-            what=about or f"could not be checked: {inert(finding.error)}",
+            level=Level.WARNING if finding.is_problem else Level.HINT,
+            what=finding.says,
             why=finding.condition.means,
             to_do=finding.condition.to_do,
         )
-    if not broken:
+    if not verdict.found:
         yield Advice(
             topic="conditions",
             level=Level.GOOD,
-            what="all of them hold",
-            why="No job is stuck, and no state is invalid.",
+            what="none was found",
+            why="No job is stuck, too few fail to matter, and no state is invalid.",
         )
 
 

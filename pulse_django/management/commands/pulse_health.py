@@ -1,4 +1,4 @@
-"""``manage.py pulse_health``: probes with exit codes. 0: well. 1: not. 2: nobody could say."""
+"""``manage.py pulse_health``: probes with exit codes. 0: healthy. 1: not healthy. 2: could not be checked."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 import urllib.error
 import urllib.request
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 
-from pulse_django.fleet.facts_as_json import to_json
-from pulse_django.fleet.probes import probe
+from pulse_django import conf
+from pulse_django.fleet.conditions import Limits, Verdict, ask_all, known
 from pulse_django.fleet.read_only import read_only
 from pulse_django.operations import arguments
-from pulse_django.store.tables import explained
+from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
-from pulse_django.words.thresholds import THRESHOLDS
 
 WELL, UNWELL, UNKNOWN = 0, 1, 2
 PATIENCE = 3.0  # seconds; probes have timeouts of their own
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, help="the --metrics-port of the worker, for --live and --ready")
         parser.add_argument(
             "--allow", action="append", default=[], type=_allowed, metavar="NAME=MOST",
-            help=f"a threshold that overrides PULSE['ALERTS']: {', '.join(THRESHOLDS)}",
+            help=f"a threshold that overrides PULSE['ALERTS']: {', '.join(_measured())}",
         )  # fmt: skip
         arguments.add_output(parser)
 
@@ -52,11 +52,12 @@ class Command(BaseCommand):
         alias = arguments.alias_of(options)
         try:
             with read_only(alias):
-                health = probe(alias, dict(options["allow"]))
+                require_tables(alias)
+                verdict = _verdict(alias, dict(options["allow"]))
         except (Error, ImproperlyConfigured) as error:
             return UNKNOWN, explained(error, alias), {}
-        said = "; ".join(f"{one.name}: {one.says}" for one in health.crossings) or "The fleet is healthy."
-        return (WELL if health.is_well else UNWELL), said, to_json(health)
+        said = "The fleet is healthy." if verdict.is_well else "The fleet is not healthy."
+        return (WELL if verdict.is_well else UNWELL), f"{said} {verdict.says}".strip(), verdict.to_json()
 
     def _worker(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
         if options["port"] is None:
@@ -75,6 +76,16 @@ class Command(BaseCommand):
             return UNWELL, f"no response from {url}: {error}", {}
 
 
+def _verdict(alias: str, allowed: dict[str, float]) -> Verdict:
+    limits = Limits.of(conf.current())
+    return ask_all(alias, replace(limits, thresholds={**limits.thresholds, **allowed}))
+
+
+def _measured() -> list[str]:
+    """Return the conditions that have a threshold."""
+    return [one.name for one in known() if one.threshold is not None]
+
+
 def _body(text: bytes) -> dict[str, Any]:
     try:
         said = json.loads(text)
@@ -89,6 +100,6 @@ def _allowed(text: str) -> tuple[str, float]:
         number = float(most)
     except ValueError:
         number = -1.0
-    if name not in THRESHOLDS or not number >= 0:
-        raise ArgumentTypeError(f"{text!r}: use NAME=NUMBER, where NAME is one of {', '.join(THRESHOLDS)}")
+    if name not in _measured() or not number >= 0:
+        raise ArgumentTypeError(f"{text!r}: use NAME=NUMBER, where NAME is one of {', '.join(_measured())}")
     return name, number

@@ -14,9 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 
-from pulse_django import conf
-from pulse_django.fleet import history, snapshot_queries
-from pulse_django.fleet.diagnosis import troubles
+from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
 from pulse_django.operations import arguments
@@ -82,7 +80,7 @@ class Command(BaseCommand):
 
     def _glance(self, alias: str) -> tuple[dict[str, Any], list[str]]:
         health, past = snapshot_queries.glance(alias), history.read(alias)
-        lines = health_in_lines(health, troubles(health, conf.current()))
+        lines = health_in_lines(health, conditions.ask_all(alias))
         return {}, lines + eight_in_lines(health, past)
 
     def _look(self, alias: str, selection: Selection, stopped_workers: bool) -> tuple[dict[str, Any], list[str]]:
@@ -90,6 +88,6 @@ class Command(BaseCommand):
             matching = match(selection, alias)
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
         health = snapshot_queries.take(alias, stopped_workers=stopped_workers)
-        found = troubles(health, conf.current())
-        lines = health_in_lines(health, found) + eight_in_lines(health, history.read(alias))
-        return {"is_healthy": not found, "troubles": found, **to_json(health)}, lines
+        verdict = conditions.ask_all(alias)
+        lines = health_in_lines(health, verdict) + eight_in_lines(health, history.read(alias))
+        return {**verdict.to_json(), **to_json(health)}, lines

@@ -1,6 +1,6 @@
-"""``manage.py pulse_watchdog``: the loop that ends lost runs, alone: for hosts without workers, or beside them.
+"""``manage.py pulse_watchdog``: the loop that ends lost runs, in a process of its own, with or without workers.
 
-With ``--check`` it asks what should not be, with ``--repair`` it mends that, and ends.
+``--check`` asks every condition and exits, ``--repair`` repairs one and exits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pulse_django.fleet.conditions import ask_all
 from pulse_django.models import Job
 from pulse_django.operations.condition_report import (
     Unrepairable,
-    findings_as_json,
     findings_in_words,
     perform,
     rehearse,
@@ -45,13 +44,13 @@ PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 class Command(BaseCommand):
     help = (
         "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
-        "workers do the same by default. --check exits with 1 if a condition fails."
+        "workers do the same by default. --check exits with 1 if a condition is a problem."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--once", action="store_true", help="one sweep, housekeeping included, then exit")
-        what.add_argument("--check", action="store_true", help="check every condition; exit with 1 if one fails")
+        what.add_argument("--check", action="store_true", help="check every condition; exit with 1 if one is a problem")
         what.add_argument("--repair", metavar="NAME", help="show the repair of this condition; --yes applies it")
         parser.add_argument("--yes", action="store_true", help="with --repair: apply the repair")
         parser.add_argument("--interval", type=float, help="seconds between sweeps; default: WATCHDOG_INTERVAL")
@@ -82,15 +81,16 @@ class Command(BaseCommand):
             self._watch(alias, options)
 
     def _check(self, alias: str, *, as_json: bool) -> None:
-        findings = ask_all(alias)
+        verdict = ask_all(alias)
         if as_json:
-            self.stdout.write(findings_as_json(findings))
+            findings = [finding.to_json() for finding in verdict.findings]
+            self.stdout.write(json.dumps({"is_well": verdict.is_well, "conditions": findings}))
         else:
-            for line in findings_in_words(findings, self.style.SUCCESS, self.style.ERROR):
+            for line in findings_in_words(verdict.findings, self.style.SUCCESS, self.style.WARNING, self.style.ERROR):
                 self.stdout.write(line)
-        failed = [finding.condition.name for finding in findings if not finding.holds]
-        if failed:
-            raise CommandError(f"{len(failed)} of {len(findings)} conditions do not hold: {', '.join(failed)}.")
+        if not verdict.is_well:
+            names = ", ".join(finding.condition.name for finding in verdict.problems)
+            raise CommandError(f"{len(verdict.problems)} of {len(verdict.findings)} conditions are problems: {names}.")
 
     def _repair(self, alias: str, options: dict[str, Any]) -> None:
         try:
@@ -98,7 +98,7 @@ class Command(BaseCommand):
             if not options["yes"]:
                 finding, lines = rehearse(condition, alias)
                 if options["json"]:
-                    self.stdout.write(json.dumps(finding.to_json(), default=str))
+                    self.stdout.write(json.dumps(finding.to_json()))
                 else:
                     self._tell(*lines)
                 return
@@ -107,8 +107,8 @@ class Command(BaseCommand):
             raise CommandError(str(refused)) from refused
         if options["json"]:
             self.stdout.write(json.dumps(done))
-        if not done["holds"]:
-            raise CommandError(f"{condition.name} still fails.")
+        if not done["is_clear"]:
+            raise CommandError(f"{condition.name} still applies.")
 
     def _tell(self, *lines: str) -> None:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Conditions of queues and workers: is there work that nobody will do?"""
+"""Conditions of queues: work that is due and is not done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pulse_django.models import Queue
 from pulse_django.store.job_queries import IS_PAUSED, LANES_CTE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import Condition, Repair, Severity, register
+from .catalogue import Condition, Repair, Severity, Threshold, register
+
+JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
 # Work that is due and may be claimed, a row for each queue; and who is there to do it.
 _DUE = f"""
@@ -62,6 +64,7 @@ register(
         says="Every queue with due jobs has a worker that serves it.",
         means="No live worker serves the queue, so its jobs wait.",
         to_do="Start a worker for the queue, or check --queues and QUEUES.",
+        page=JOBS_WAIT,
         sql=f"""
 {_DUE}
 SELECT due.queue, pg_catalog.concat(
@@ -85,6 +88,7 @@ register(
         says="Due jobs do not wait while workers of their queue have free slots.",
         means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
         to_do="Read a worker's log. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
+        page=JOBS_WAIT,
         sql=f"""
 {_DUE},
 begun AS (
@@ -119,11 +123,36 @@ LIMIT %(limit)s
 
 register(
     Condition(
-        name="paused-backlog",
+        name="queue-overdue",
         severity=Severity.STUCK,
+        says="The oldest due job of each queue has not been due for too long.",
+        means="Jobs arrive faster than the workers of the queue complete them, or a few long jobs hold all slots.",
+        to_do="Add processes or workers, or raise the priority of urgent jobs.",
+        page=JOBS_WAIT,
+        threshold=Threshold(default=900, unit="seconds"),
+        sql=f"""
+{_DUE}
+SELECT due.queue, pg_catalog.concat(
+    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since)
+)
+FROM due
+WHERE due.since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
+    AND due.queue::text NOT IN (SELECT name::text FROM paused)
+    AND EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Condition(
+        name="paused-backlog",
+        severity=Severity.RISK,  # a person decided it
         says="No paused queue has due jobs.",
         means="The jobs wait until the queue is resumed or its pause ends.",
         to_do="Check whether the reason for the pause still applies.",
+        page=JOBS_WAIT,
         sql=f"""
 {_DUE}
 SELECT paused.name, pg_catalog.concat(
@@ -150,6 +179,7 @@ register(
         means="No worker of the queue has this task, so its jobs are put back repeatedly.",
         to_do="Deploy the code that defines it. If it is not in the tasks.py of an installed app, add its module to "
         "PULSE['TASK_MODULES']. If the task was renamed, add its old name to aliases=(...).",
+        page=JOBS_WAIT,
         sql=f"""
 {_DUE},
 oldest AS (
@@ -195,26 +225,5 @@ LIMIT %(limit)s
             says="Dead-letter the jobs that were put back for longer than UNKNOWN_TASK_AGE, as every watchdog does.",
             act=_give_up,
         ),
-    )
-)
-
-register(
-    Condition(
-        name="thread-restarted",
-        severity=Severity.RISK,
-        says="No thread of a live worker was restarted.",
-        means="The thread ended unexpectedly: a bug in Pulse, or code that ends threads.",
-        to_do="Search the worker's log for 'ended' to find the reason. Restart the worker to reset the count.",
-        sql="""
-SELECT
-    pg_catalog.concat('worker ', worker.name, ':', worker.boot_id),
-    pg_catalog.string_agg(pg_catalog.concat(ended.name, ' ', ended.times), ', ')
-FROM pulse_django_worker AS worker
-CROSS JOIN LATERAL pg_catalog.jsonb_each_text(COALESCE(worker.vitals -> 'restarts'::text, '{}')) AS ended (name, times)
-WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %(silence)s
-GROUP BY worker.id, worker.name, worker.boot_id
-ORDER BY worker.id
-LIMIT %(limit)s
-""",
     )
 )

@@ -1,0 +1,160 @@
+"""Brings about each condition of the catalogue, for tests of every outlet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+
+from pulse_django.models import Job, Queue
+from pulse_django.words.states import Status
+from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.protocol.steps import sql
+from tests.rival import Rival
+
+LONG_AGO = timedelta(hours=-2)
+
+
+def live_worker(**fields: Any) -> Any:
+    return WorkerFactory(**{"slots": 8, "tasks": ["tests.add"], "started_at": now(LONG_AGO)} | fields)
+
+
+def record(minutes_ago: int, **signs: Any) -> None:
+    sql(
+        "INSERT INTO pulse_django_minute (minute, signs)"
+        " SELECT date_trunc('minute', clock_timestamp()) - %s * interval '1 min', %s",
+        minutes_ago,
+        json.dumps(signs),
+    )
+
+
+@contextmanager
+def _running_without_lease(_: Rival) -> Iterator[None]:
+    [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_running_iff_leased"]
+    sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_running_iff_leased")
+    try:
+        make_job(Status.RUNNING)
+        sql("UPDATE pulse_django_job SET locked_by = NULL")
+        yield
+    finally:
+        sql("DELETE FROM pulse_django_job")
+        with connection.schema_editor() as editor:
+            editor.add_constraint(Job, constraint)
+
+
+@contextmanager
+def _schema_incomplete(_: Rival) -> Iterator[None]:
+    sql("ALTER INDEX pulse_job_reap RENAME TO pulse_job_reap_")
+    try:
+        yield
+    finally:
+        sql("ALTER INDEX pulse_job_reap_ RENAME TO pulse_job_reap")
+
+
+@contextmanager
+def _long_transaction(rival: Rival) -> Iterator[None]:
+    rival.begin()
+    rival.run(sql, "SELECT 1")
+    try:
+        yield
+    finally:
+        rival.rollback()
+
+
+@contextmanager
+def _table_bloat(_: Rival) -> Iterator[None]:
+    sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
+    try:
+        for number in range(30):
+            QueueFactory(name=f"q{number}")
+        sql("DELETE FROM pulse_django_queue")
+        sql("SELECT pg_stat_force_next_flush()")
+        yield
+    finally:
+        sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
+        sql("VACUUM pulse_django_queue")
+
+
+def _due(**fields: Any) -> Any:
+    return make_job(**{"next_run_at": now(LONG_AGO)} | fields)
+
+
+def _token_repeated() -> None:
+    [(stands,)] = sql("SELECT last_value FROM pulse_django_token")
+    make_job(Status.RUNNING, token=stands + 1_000)
+
+
+def _attempt_missing() -> None:
+    make_job(Status.COMPLETED, attempts=2)
+
+
+def _child_of_cancelled() -> None:
+    make_job(parent=make_job(Status.CANCELLED), next_run_at=now(timedelta(hours=1)))
+
+
+def _overdue_while_idle() -> None:
+    live_worker()
+    _due()
+
+
+def _queue_overdue() -> None:
+    live_worker(in_flight=8)
+    _due()
+
+
+def _paused_backlog() -> None:
+    _due()
+    Queue.objects.pause("default", reason="the bank is down")
+
+
+def _task_unknown() -> None:
+    live_worker(in_flight=8)
+    make_job(task="gone.too", created_at=now(LONG_AGO))
+
+
+def _dead_letters() -> None:
+    for _ in range(101):
+        AttemptFactory(job=make_job(Status.DEAD_LETTERED, attempts=1), number=1)
+
+
+SIMPLE: dict[str, Callable[[], object]] = {
+    "lease-too-long": lambda: make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))),
+    "attempt-missing": _attempt_missing,
+    "token-repeated": _token_repeated,
+    "clock-stepped": lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
+    "lease-not-reaped": lambda: make_job(Status.RUNNING, lease_until=now(LONG_AGO)),
+    "queue-without-worker": _due,
+    "overdue-while-idle": _overdue_while_idle,
+    "queue-overdue": _queue_overdue,
+    "paused-backlog": _paused_backlog,
+    "task-unknown": _task_unknown,
+    "dead-letters": _dead_letters,
+    "failure-rate": lambda: record(2, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
+    "leases-expired": lambda: record(2, lease_expirations_total=101),
+    "child-of-cancelled": _child_of_cancelled,
+    "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),
+    "slots-stuck": lambda: live_worker(stuck_slots=1),
+    "thread-restarted": lambda: live_worker(vitals={"restarts": {"watchdog": 2}}),
+    "minutes-missing": lambda: record(60),
+}
+WITH_AN_END: dict[str, Callable[[Rival], Any]] = {
+    "running-without-lease": _running_without_lease,
+    "schema-incomplete": _schema_incomplete,
+    "long-transaction": _long_transaction,
+    "table-bloat": _table_bloat,
+}
+
+
+@contextmanager
+def brought_about(name: str, rival: Rival) -> Iterator[None]:
+    """Bring a condition about, and end what would outlive the test."""
+    if name in SIMPLE:
+        SIMPLE[name]()
+        yield
+    else:
+        with WITH_AN_END[name](rival):
+            yield
