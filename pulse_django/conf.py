@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from .words.limits import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
 from .words.retry_policies import Backoff
 from .words.setting_values import PARSER_OF_TYPE
 from .words.states import Status
@@ -149,7 +150,7 @@ class _Range:
 
 
 _RANGES = {
-    "lease_ttl": _Range(timedelta(milliseconds=100), timedelta(days=1), "a lease must be longer than a round trip"),
+    "lease_ttl": _Range(SHORTEST_LEASE, LONGEST_LEASE, "a lease must be longer than a round trip"),
     "heartbeat_interval": _Range(
         timedelta(milliseconds=10), timedelta(hours=12), "a heartbeat must be shorter than a lease"
     ),
@@ -159,8 +160,8 @@ _RANGES = {
     "keep_dead_letters": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
     "overdue_after": _Range(timedelta(seconds=1), timedelta(days=365), "a poll alone may take a second"),
     "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
-    "max_attempts": _Range(1, 32_767, "a job needs at least one run"),
-    "max_losses": _Range(1, 32_767, "a job must be able to run"),
+    "max_attempts": _Range(1, MOST_ATTEMPTS, "a job needs at least one run"),
+    "max_losses": _Range(1, MOST_ATTEMPTS, "a job must be able to run"),
     "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
     "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and finite"),
     "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "a shorter delay would be a tight loop"),

@@ -18,7 +18,7 @@ from .store.sql_functions import ClockTimestamp, Fingerprint
 from .store.workers import WorkerManager
 from .words.budgets import Budget
 from .words.error_details import MAX_CLASS
-from .words.job_options import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
 from .words.outcomes import OutcomeName
 from .words.states import CLAIMABLE, TERMINAL, Status

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, changed
-from .words.job_options import DEFAULT_QUEUE, MAX_TASK_NAME, NewJob
+from .words.job_options import NewJob
+from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
 from .words.retry_policies import RetryPolicy
 
 if TYPE_CHECKING:

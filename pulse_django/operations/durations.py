@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from pulse_django.words.job_options import MAX_DELAY
+from pulse_django.words.limits import MAX_DELAY
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _NUMBER = r"(\d+(?:\.\d+)?)"

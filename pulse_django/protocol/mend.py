@@ -12,9 +12,7 @@ from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import run_alone, run_joined
-from pulse_django.words.job_options import (
-    MAX_DELAY,
-)
+from pulse_django.words.limits import MAX_DELAY
 
 from .reap import REAP_LIMIT
 from .statements import UNSTORABLE, check_limit

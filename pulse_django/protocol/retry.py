@@ -8,9 +8,7 @@ from datetime import timedelta
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import check_attempt, check_whole_number, job_ids_of
-from pulse_django.words.job_options import (
-    MOST_ATTEMPTS,
-)
+from pulse_django.words.limits import MOST_ATTEMPTS
 from pulse_django.words.verb_results import Retried
 
 from .statements import check_delay

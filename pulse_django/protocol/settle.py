@@ -14,10 +14,8 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.error_details import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
-from pulse_django.words.job_options import (
-    MAX_DELAY,
-)
 from pulse_django.words.leases import Lease
+from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
 from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status

@@ -8,10 +8,8 @@ from typing import Any
 
 from django.db import DataError, IntegrityError, connections, transaction
 
-from pulse_django.words.job_options import (
-    MAX_DELAY,
-)
 from pulse_django.words.leases import Lease
+from pulse_django.words.limits import MAX_DELAY
 
 UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
 

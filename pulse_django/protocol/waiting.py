@@ -9,10 +9,7 @@ from typing import Any
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
-from pulse_django.words.job_options import (
-    check_priority,
-    check_queue_name,
-)
+from pulse_django.words.job_options import check_priority, check_queue_name
 from pulse_django.words.verb_results import Changed
 
 from .statements import check_delay

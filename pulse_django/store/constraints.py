@@ -9,7 +9,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, LessThanOrEqual
 
-from pulse_django.words.job_options import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
+from pulse_django.words.limits import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import JsonType, StoredSize, TextSize

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
 
-from pulse_django.words.job_options import MAX_DELAY, check_queue_name
+from pulse_django.words.job_options import check_queue_name
+from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.payloads import clean_text
 
 from .transactions import run_joined

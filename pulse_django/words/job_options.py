@@ -11,24 +11,23 @@ from typing import Any, NamedTuple
 from pulse_django.exceptions import InvalidJob, PayloadError
 
 from .job_ids import MAX_ID, check_whole_number
+from .limits import (
+    DEFAULT_QUEUE,
+    FIRST_YEAR,
+    HIGHEST_PRIORITY,
+    LAST_YEAR,
+    LONGEST_LEASE,
+    LOWEST_PRIORITY,
+    MAX_DELAY,
+    MAX_IDEMPOTENCY_KEY,
+    MAX_QUEUE_NAME,
+    MAX_TASK_NAME,
+    MOST_ATTEMPTS,
+    SHORTEST_LEASE,
+)
 from .masks import Masks
 from .payloads import encode_arguments, spelt_path
 from .reprs import without
-
-DEFAULT_QUEUE = "default"
-MAX_TASK_NAME = 200
-MAX_QUEUE_NAME = 100
-MAX_IDEMPOTENCY_KEY = 200
-LOWEST_PRIORITY = -100
-HIGHEST_PRIORITY = 100
-MOST_ATTEMPTS = 32_767
-SHORTEST_LEASE = timedelta(milliseconds=100)
-# As of the setting LEASE_TTL. Nobody recovers the job of a dead worker before its lease has run out.
-LONGEST_LEASE = timedelta(days=1)
-# Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
-FIRST_YEAR, LAST_YEAR = 1900, 9000
-# A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
-MAX_DELAY = timedelta(days=365_000)
 
 
 class Payload(NamedTuple):

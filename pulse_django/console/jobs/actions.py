@@ -18,7 +18,8 @@ from pulse_django import api
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.notify import ANY_QUEUE, wake_workers
 from pulse_django.models import Job
-from pulse_django.words.job_options import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME, check_queue_name
+from pulse_django.words.job_options import check_queue_name
+from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
 from pulse_django.words.states import CLAIMABLE, Status
 
 MOST_RUNS = 100

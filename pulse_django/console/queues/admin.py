@@ -24,7 +24,7 @@ from pulse_django.fleet import history, snapshot_queries
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.models import Queue
 from pulse_django.store.queues import Pause
-from pulse_django.words.job_options import MAX_QUEUE_NAME
+from pulse_django.words.limits import MAX_QUEUE_NAME
 
 MOST_LISTED = 200  # more are opened by name
 NOT_PAUSED = "none"

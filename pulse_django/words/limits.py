@@ -1,0 +1,20 @@
+"""The bounds of what a job can be told. The tables, the forms and the options of a task take them from here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+DEFAULT_QUEUE = "default"
+MAX_TASK_NAME = 200
+MAX_QUEUE_NAME = 100
+MAX_IDEMPOTENCY_KEY = 200
+LOWEST_PRIORITY = -100
+HIGHEST_PRIORITY = 100
+MOST_ATTEMPTS = 32_767
+SHORTEST_LEASE = timedelta(milliseconds=100)
+# As of the setting LEASE_TTL. Nobody recovers the job of a dead worker before its lease has run out.
+LONGEST_LEASE = timedelta(days=1)
+# Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
+FIRST_YEAR, LAST_YEAR = 1900, 9000
+# A thousand years: far beyond any schedule, and PostgreSQL can still add it to now.
+MAX_DELAY = timedelta(days=365_000)
