@@ -22,6 +22,7 @@ from .execution.tasks_framework import BaseTaskBackend, Task, TaskResult, TaskRe
 from .models import Job
 from .tasks import PulseTask
 from .words import traces
+from .words.declared_options import options_of
 from .words.job_options import NewJob
 
 
@@ -92,17 +93,11 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         queue=task.queue_name,
         priority=int(task.priority),
         run_after=aware(task.run_after) if delay is None else delay,
-        max_attempts=getattr(task, "max_attempts", None),
-        lease_ttl=getattr(task, "lease", None),
-        timeout=getattr(task, "timeout", None),
-        stall_after=getattr(task, "stall_after", None),
-        max_losses=getattr(task, "max_losses", None),
-        free_losses=getattr(task, "free_losses", False),
         parent_id=parent,
-        idempotency_key=getattr(task, "idempotency_key", None),
         trace=traces.current(),
         masked=masking.for_job(task),
         names=names_of(task),
+        **options_of(task),
     )
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from inspect import Parameter, iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from .exceptions import InvalidJob
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, changed
-from .words.job_options import NewJob
+from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
+from .words.job_options import TASK_NAME, check_run_after
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
-from .words.retry_policies import RetryPolicy
+from .words.options import DEFAULT_BACKEND, CallOptions, Options, TaskOptions
+from .words.options import Isolation as Isolation
 
 if TYPE_CHECKING:
     from .execution.context import Context
     from .execution.tasks_framework import GenericTaskResult
-
-DEFAULT_BACKEND = "default"  # of TASKS
 
 # What people who come from Celery write, and what to write instead.
 _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
@@ -33,19 +33,15 @@ _CELERYS = {
     "subtask": "enqueue the next task at the end of this one",
 }
 
+_OF_CALLS = (OF_CALL - OF_TASK) | {"runs_in", "delay", "key"}
+_OF_DECORATOR = OF_TASK | {"takes_context"}
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Isolation(StrEnum):
-    """Where a sync handler runs. Async ones always run on the worker's event loop."""
-
-    THREAD = "thread"
-    PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
+class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
     """A task with Pulse's options. What is None follows the fleet's default."""
 
     # Django's own fields: before Django 6.1 they have no defaults.
@@ -53,22 +49,9 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
     backend: str = DEFAULT_BACKEND
     queue_name: str = DEFAULT_QUEUE
     run_after: datetime | None = None
-    name: str = ""  # a key of its own for its jobs, so that the function may move; default: the path of the function
+    name: str = ""
     key: str = ""  # stands on the jobs: the name that was given, or else the path of the function
-    aliases: tuple[str, ...] = ()  # keys of old: jobs that carry them still find their task
-    max_attempts: int | None = None  # how many runs a job may have before it is dead-lettered
-    retry: RetryPolicy | None = None  # which exceptions are retried, and at what pace
-    timeout: timedelta | None = None  # the longest a single run may take
-    lease: timedelta | None = None  # how long its worker may be silent before it is taken for dead; a day at most
-    stall_after: timedelta | None = None  # the longest a run may go without reporting progress
-    max_losses: int | None = None  # workers that a job may lose until it is dead-lettered, whatever attempts are left
-    free_losses: bool = False  # whether a lost worker costs no attempt; ``max_losses`` still ends it
-    isolation: str = Isolation.THREAD  # or "process": one for each run, really killed on timeout and cancel
-    atomic: bool = False  # the handler and its completion are one transaction
-    masked: tuple[str, ...] = ()  # parameters that nobody sees in the admin or in logs; ``"return"`` is the result
     runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
-    idempotency_key: str | None = None  # of two jobs of this task with the same key only the first is enqueued
-    database: str | None = None  # alias of the database that takes the job; default: the handler's own, or the router's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name or self.module_path)
@@ -98,33 +81,11 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
         return [name for name in self.masked if name != "return" and name not in parameters and not takes_any]
 
-    def using(
-        self,
-        *,
-        priority: int | None = None,
-        queue_name: str | None = None,
-        run_after: datetime | timedelta | None = None,
-        backend: str | None = None,
-        max_attempts: int | None = None,
-        timeout: timedelta | None = None,
-        lease: timedelta | None = None,
-        stall_after: timedelta | None = None,
-        idempotency_key: str | None = None,
-        database: str | None = None,
-    ) -> PulseTask[P, T]:
+    def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
-        changes: dict[str, Any] = {
-            "priority": priority,
-            "queue_name": queue_name,
-            "backend": backend,
-            "max_attempts": max_attempts,
-            "timeout": timeout,
-            "lease": lease,
-            "stall_after": stall_after,
-            "idempotency_key": idempotency_key,
-            "database": database,
-        }
-        changes = {option: value for option, value in changes.items() if value is not None}
+        refuse_strangers(options, OF_CALL, ".using()")
+        changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        run_after = changes.pop("run_after", None)
         if isinstance(run_after, timedelta):
             changes |= {"runs_in": run_after, "run_after": None}
         elif run_after is not None:
@@ -132,32 +93,20 @@ class PulseTask(GenericTask, Generic[P, T]):  # type: ignore[type-arg]  # Django
         return replace(self, **changes)
 
     def _check_options(self) -> None:
-        if self.isolation not in set(Isolation):
-            raise InvalidTask(f"isolation: {self.isolation!r} is neither 'thread' nor 'process'.")
         if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
             raise InvalidTask(
                 "Async handlers run on the event loop and support neither atomic=True nor isolation='process'."
             )
-        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
-            raise InvalidTask(f"retry: {self.retry!r} is not a RetryPolicy; write never(...), only(...) or NO_RETRIES.")
         if any(not isinstance(key, str) or len(key) > MAX_TASK_NAME for key in keys_of(self)):
             raise InvalidTask(
                 f"name and aliases: {list(keys_of(self))!r} must all be names of at most {MAX_TASK_NAME} characters."
             )
         try:
-            NewJob(
-                task=self.key,
-                max_attempts=self.max_attempts,
-                timeout=self.timeout,
-                lease_ttl=self.lease,
-                stall_after=self.stall_after,
-                max_losses=self.max_losses,
-                free_losses=self.free_losses,
-                run_after=self.runs_in,
-                idempotency_key=self.idempotency_key,
-            )
-        except ValueError as error:
-            raise InvalidTask(str(error)) from error
+            TASK_NAME.check("task", self.key)
+            check_task(self)
+            check_run_after(self.runs_in)
+        except InvalidJob as error:
+            raise InvalidTask(f"{self.key}: {error}") from error
 
     if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
 
@@ -187,56 +136,25 @@ def task(function: Callable[P, T], /) -> PulseTask[P, T]: ...
 
 @overload
 def task(
-    *,
-    takes_context: Literal[True],
-    name: str = ...,
-    aliases: tuple[str, ...] = ...,
-    priority: int = ...,
-    queue_name: str = ...,
-    backend: str = ...,
-    max_attempts: int | None = ...,
-    retry: RetryPolicy | None = ...,
-    timeout: timedelta | None = ...,
-    lease: timedelta | None = ...,
-    stall_after: timedelta | None = ...,
-    max_losses: int | None = ...,
-    free_losses: bool = ...,
-    isolation: str = ...,
-    atomic: bool = ...,
-    masked: tuple[str, ...] = ...,
+    *, takes_context: Literal[True], **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
 
 
 @overload
 def task(
-    *,
-    takes_context: Literal[False] = ...,
-    name: str = ...,
-    aliases: tuple[str, ...] = ...,
-    priority: int = ...,
-    queue_name: str = ...,
-    backend: str = ...,
-    max_attempts: int | None = ...,
-    retry: RetryPolicy | None = ...,
-    timeout: timedelta | None = ...,
-    lease: timedelta | None = ...,
-    stall_after: timedelta | None = ...,
-    max_losses: int | None = ...,
-    free_losses: bool = ...,
-    isolation: str = ...,
-    atomic: bool = ...,
-    masked: tuple[str, ...] = ...,
+    *, takes_context: Literal[False] = ..., **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[P, T]], PulseTask[P, T]]: ...
 
 
 def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Make a function a task that ``.enqueue()`` runs in a worker."""
-    for option in ("run_after", "idempotency_key", "database", "runs_in", "delay", "key"):
-        if option in options:
-            raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
+    for option in options.keys() & _OF_CALLS:
+        raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
+    refuse_strangers(options, _OF_DECORATOR, "@task")
+    said = {name: value for name, value in options.items() if value is not None}
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
-        made: PulseTask[Any, Any] = PulseTask(func=func, **options)
+        made: PulseTask[Any, Any] = PulseTask(func=func, **said)
         registry.add(made)
         return made
 

@@ -14,6 +14,7 @@ from django.utils import timezone
 from pulse_django import conf
 from pulse_django.exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
+from pulse_django.words.declared_options import JOB_OPTIONS
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.words.retry_policies import dotted_path
@@ -57,14 +58,11 @@ def as_enqueued(task: Task, job: Job) -> Task:
         task,
         queue_name=job.queue,
         priority=job.priority,
-        max_attempts=_own(task, "max_attempts", job.max_attempts, fleet.max_attempts),
-        lease=job.lease_ttl,
-        timeout=job.timeout,
-        stall_after=job.stall_after,
-        max_losses=job.max_losses,
-        free_losses=job.free_losses,
-        idempotency_key=job.idempotency_key,
         database=None if job._state.db == routers_alias() else job._state.db,
+        **{
+            option.name: _own(task, option.name, getattr(job, option.column), getattr(fleet, option.setting, None))
+            for option in JOB_OPTIONS
+        },
     )
 
 
@@ -76,10 +74,7 @@ def _as_claimed(task: Task, claim: Claim) -> Task:
         priority=claim.priority,
         max_attempts=_own(task, "max_attempts", claim.max_attempts, fleet.max_attempts),
         lease=_own(task, "lease", claim.ttl, fleet.lease_ttl),
-        timeout=claim.timeout,
-        stall_after=claim.stall_after,
-        max_losses=claim.max_losses,
-        free_losses=claim.free_losses,
+        **claim.options._asdict(),
     )
 
 

@@ -171,12 +171,12 @@ class Run:
 
     def overdue(self, now: float) -> bool:
         """Past the deadline that the claim set."""
-        timeout = self.claim.timeout
+        timeout = self.claim.options.timeout
         return timeout is not None and now - self.granted_at > timeout.total_seconds()
 
     def stalled(self, now: float) -> bool:
         """Without progress for longer than its task allows."""
-        stall_after: timedelta | None = self.claim.stall_after
+        stall_after: timedelta | None = self.claim.options.stall_after
         return stall_after is not None and now - (self.noted_at or self.granted_at) > stall_after.total_seconds()
 
 

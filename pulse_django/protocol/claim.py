@@ -13,10 +13,12 @@ from pulse_django import conf
 from pulse_django.store.job_queries import IS_PAUSED, JobReader
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
+from pulse_django.words.declared_options import OPTIONS
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.lanes import Lane, rotation
 from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.options import ClaimedOptions
 
 from .statements import Compiled, compiled, skip_locked
 
@@ -57,11 +59,11 @@ claimed AS (
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
-        timeout, stall_after, max_losses, free_losses, trace, masked
+        trace, masked, {options}
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, timeout, stall_after, max_losses, free_losses, trace, masked
+    ttl, parent_id, created, started, trace, masked, {options}
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -75,6 +77,9 @@ _PICK_FROM_LANES = f"""
     ))
     LIMIT %s
 """  # noqa: S608 - made of constants
+
+_OPTIONS = ", ".join(OPTIONS[name].column for name in ClaimedOptions._fields)
+_OWN = len(Claim._fields)  # columns before those of the options: the lease is made of two, and the options are one
 
 # Of what a claim brings of a job.
 _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
@@ -112,10 +117,12 @@ def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -
 def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
     ttl = conf.current().lease_ttl
     holder = identity.mint_holder()
-    rows = run_alone(jobs.write_alias, _CLAIM.format(picked=picked), [*params, holder, ttl, CLAIM_BYTES, ttl])
+    rows = run_alone(
+        jobs.write_alias, _CLAIM.format(picked=picked, options=_OPTIONS), [*params, holder, ttl, CLAIM_BYTES, ttl]
+    )
     return [_claim_of(row, holder) for row in rows]
 
 
 def _claim_of(row: Row, holder: str) -> Claim:
     """Name the columns of the claim's answer; the first two make the lease."""
-    return Claim(Lease(row[0], holder, row[1]), *row[2:])
+    return Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:])))

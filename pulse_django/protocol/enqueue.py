@@ -10,11 +10,9 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, joined, run_joined
-from pulse_django.words.job_options import (
-    Head,
-    NewJob,
-    Payload,
-)
+from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, values_of, with_settings
+from pulse_django.words.job_options import Head, NewJob, Payload, run_at_or_delay
+from pulse_django.words.option_kinds import Duration, Flag, Text, Whole
 
 from .statements import array, quoted
 
@@ -28,18 +26,13 @@ ENQUEUE_CHUNK = 5_000
 
 ENQUEUE_BYTES = 16_000_000
 
-_ENQUEUE_INTO = """
-INSERT INTO pulse_django_job
-    (
-        task, queue, priority, args, kwargs, payload_bytes, next_run_at, max_attempts, lease_ttl, timeout, stall_after,
-        max_losses, free_losses, parent_id, idempotency_key, trace, masked
-    )
-"""
+_OF_ITS_OWN = "task, queue, priority, args, kwargs, payload_bytes, next_run_at, parent_id, trace, masked"
+_ENQUEUE_INTO = f"INSERT INTO pulse_django_job ({', '.join([_OF_ITS_OWN, *COLUMNS])})"
 
 _ENQUEUE = f"""{_ENQUEUE_INTO}
 VALUES (
-    %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval),
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+    %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s,
+    {", ".join("%s" for _ in COLUMNS)}
 )
 {{on_conflict}}
 RETURNING id, created_at, next_run_at
@@ -49,6 +42,16 @@ RETURNING id, created_at, next_run_at
 # neither case does the caller's transaction abort.
 _UNLESS_THE_KEY_IS_TAKEN = "ON CONFLICT (task, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
 
+# How the options of many jobs are read from JSON. What is read as bigint fits the column: its bounds are checked.
+_READ_AS: dict[type, tuple[str, str]] = {
+    Whole: ("bigint", "head.{}"),
+    Duration: ("float8", "head.{} * interval '1 second'"),
+    Flag: ("boolean", "head.{}"),
+    Text: ("text", "head.{}"),
+}
+_TYPES = ", ".join(f"{option.column} {_READ_AS[type(option.kind)][0]}" for option in JOB_OPTIONS)
+_VALUES = ", ".join(_READ_AS[type(option.kind)][1].format(option.column) for option in JOB_OPTIONS)
+
 # Jobs that are enqueued together differ in their arguments and seldom in anything else: what they share travels once.
 # With fifteen keys for each, a server that could copy ten thousand rows in 80 ms took 500.
 _ENQUEUE_MANY = f"""{_ENQUEUE_INTO}
@@ -56,17 +59,13 @@ SELECT
     head.task, head.queue, head.priority, payload.args::jsonb, payload.kwargs::jsonb,
     pg_catalog.octet_length(payload.args) + pg_catalog.octet_length(payload.kwargs),
     COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
-    COALESCE(head.max_attempts, %s),
-    head.lease_ttl * interval '1 second', head.timeout * interval '1 second', head.stall_after * interval '1 second',
-    head.max_losses, head.free_losses, head.parent_id, head.idempotency_key, head.trace,
-    head.masked
+    head.parent_id, head.trace, head.masked, {_VALUES}
 FROM ROWS FROM (
     pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 ) WITH ORDINALITY AS payload (head, args, kwargs, place)
 JOIN pg_catalog.json_to_recordset(%s::json) AS head (
-    number int, task text, queue text, priority smallint, run_at timestamptz, delay float8, max_attempts int,
-    lease_ttl float8, timeout float8, stall_after float8, max_losses smallint, free_losses boolean,
-    parent_id bigint, idempotency_key text, trace text, masked text
+    number int, task text, queue text, priority smallint, run_at timestamptz, delay float8,
+    parent_id bigint, trace text, masked text, {_TYPES}
 ) ON head.number = payload.head
 ORDER BY payload.place
 RETURNING id
@@ -85,7 +84,8 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do as ``enqueue()``, and say whether the job is new."""
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
-    while not (rows := _insert(jobs, new.head, payload)):
+    options = with_settings(values_of(new), settings)
+    while not (rows := _insert(jobs, new, options, payload)):
         kept: Job | None = (
             jobs.using(jobs.write_alias).filter(task=new.task, idempotency_key=new.idempotency_key).first()
         )
@@ -101,29 +101,22 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         kwargs=json.loads(payload.kwargs),
         payload_bytes=payload.size,
         next_run_at=next_run_at,
-        max_attempts=settings.max_attempts if new.max_attempts is None else new.max_attempts,
-        lease_ttl=new.lease_ttl,
-        timeout=new.timeout,
-        stall_after=new.stall_after,
         parent_id=new.parent_id,
-        idempotency_key=new.idempotency_key,
         masked=new.masked,
         created_at=created_at,
+        **dict(zip(COLUMNS, options, strict=True)),
     )
     job._state.adding = False
     job._state.db = jobs.write_alias
     return job, True
 
 
-def _insert(jobs: JobReader, head: Head, payload: Payload) -> list[Row]:
-    run_at, delay = head.run_at_or_delay
-    own = (
-        head.max_attempts or conf.current().max_attempts,
-        *(head.lease_ttl, head.timeout, head.stall_after, head.max_losses, head.free_losses, head.parent_id),
-        *(head.idempotency_key, head.trace, head.masked),
+def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
+    on_conflict = "" if new.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
+    params = (
+        *(new.task, new.queue, new.priority, *payload, payload.size, *run_at_or_delay(new.run_after)),
+        *(new.parent_id, new.trace, new.masked, *options),
     )
-    on_conflict = "" if head.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
-    params = (head.task, head.queue, head.priority, *payload, payload.size, run_at, delay, *own)
     return run_joined(jobs.write_alias, _ENQUEUE.format(on_conflict=on_conflict), params)
 
 
@@ -195,5 +188,6 @@ def _insert_many(jobs: JobReader, chunk: Sequence[Encoded]) -> list[Row]:
         [quoted(payload.args) for _, payload in chunk],
         [quoted(payload.kwargs) for _, payload in chunk],
     )
-    heads = json.dumps([head.to_json(number) for head, number in numbers.items()])
-    return run_joined(jobs.write_alias, _ENQUEUE_MANY, [conf.current().max_attempts, *map(array, columns), heads])
+    settings = conf.current()
+    heads = [head.to_json(number, with_settings(head.options, settings)) for head, number in numbers.items()]
+    return run_joined(jobs.write_alias, _ENQUEUE_MANY, [*map(array, columns), json.dumps(heads)])

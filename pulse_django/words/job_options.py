@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
+from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .job_ids import MAX_ID, check_whole_number
-from .limits import (
-    DEFAULT_QUEUE,
-    FIRST_YEAR,
-    HIGHEST_PRIORITY,
-    LAST_YEAR,
-    LONGEST_LEASE,
-    LOWEST_PRIORITY,
-    MAX_DELAY,
-    MAX_IDEMPOTENCY_KEY,
-    MAX_QUEUE_NAME,
-    MAX_TASK_NAME,
-    MOST_ATTEMPTS,
-    SHORTEST_LEASE,
-)
+from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
 from .masks import Masks
+from .option_kinds import Text
+from .options import JobOptions
 from .payloads import encode_arguments, spelt_path
 from .reprs import without
+
+TASK_NAME = Text(MAX_TASK_NAME)
+_QUEUE, _PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
 
 
 class Payload(NamedTuple):
@@ -76,45 +68,35 @@ class Head(NamedTuple):
     queue: str
     priority: int
     run_after: datetime | timedelta | None
-    max_attempts: int | None
-    lease_ttl: timedelta | None
-    timeout: timedelta | None
-    stall_after: timedelta | None
-    max_losses: int | None
-    free_losses: bool
     parent_id: int | None
-    idempotency_key: str | None
     trace: str | None
     masked: str | None
+    options: tuple[Any, ...]  # in the order of JOB_OPTIONS
 
-    @property
-    def run_at_or_delay(self) -> tuple[datetime | None, timedelta]:
-        """When it is to run: at this instant, or so long from now, by the server's clock."""
-        if isinstance(self.run_after, datetime):
-            # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
-            return self.run_after.astimezone(UTC), timedelta()
-        return None, self.run_after or timedelta()
+    def by_column(self) -> dict[str, Any]:
+        """Return it by the columns of the row; ``run_after`` has none."""
+        return self._asdict() | dict(zip(COLUMNS, self.options, strict=True)) | {"options": None}
 
-    def to_json(self, number: int) -> dict[str, Any]:
-        """Return it in the shape that the statement for many jobs reads."""
-        run_at, delay = self.run_at_or_delay
-        return self._asdict() | {
+    def to_json(self, number: int, options: tuple[Any, ...]) -> dict[str, Any]:
+        """Return it in the shape that the statement for many jobs reads, with its options as they are to be stored."""
+        run_at, delay = run_at_or_delay(self.run_after)
+        return {
             "number": number,
-            "run_after": None,
+            "task": self.task,
+            "queue": self.queue,
+            "priority": self.priority,
             "run_at": run_at and run_at.isoformat(),
             "delay": delay.total_seconds(),
-            "lease_ttl": _seconds(self.lease_ttl),
-            "timeout": _seconds(self.timeout),
-            "stall_after": _seconds(self.stall_after),
+            "parent_id": self.parent_id,
+            "trace": self.trace,
+            "masked": self.masked,
+            **{column: _plain(value) for column, value in zip(COLUMNS, options, strict=True)},
         }
 
 
-_head_of = attrgetter(*Head._fields)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """One job to enqueue. ``max_attempts=None`` and the other Nones mean the fleet's default."""
+class NewJob(JobOptions):
+    """One job to enqueue. What is None follows the fleet's default."""
 
     task: str
     args: Sequence[Any] = field(default=(), repr=False)
@@ -122,46 +104,32 @@ class NewJob:
     queue: str = DEFAULT_QUEUE
     priority: int = 0  # higher runs first
     run_after: datetime | timedelta | None = None  # not before this instant, or this long from now
-    max_attempts: int | None = None
-    lease_ttl: timedelta | None = None
-    timeout: timedelta | None = None  # the longest a single run may take
-    stall_after: timedelta | None = None  # the longest a run may go without reporting progress
     parent_id: int | None = None
-    max_losses: int | None = None  # how many workers it may lose until it is dead-lettered
-    free_losses: bool = False  # whether a lost worker costs no attempt
-    idempotency_key: str | None = None  # of two jobs of one task with the same key only the first exists
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
     masked: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
 
     def __post_init__(self) -> None:
-        _check_name("task", self.task, MAX_TASK_NAME)
-        check_queue_name(self.queue)
-        check_priority(self.priority)
-        if self.max_attempts is not None:
-            check_whole_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
-        if self.max_losses is not None:
-            check_whole_number("max_losses", self.max_losses, 1, MOST_ATTEMPTS)
-        if not isinstance(self.free_losses, bool):
-            raise InvalidJob(f"free_losses: {self.free_losses!r} is neither True nor False")
-        for name in ("lease_ttl", "timeout", "stall_after"):
-            _check_duration(name, getattr(self, name))
-        _check_run_after(self.run_after)
-        if self.lease_ttl is not None and self.lease_ttl < SHORTEST_LEASE:
-            raise InvalidJob(f"lease_ttl: {self.lease_ttl} is shorter than {SHORTEST_LEASE}, the minimum")
-        if self.lease_ttl is not None and self.lease_ttl > LONGEST_LEASE:
-            raise InvalidJob(
-                f"lease_ttl: {self.lease_ttl} is longer than {LONGEST_LEASE}. The job of a dead worker would not be "
-                f"recovered for that long. Heartbeats extend the lease of a long run"
-            )
+        TASK_NAME.check("task", self.task)
+        _QUEUE.check("queue", self.queue)
+        _PRIORITY.check("priority", self.priority)
+        check_run_after(self.run_after)
+        check_job(self)
         if self.parent_id is not None:
             check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
-        if self.idempotency_key is not None:
-            _check_name("idempotency_key", self.idempotency_key, MAX_IDEMPOTENCY_KEY)
 
     @property
     def head(self) -> Head:
-        return Head(*_head_of(self))
+        return Head(
+            self.task,
+            self.queue,
+            self.priority,
+            self.run_after,
+            self.parent_id,
+            self.trace,
+            self.masked,
+            values_of(self),
+        )
 
     def encoded(self, limit: int) -> Payload:
         return Payload.of(self.args, self.kwargs, limit, self.names, self.masked)
@@ -187,38 +155,28 @@ def _name_of(argument: str | int, names: Sequence[str] | None) -> str | None:
     return argument if argument.isidentifier() else None
 
 
+def run_at_or_delay(run_after: datetime | timedelta | None) -> tuple[datetime | None, timedelta]:
+    """Say when a job is to run: at this instant, or so long from now, by the server's clock."""
+    if isinstance(run_after, datetime):
+        # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
+        return run_after.astimezone(UTC), timedelta()
+    return None, run_after or timedelta()
+
+
 def check_queue_name(name: object) -> None:
     """Any printable name is a queue; nothing need be created first."""
-    _check_name("queue", name, MAX_QUEUE_NAME)
+    _QUEUE.check("queue", name)
 
 
 def check_priority(value: object) -> None:
-    check_whole_number("priority", value, LOWEST_PRIORITY, HIGHEST_PRIORITY)
+    _PRIORITY.check("priority", value)
 
 
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
+def _plain(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
-def _check_name(field_name: str, value: object, longest: int) -> None:
-    if not isinstance(value, str) or not value:
-        raise InvalidJob(f"{field_name}: {value!r} is not a non-empty string")
-    if len(value) > longest:
-        raise InvalidJob(f"{field_name}: {len(value)} characters, over the limit of {longest}")
-    if not value.isprintable():
-        raise InvalidJob(f"{field_name}: {value!r} contains unprintable characters")
-
-
-def _check_duration(field_name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, timedelta):
-        raise InvalidJob(f"{field_name}: {value!r} is not a timedelta")
-    if not timedelta() < value <= MAX_DELAY:
-        raise InvalidJob(f"{field_name}: {value} must be positive and at most {MAX_DELAY.days} days")
-
-
-def _check_run_after(value: object) -> None:
+def check_run_after(value: object) -> None:
     if value is None:
         return
     if isinstance(value, datetime):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .budgets import Budget
+from .options import ClaimedOptions
 from .reprs import without
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
@@ -44,12 +45,9 @@ class Claim(NamedTuple):
     parent_id: int | None
     created_epoch: float  # by the server's clock, in seconds since 1970
     started_epoch: float
-    timeout: timedelta | None  # the longest this run may take
-    stall_after: timedelta | None  # the longest it may go without progress
-    max_losses: int | None = None
-    free_losses: bool = False
     trace: str | None = None
     masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+    options: ClaimedOptions = ClaimedOptions()
 
     def __repr__(self) -> str:
         return without(self, "args_json", "kwargs_json", "progress_json")
@@ -100,6 +98,6 @@ class Claim(NamedTuple):
             refunds=self.refunds,
             max_attempts=self.max_attempts,
             losses=self.losses,
-            max_losses=self.max_losses,
-            free_losses=self.free_losses,
+            max_losses=self.options.max_losses,
+            free_losses=self.options.free_losses,
         )

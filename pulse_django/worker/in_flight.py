@@ -187,6 +187,6 @@ class InFlight:
 
 def _patience_with(claim: Claim) -> float:
     """In how many seconds a run is over if no beat comes: without one it loses its lease, or seems to stand still."""
-    if claim.stall_after is None:
+    if claim.options.stall_after is None:
         return claim.ttl_seconds
-    return min(claim.ttl_seconds, claim.stall_after.total_seconds())
+    return min(claim.ttl_seconds, claim.options.stall_after.total_seconds())

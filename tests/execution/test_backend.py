@@ -229,7 +229,7 @@ class TestDeclaration:
             ({"retry": "never"}, "retry: 'never' is not a RetryPolicy"),
             ({"max_attempts": 0}, "max_attempts: 0"),
             ({"timeout": 30}, "timeout: 30 is not a timedelta"),
-            ({"lease": timedelta()}, "lease_ttl: .* must be positive"),
+            ({"lease": timedelta()}, "lease: .* must be positive"),
             ({"name": "x" * 201}, "name and aliases"),
             ({"priority": 101}, "priority"),
             ({"takes_context": True}, "context"),

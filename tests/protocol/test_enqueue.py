@@ -29,7 +29,7 @@ def test_the_job_that_is_returned_is_the_job_that_is_stored() -> None:
             priority=-7,
             run_after=timedelta(minutes=1),
             max_attempts=3,
-            lease_ttl=timedelta(seconds=5),
+            lease=timedelta(seconds=5),
             timeout=timedelta(minutes=10),
             stall_after=timedelta(seconds=90),
             parent_id=12,
@@ -81,7 +81,7 @@ def due_in(new: NewJob, job: Job) -> timedelta:
 def test_many_jobs_of_several_kinds_keep_their_order_and_what_is_their_own() -> None:
     instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
     kinds = [
-        {"task": "tests.add", "priority": 5, "lease_ttl": timedelta(seconds=5), "max_losses": 2, "free_losses": True},
+        {"task": "tests.add", "priority": 5, "lease": timedelta(seconds=5), "max_losses": 2, "free_losses": True},
         {"task": "tests.echo", "queue": "mail", "run_after": instant, "max_attempts": 3, "parent_id": 12},
         {"task": "tests.add", "run_after": timedelta(hours=1), "timeout": timedelta(minutes=1)},
         {"task": "tests.add", "stall_after": timedelta(seconds=90), "trace": "00-ab-cd-01"},

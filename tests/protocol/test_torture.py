@@ -92,7 +92,7 @@ class Torture:
 
 def new_jobs(count: int) -> list[NewJob]:
     """Leases of 100 ms, so that they run out under their holders' hands."""
-    return [NewJob(task="tests.add", max_attempts=500, lease_ttl=timedelta(milliseconds=100))] * count
+    return [NewJob(task="tests.add", max_attempts=500, lease=timedelta(milliseconds=100))] * count
 
 
 @override_settings(PULSE={"RETRY_BACKOFF_CAP": 0.01})

@@ -9,6 +9,7 @@ from typing import Any
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
@@ -29,22 +30,23 @@ _OUTCOMES: dict[str, type[Any]] = {
     for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Released, Cancelled, Discarded)
 }
 _DECISIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Complete, Retry, Postpone, DeadLetter, Cancel)}
-_DURATIONS = ("timeout", "stall_after")
 
 
 def claim_to_wire(claim: Claim) -> dict[str, Any]:
-    said = claim._asdict()
-    for name in _DURATIONS:
-        said[name] = None if said[name] is None else said[name].total_seconds()
-    return said
+    return claim._asdict() | {"options": [_to_wire(value) for value in claim.options]}
 
 
 def claim_from_wire(said: dict[str, Any]) -> Claim:
-    values = dict(said)
-    values["lease"] = Lease(*values["lease"])
-    for name in _DURATIONS:
-        values[name] = None if values[name] is None else timedelta(seconds=values[name])
-    return Claim(**values)
+    lease, options = Lease(*said["lease"]), ClaimedOptions(*map(_from_wire, said["options"]))
+    return Claim(**{**said, "lease": lease, "options": options})
+
+
+def _to_wire(value: Any) -> Any:
+    return {"seconds": value.total_seconds()} if isinstance(value, timedelta) else value
+
+
+def _from_wire(said: Any) -> Any:
+    return timedelta(**said) if isinstance(said, dict) else said
 
 
 def outcome_to_wire(outcome: Outcome) -> dict[str, Any]:

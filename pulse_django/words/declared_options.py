@@ -1,0 +1,84 @@
+"""The options that are declared, as values: all of them in order, those of a job's row, and what each refuses.
+
+They are read from the declarations once, at import: what happens for each job finds tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from operator import attrgetter, is_
+from types import MappingProxyType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from .option_kinds import Option
+from .options import CallOptions, JobOptions, Options, TaskOptions
+
+
+def _declared() -> Iterator[Option]:
+    """Those of ``@task`` first, then those of ``.using()`` alone."""
+    task, call = (get_type_hints(one, include_extras=True) for one in (TaskOptions, CallOptions))
+    for name, annotation in {**task, **call}.items():
+        if get_origin(annotation) is not Annotated:
+            raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")
+        kind, option = get_args(annotation)
+        yield replace(option, name=name, annotation=kind, for_task=name in task, for_call=name in call)
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
+JOB_OPTIONS = tuple(OPTIONS[field.name] for field in fields(JobOptions))
+COLUMNS = tuple(option.column for option in JOB_OPTIONS)
+
+OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
+OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
+
+_JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
+_FROM_SETTINGS = tuple((place, option.setting) for place, option in enumerate(JOB_OPTIONS) if option.setting)
+
+values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
+
+
+def options_of(task: object) -> dict[str, Any]:
+    """Return what a task says of its jobs. One of another class of tasks says nothing."""
+    return dict(zip(_JOB_NAMES, values_of(task), strict=True)) if isinstance(task, JobOptions) else {}
+
+
+def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
+    """Return the values of ``values_of`` as they are stored: where None means a setting, that of the settings."""
+    for place, setting in _FROM_SETTINGS:
+        if values[place] is None:
+            values = (*values[:place], getattr(settings, setting), *values[place + 1 :])
+    return values
+
+
+class Checks:
+    """What refuses values of these options. Most are the defaults, which are passed by identity."""
+
+    def __init__(self, of: type[JobOptions]) -> None:
+        options = [OPTIONS[field.name] for field in fields(of)]
+        self._values_of = attrgetter(*(option.name for option in options))
+        self._defaults = tuple(option.default for option in options)
+        self._each = tuple((option.name, option.default, option.kind.check) for option in options)
+
+    def __call__(self, given: JobOptions) -> None:
+        """Raise InvalidJob for the first value that is not allowed."""
+        values = self._values_of(given)
+        if all(map(is_, values, self._defaults)):
+            return
+        for (name, default, check), value in zip(self._each, values, strict=True):
+            if value is not default:
+                check(name, value)
+
+
+check_job = Checks(JobOptions)
+check_task = Checks(Options)
+
+
+def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
+    """Raise for a name that is no option there, and say which was meant."""
+    for name in given:
+        if name not in known:
+            meant = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {meant[0]!r}?" if meant else f"The options are {', '.join(sorted(known))}."
+            raise TypeError(f"{where} has no option {name!r}. {hint}")

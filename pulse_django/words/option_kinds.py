@@ -1,0 +1,154 @@
+"""What is declared of an option, and what its values may be: a kind knows the bounds, and refuses other values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+from pulse_django.exceptions import InvalidJob
+
+from .display import in_words
+from .job_ids import check_whole_number
+from .limits import MAX_DELAY
+
+
+class Kind(Protocol):
+    """The values that an option takes, beside None where its type allows it."""
+
+    @property
+    def allowed(self) -> str:
+        """Say it in a cell of the reference."""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise InvalidJob for a value that is not allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option. Its name, type and place are those of the entry that it annotates."""
+
+    kind: Kind
+    help: str  # for the reference, and with a label also for the page of a job
+    label: str = ""  # on the page of a job
+    column: str = ""  # of the jobs table
+    default: Any = None
+    setting: str = ""  # that None takes when the job is enqueued; without one, the column is NULL then
+    name: str = ""
+    annotation: Any = None
+    for_task: bool = False
+    for_call: bool = False
+
+
+def gettext_noop(text: str) -> str:
+    """Mark a text for makemessages. The console translates it."""
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number within bounds. ``bool`` is none."""
+
+    least: int
+    most: int
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.least:,} to {self.most:,}"
+
+    def check(self, name: str, value: object) -> None:
+        check_whole_number(name, value, self.least, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A positive ``timedelta``."""
+
+    least: timedelta = timedelta()
+    most: timedelta = MAX_DELAY
+    if_longer: str = ""  # what a longer one would lead to
+
+    @property
+    def allowed(self) -> str:
+        least = f"at least {in_words(self.least.total_seconds())}, " if self.least else ""
+        return f"{least}at most {in_words(self.most.total_seconds())}"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, timedelta):
+            raise InvalidJob(f"{name}: {value!r} is not a timedelta")
+        if not timedelta() < value <= MAX_DELAY:
+            raise InvalidJob(f"{name}: {value} must be positive and at most {MAX_DELAY.days} days")
+        if value < self.least:
+            raise InvalidJob(f"{name}: {value} is shorter than {self.least}, the minimum")
+        if value > self.most:
+            raise InvalidJob(f"{name}: {value} is longer than {self.most}. {self.if_longer}".rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A printable text that is not empty."""
+
+    longest: int
+
+    @property
+    def allowed(self) -> str:
+        return f"1 to {self.longest} characters"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, str) or not value:
+            raise InvalidJob(f"{name}: {value!r} is not a non-empty string")
+        if len(value) > self.longest:
+            raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
+        if not value.isprintable():
+            raise InvalidJob(f"{name}: {value!r} contains unprintable characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    @property
+    def allowed(self) -> str:
+        return "`True` or `False`"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, bool):
+            raise InvalidJob(f"{name}: {value!r} is neither True nor False")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfTwo:
+    first: str
+    second: str
+
+    @property
+    def allowed(self) -> str:
+        return f'`"{self.first}"` or `"{self.second}"`'
+
+    def check(self, name: str, value: object) -> None:
+        if value not in (self.first, self.second):
+            raise InvalidJob(f"{name}: {value!r} is neither {self.first!r} nor {self.second!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object of a class of Pulse's own."""
+
+    of: type
+    how: str  # what to write to get one
+
+    @property
+    def allowed(self) -> str:
+        return f"a `{self.of.__name__}`"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, self.of):
+            raise InvalidJob(f"{name}: {value!r} is not a {self.of.__name__}; write {self.how}.")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedElsewhere:
+    """What one value alone does not tell: whether an alias is known, or whether names fit the function."""
+
+    allowed: str
+
+    def check(self, name: str, value: object) -> None:
+        """Leave it to those who know the rest."""

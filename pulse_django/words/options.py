@@ -1,0 +1,243 @@
+"""What a task can be told. An option is declared here, and the rest of the package follows.
+
+An entry of ``TaskOptions`` or ``CallOptions`` declares it: where it may be given, its type, and an ``Option`` with the
+rest. Type checkers need its attribute in writing as well: ``JobOptions`` and ``Options`` are those of tasks and of new
+jobs, ``ClaimedOptions`` those that a worker is told with each job. A test holds them together.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Annotated, NamedTuple, TypedDict
+
+from .limits import (
+    DEFAULT_QUEUE,
+    HIGHEST_PRIORITY,
+    LONGEST_LEASE,
+    LOWEST_PRIORITY,
+    MAX_IDEMPOTENCY_KEY,
+    MAX_QUEUE_NAME,
+    MAX_TASK_NAME,
+    MOST_ATTEMPTS,
+    SHORTEST_LEASE,
+)
+from .option_kinds import CheckedElsewhere, Duration, Flag, Made, OneOfTwo, Option, Text, Whole
+from .option_kinds import gettext_noop as _
+from .retry_policies import RetryPolicy
+
+DEFAULT_BACKEND = "default"  # of TASKS
+
+
+class Isolation(StrEnum):
+    """Where a sync handler runs. Async ones always run on the worker's event loop."""
+
+    THREAD = "thread"
+    PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
+
+
+class _Anywhere(TypedDict, total=False):
+    """What is told to a task for all its jobs, or to ``.using()`` for some. None says nothing."""
+
+    priority: Annotated[
+        int | None,
+        Option(
+            kind=Whole(LOWEST_PRIORITY, HIGHEST_PRIORITY),
+            default=0,
+            column="priority",
+            label=_("Priority"),
+            help=_("Jobs with a higher priority run first."),
+        ),
+    ]
+    queue_name: Annotated[
+        str | None,
+        Option(
+            kind=Text(MAX_QUEUE_NAME),
+            default=DEFAULT_QUEUE,
+            column="queue",
+            label=_("Queue"),
+            help=_("Any name. Nothing need be created first."),
+        ),
+    ]
+    backend: Annotated[
+        str | None,
+        Option(kind=CheckedElsewhere("an alias"), default=DEFAULT_BACKEND, help="The alias in `TASKS`."),
+    ]
+    max_attempts: Annotated[
+        int | None,
+        Option(
+            kind=Whole(1, MOST_ATTEMPTS),
+            column="max_attempts",
+            setting="max_attempts",
+            label=_("Maximum attempts"),
+            help=_("How many runs a job may have before it becomes a dead letter."),
+        ),
+    ]
+    timeout: Annotated[
+        timedelta | None,
+        Option(
+            kind=Duration(),
+            column="timeout",
+            label=_("Time limit of a run"),
+            help=_("The longest that a single run may take."),
+        ),
+    ]
+    lease: Annotated[
+        timedelta | None,
+        Option(
+            kind=Duration(
+                SHORTEST_LEASE,
+                LONGEST_LEASE,
+                "The job of a dead worker would not be recovered for that long. "
+                "Heartbeats extend the lease of a long run",
+            ),
+            column="lease_ttl",
+            label=_("Lease"),
+            help=_("How long the worker may be silent. None uses the setting."),
+        ),
+    ]
+    stall_after: Annotated[
+        timedelta | None,
+        Option(
+            kind=Duration(),
+            column="stall_after",
+            label=_("Time limit without progress"),
+            help=_("The longest that a run may go without reporting progress."),
+        ),
+    ]
+
+
+class TaskOptions(_Anywhere, total=False):
+    """What ``@task`` takes."""
+
+    name: Annotated[
+        str,
+        Option(
+            kind=CheckedElsewhere(f"at most {MAX_TASK_NAME} characters"),
+            default="",
+            help="A key of its own for its jobs, so that the function may move. Default: the path of the function.",
+        ),
+    ]
+    aliases: Annotated[
+        tuple[str, ...],
+        Option(
+            kind=CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
+            default=(),
+            help="Keys of old. Jobs that carry them still find their task.",
+        ),
+    ]
+    retry: Annotated[
+        RetryPolicy | None,
+        Option(
+            kind=Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
+            help="Which exceptions are retried, and at what pace.",
+        ),
+    ]
+    max_losses: Annotated[
+        int | None,
+        Option(
+            kind=Whole(1, MOST_ATTEMPTS),
+            column="max_losses",
+            label=_("Maximum lost workers"),
+            help=_(
+                "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the "
+                "setting."
+            ),
+        ),
+    ]
+    free_losses: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            default=False,
+            column="free_losses",
+            label=_("Lost workers do not count"),
+            help=_("A lost worker costs no attempt. The maximum of lost workers still holds."),
+        ),
+    ]
+    isolation: Annotated[
+        str,
+        Option(
+            kind=OneOfTwo(Isolation.THREAD.value, Isolation.PROCESS.value),
+            default=Isolation.THREAD,
+            help='With `"process"` each run has a process, which is really killed on timeout and cancel.',
+        ),
+    ]
+    atomic: Annotated[
+        bool,
+        Option(kind=Flag(), default=False, help="The handler and its completion are one transaction."),
+    ]
+    masked: Annotated[
+        tuple[str, ...],
+        Option(
+            kind=CheckedElsewhere("names of parameters"),
+            default=(),
+            help='Parameters that nobody sees in the admin or in logs. `"return"` is the result.',
+        ),
+    ]
+
+
+class CallOptions(_Anywhere, total=False):
+    """What ``.using()`` takes."""
+
+    run_after: Annotated[
+        datetime | timedelta | None,
+        Option(
+            kind=CheckedElsewhere("an aware `datetime`, or a `timedelta`"),
+            help="Not before this instant, or this long from now.",
+        ),
+    ]
+    idempotency_key: Annotated[
+        str | None,
+        Option(
+            kind=Text(MAX_IDEMPOTENCY_KEY),
+            column="idempotency_key",
+            label=_("Idempotency key"),
+            help=_("A second job of the task with the same key is not enqueued while this job exists."),
+        ),
+    ]
+    database: Annotated[
+        str | None,
+        Option(
+            kind=CheckedElsewhere("an alias"),
+            help="The alias of the database that takes the job. Default: the handler's own, or the router's.",
+        ),
+    ]
+
+
+# No slots of their own: with any, a task could not inherit from Django's as well.
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """The options that a job keeps in a column of its row."""
+
+    __slots__ = ()
+
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    lease: timedelta | None = None
+    stall_after: timedelta | None = None
+    max_losses: int | None = None
+    free_losses: bool = False
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(JobOptions):
+    """All options but Django's own."""
+
+    __slots__ = ()
+
+    aliases: tuple[str, ...] = ()
+    retry: RetryPolicy | None = None
+    isolation: str = Isolation.THREAD
+    atomic: bool = False
+    masked: tuple[str, ...] = ()
+    database: str | None = None
+
+
+class ClaimedOptions(NamedTuple):
+    """The options that a worker is told with each job."""
+
+    timeout: timedelta | None = None
+    stall_after: timedelta | None = None
+    max_losses: int | None = None
+    free_losses: bool = False
