@@ -27,6 +27,7 @@ from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.words import retry_policies, verb_results, vital_signs
+from pulse_django.words.declared_options import OPTIONS
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
@@ -114,37 +115,23 @@ def conditions_page() -> str:
 
 
 def options_page() -> str:
-    said = comments_beside(tasks.__file__, "PulseTask")
-    given_by_django = {
-        "priority": "-100 to 100; higher runs first. Default 0",
-        "queue_name": "any name. Default `default`",
-        "backend": "the alias in `TASKS`. Default `default`",
-        "takes_context": "pass `context` as the first argument",
-    }
-    in_using = {
-        "priority",
-        "queue_name",
-        "backend",
-        "max_attempts",
-        "timeout",
-        "lease",
-        "stall_after",
-        "idempotency_key",
-        "database",
-    }
     lines = [
         "# Options of a task\n",
         GENERATED,
-        "For `@task(...)`; those marked can be given for one call by `.using(...)`.\n",
+        "`@task(...)` takes them for all jobs of the task, `.using(...)` for the jobs that are enqueued with it.\n",
+        "`@task` also takes `takes_context=True`: the first argument of the function is then its `context`.\n",
+        "\n| option | `@task` | `.using` | default | allowed | meaning |\n",
+        "|---|---|---|---|---|---|\n",
     ]
-    lines += ["\n| option | `.using` | meaning |\n", "|---|---|---|\n"]
-    for name, meaning in {**given_by_django, **said, **given_by_django}.items():
-        if name in ("key", "runs_in", "run_after"):
-            continue  # the first two are made from name and run_after, which has a row of its own
-        meaning += "; only in `.using`" if name in ("idempotency_key", "database") else ""
-        lines.append(f"| `{name}` | {'yes' if name in in_using else ''} | {meaning} |\n")
-    lines.append("| `run_after` | yes | not before this instant, or this `timedelta` from now; only in `.using` |\n")
+    for one in OPTIONS.values():
+        where = " | ".join("yes" if there else "" for there in (one.for_task, one.for_call))
+        default = f"the setting `{one.setting.upper()}`" if one.setting else show_default(one.default)
+        lines.append(f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n")
     return "".join(lines)
+
+
+def show_default(value: Any) -> str:
+    return "" if value in (None, "", ()) else f"`{value}`"
 
 
 def checks_page() -> str:

@@ -70,8 +70,9 @@ class Duration:
 
     @property
     def allowed(self) -> str:
-        least = f"at least {in_words(self.least.total_seconds())}, " if self.least else ""
-        return f"{least}at most {in_words(self.most.total_seconds())}"
+        if self == Duration():
+            return "a `timedelta` above 0"
+        return f"{in_words(self.least.total_seconds())} to {in_words(self.most.total_seconds())}"
 
     def check(self, name: str, value: object) -> None:
         if not isinstance(value, timedelta):

@@ -55,7 +55,7 @@ class _Anywhere(TypedDict, total=False):
             default=DEFAULT_QUEUE,
             column="queue",
             label=_("Queue"),
-            help=_("Any name. Nothing need be created first."),
+            help=_("Only workers that serve this queue run its jobs. Any name is valid."),
         ),
     ]
     backend: Annotated[

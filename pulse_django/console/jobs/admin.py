@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.execution import masking
 from pulse_django.models import Job
 from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.words.declared_options import COLUMNS
 
 from . import actions
 from .field_texts import JobWords
@@ -23,6 +24,7 @@ from .job_list import JobList
 from .story import spelt, told_of
 
 SECRETS = ("arguments", "returned")  # for those who may see them
+OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
 MOST_SHOWN = 20_000  # characters of one value
 
 
@@ -32,10 +34,7 @@ class JobAdmin(JobList):
         (_("Job"), {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "returned")}),
         (
             _("Options"),
-            {
-                "classes": ("collapse",),
-                "fields": ("max_attempts", "max_losses", "free_losses", "lease_ttl", "timeout", "stall_after"),
-            },
+            {"classes": ("collapse",), "fields": OPTIONS},
         ),
         (
             _("State"),

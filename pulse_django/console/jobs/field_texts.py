@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.utils import translation
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.models import Job
+from pulse_django.words.declared_options import OPTIONS
+
+# Their texts are marked for translation where they are declared.
+ON_THE_PAGE = [option for option in OPTIONS.values() if option.label]
 
 LABELS: dict[str, Any] = {
     "task": _("Task"),
-    "queue": _("Queue"),
-    "priority": _("Priority"),
-    "idempotency_key": _("Idempotency key"),
-    "max_attempts": _("Maximum attempts"),
-    "max_losses": _("Maximum lost workers"),
-    "free_losses": _("Lost workers do not count"),
-    "lease_ttl": _("Lease"),
-    "timeout": _("Time limit of a run"),
-    "stall_after": _("Time limit without progress"),
+    **{option.column: translation.gettext_lazy(option.label) for option in ON_THE_PAGE},
     "status": _("Status"),
     "attempts": _("Attempts so far"),
     "refunds": _("Refunds"),
@@ -38,12 +35,7 @@ LABELS: dict[str, Any] = {
 }
 
 HELP: dict[str, Any] = {
-    "priority": _("Jobs with a higher priority run first."),
-    "idempotency_key": _("A second job of the task with the same key is not enqueued while this job exists."),
-    "max_losses": _(
-        "After this many lost workers, the job becomes a dead letter even if attempts remain. None uses the setting."
-    ),
-    "lease_ttl": _("How long the worker may be silent. None uses the setting."),
+    **{option.column: translation.gettext_lazy(option.help) for option in ON_THE_PAGE},
     "attempts": _("Number of claims, including refunded ones. It never decreases."),
     "refunds": _("Attempts that do not count: put back, returned by a stopping worker, or granted by a retry."),
     "token": _("Other systems may reject writes with a smaller token."),
