@@ -34,6 +34,7 @@ _CELERYS = {
 }
 
 _OF_CALLS = (OF_CALL - OF_TASK) | {"runs_in", "delay", "key"}
+_OF_DECLARATIONS = OF_TASK - OF_CALL
 _OF_DECORATOR = OF_TASK | {"takes_context"}
 
 P = ParamSpec("P")
@@ -83,6 +84,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
+        for option in options.keys() & _OF_DECLARATIONS:
+            raise TypeError(f"{option} cannot be set for a call: use @task({option}=...).")
         refuse_strangers(options, OF_CALL, ".using()")
         changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         run_after = changes.pop("run_after", None)

@@ -20,6 +20,18 @@ def careful(context: Context, order: int) -> None:
     context.snooze(timedelta(minutes=1))
 
 
+@task(colour="red")  # E
+def unknown() -> None: ...
+
+
+@task(timeout=30)  # E
+def untimed() -> None: ...
+
+
+@task(idempotency_key="k")  # E
+def declared_with_a_key() -> None: ...
+
+
 async def caller() -> int:
     add.enqueue(1, 2)
     add.enqueue(1, b=2)
@@ -33,6 +45,11 @@ async def caller() -> int:
     add.using(priority=5, run_after=timedelta(hours=1)).enqueue(1)
     add.using(idempotency_key="k").enqueue("1")  # E
     add.using(colour="red")  # E
+    add.using(max_attempts="3")  # E
+    add.using(isolation="process")  # E
+    add.using(max_attempts=None, run_after=None)
+    attempts: int | None = send.max_attempts
+    text: str = send.max_attempts  # E
     await add.aenqueue(1)
     result: int = add.get_result("1").return_value or 0
-    return result
+    return result + (attempts or 0) + len(text)

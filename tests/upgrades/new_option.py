@@ -1,0 +1,95 @@
+"""An option that a later release adds: what is written for it, and what is then asked of the copy."""
+
+from __future__ import annotations
+
+import filecmp
+from pathlib import Path
+
+from tests.crash.processes import ROOT
+
+DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+
+_ENTRY = """    max_result_bytes: Annotated[
+        int | None,
+        Option(
+            kind=Whole(100, 1_000_000),
+            column="max_result_bytes",
+            label=_("Maximum result bytes"),
+            help=_("How large a result may be."),
+        ),
+    ]
+
+
+class TaskOptions("""
+_EDITS = [
+    (DECLARATION, "\n\nclass TaskOptions(", _ENTRY),
+    (
+        DECLARATION,
+        "    idempotency_key: str | None = None\n",
+        "    idempotency_key: str | None = None\n    max_result_bytes: int | None = None\n",
+    ),
+    (
+        DECLARATION,
+        "    timeout: timedelta | None = None\n    stall_after",
+        "    max_result_bytes: int | None = None\n    timeout: timedelta | None = None\n    stall_after",
+    ),
+    (
+        MODEL,
+        "    stall_after = models.DurationField(null=True, blank=True)\n",
+        "    stall_after = models.DurationField(null=True, blank=True)\n"
+        "    max_result_bytes = models.IntegerField(null=True, blank=True)\n",
+    ),
+]
+
+# Run in the copy; prints what it saw as JSON.
+ASKED = """
+import json, sys
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.test import Client
+from django.test.utils import setup_test_environment
+from pulse_django import enqueue_many, task
+from pulse_django.models import Job
+from pulse_django.words.identity import Identity
+sys.path.insert(0, "docs/reference")
+import generate
+
+def refusal(call):
+    try:
+        call()
+    except Exception as error:
+        return str(error)
+
+@task(name="later.plain", max_result_bytes=5_000)
+def plain(): ...
+
+ids = [plain.enqueue().id, plain.using(max_result_bytes=700).enqueue().id, *enqueue_many(plain, [()])]
+setup_test_environment()
+client = Client()
+client.force_login(User.objects.create_superuser("operator"))
+print(json.dumps({
+    "rows": [Job.objects.get(pk=one).max_result_bytes for one in ids],
+    "in the task": refusal(lambda: task(name="later.wrong", max_result_bytes=99)(plain.func)),
+    "in a call": refusal(lambda: plain.using(max_result_bytes=1_000_001)),
+    "of the result": plain.get_result(ids[1]).task.max_result_bytes,
+    "page": client.get(f"/admin/pulse_django/job/{ids[1]}/change/").content.decode(),
+    "reference": generate.options_page(),
+    "claimed": [one.options.max_result_bytes for one in Job.objects.claim(Identity("later"), limit=3)],
+}))
+"""
+
+
+def add_to(tree: Path) -> None:
+    """Declare the option and its column. The migration is what makemigrations writes."""
+    for file, before, after in _EDITS:
+        text = (tree / file).read_text()
+        assert text.count(before) == 1, f"{file} has changed: where would the option stand now?\n{before}"
+        (tree / file).write_text(text.replace(before, after))
+
+
+def changed_sources(tree: Path) -> set[str]:
+    """Return the source files of the package that are not as they are here."""
+    sources = {str(path.relative_to(tree)) for path in (tree / "pulse_django").rglob("*.py")}
+    _, different, missing = filecmp.cmpfiles(ROOT, tree, sources, shallow=False)
+    return {*different, *missing}

@@ -1,0 +1,77 @@
+"""One more option is declared in one place: a copy of the package gets one, and the files that changed are counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.processes import ROOT
+from tests.upgrades.history import MIGRATIONS
+from tests.upgrades.new_option import ASKED, DECLARATION, MODEL, add_to, changed_sources
+from tests.upgrades.scene import scratch_database
+
+MOST_FILES = 3
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "tests", "benchmarks", "chaos")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this tree with one more option."""
+    copy = tmp_path_factory.mktemp("later") / "tree"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    assert changed_sources(copy) == set()
+    add_to(copy)
+    run(copy, "manage.py", "makemigrations", "pulse_django", "--name", "later", PULSE_NO_SERVER="1")
+    return copy
+
+
+def run(tree: Path, *arguments: str, **env: str) -> str:
+    command = [sys.executable, *arguments]
+    around = os.environ | {"PYTHONPATH": str(tree), "DJANGO_SETTINGS_MODULE": "testproject.settings"} | env
+    done = subprocess.run(command, cwd=tree, env=around, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{arguments} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def seen(tree: Path, django_db_setup: None, django_db_blocker: Any) -> dict[str, Any]:
+    with django_db_blocker.unblock(), scratch_database() as url:
+        run(tree, "manage.py", "migrate", DATABASE_URL=url)
+        return dict(json.loads(run(tree, "-c", ASKED, DATABASE_URL=url)))
+
+
+def test_adding_an_option_changes_three_source_files(tree: Path) -> None:
+    changed = changed_sources(tree)
+    [migration] = [name for name in changed if name.startswith(MIGRATIONS)]
+    assert changed == {DECLARATION, MODEL, migration}
+    assert len(changed) <= MOST_FILES
+
+
+def test_jobs_keep_what_the_task_and_the_call_said(seen: dict[str, Any]) -> None:
+    """Alone, with ``using()``, and as one of many."""
+    assert seen["rows"] == [5_000, 700, 5_000]
+    assert seen["of the result"] == 700
+
+
+def test_a_worker_is_told(seen: dict[str, Any]) -> None:
+    assert seen["claimed"] == [5_000, 700, 5_000]
+
+
+def test_values_beyond_the_bounds_are_refused(seen: dict[str, Any]) -> None:
+    assert seen["in the task"] == "later.wrong: max_result_bytes: 99 is not within 100 to 1000000"
+    assert seen["in a call"] == "later.plain: max_result_bytes: 1000001 is not within 100 to 1000000"
+
+
+def test_the_page_of_a_job_and_the_reference_show_it(seen: dict[str, Any]) -> None:
+    page = seen["page"]
+    assert "Maximum result bytes" in page
+    assert "How large a result may be." in page
+    assert "700" in page[page.index("Maximum result bytes") :][:500]
+    assert "| `max_result_bytes` | yes | yes |  | 100 to 1,000,000 | How large a result may be. |" in seen["reference"]
