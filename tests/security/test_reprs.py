@@ -35,7 +35,8 @@ CARRIERS = {
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Act.done", "Act.label", "Act.says", "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value",
+    "Act.done", "Act.label", "Act.says", "Head.options", "Option.annotation", "Option.default",
+    "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value",
     "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
 }  # fmt: skip
 
@@ -69,6 +70,8 @@ def classes() -> list[type]:
 def names_of(kind: type) -> dict[str, str]:
     """Return its fields with their types as text."""
     if is_dataclass(kind):
+        if vars(kind).get("__slots__") == ():
+            return {}  # a base, of which none can be made
         return {one.name: str(one.type) for one in fields(kind)}
     return {name: str(kind.__annotations__.get(name)) for name in getattr(kind, "_fields", ())}
 
