@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from operator import attrgetter, is_
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -34,14 +34,17 @@ OF_TASK = frozenset(name for name, option in OPTIONS.items() if option.for_task)
 OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
+_JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
 _FROM_SETTINGS = tuple((place, option.setting) for place, option in enumerate(JOB_OPTIONS) if option.setting)
 
 values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
 
 
 def options_of(task: object) -> dict[str, Any]:
-    """Return what a task says of its jobs. One of another class of tasks says nothing."""
-    return dict(zip(_JOB_NAMES, values_of(task), strict=True)) if isinstance(task, JobOptions) else {}
+    """Return what a task says of its jobs: most say nothing, as do tasks of other classes."""
+    if not isinstance(task, JobOptions) or (values := values_of(task)) == _JOB_DEFAULTS:
+        return {}
+    return dict(zip(_JOB_NAMES, values, strict=True))
 
 
 def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
@@ -52,27 +55,22 @@ def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
     return values
 
 
-class Checks:
-    """What refuses values of these options. Most are the defaults, which are passed by identity."""
+def _check_of(kind: type[JobOptions]) -> Callable[[JobOptions], None]:
+    """Make what raises InvalidJob for the first value that is not allowed. Most are the defaults."""
+    options = [OPTIONS[field.name] for field in fields(kind)]
+    values_of = attrgetter(*(option.name for option in options))
+    each = tuple((option.name, option.default, option.kind.check) for option in options)
 
-    def __init__(self, of: type[JobOptions]) -> None:
-        options = [OPTIONS[field.name] for field in fields(of)]
-        self._values_of = attrgetter(*(option.name for option in options))
-        self._defaults = tuple(option.default for option in options)
-        self._each = tuple((option.name, option.default, option.kind.check) for option in options)
+    def check(given: JobOptions) -> None:
+        for (name, default, refuse), value in zip(each, values_of(given)):  # noqa: B905 - strict costs, for every job
+            if value is not default:  # 0 equals False, and is none
+                refuse(name, value)
 
-    def __call__(self, given: JobOptions) -> None:
-        """Raise InvalidJob for the first value that is not allowed."""
-        values = self._values_of(given)
-        if all(map(is_, values, self._defaults)):
-            return
-        for (name, default, check), value in zip(self._each, values, strict=True):
-            if value is not default:
-                check(name, value)
+    return check
 
 
-check_job = Checks(JobOptions)
-check_task = Checks(Options)
+check_job = _check_of(JobOptions)
+check_task = _check_of(Options)
 
 
 def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
