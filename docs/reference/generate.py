@@ -83,7 +83,7 @@ def signs_page() -> str:
 
 OF_SEVERITY = {
     Severity.BROKEN: "The protocol rules this out: something else writes to the tables, or the server lost a commit.",
-    Severity.STUCK: "Work waits, and will not be done unless somebody acts.",
+    Severity.STUCK: "Work waits, and will not be done unless a person acts.",
     Severity.FAILING: "Work is tried, and too much of it fails.",
     Severity.RISK: "Work goes on, and one day will not. These are warnings: they do not make the fleet unhealthy.",
 }

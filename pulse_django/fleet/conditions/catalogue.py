@@ -13,7 +13,7 @@ from pulse_django import conf
 
 class Severity(StrEnum):
     BROKEN = "broken"  # the protocol rules it out: something else writes to the tables, or the server lost a commit
-    STUCK = "stuck"  # work waits, and will not be done unless somebody acts
+    STUCK = "stuck"  # work waits, and will not be done unless a person acts
     FAILING = "failing"  # work is tried, and too much of it fails
     RISK = "risk"  # work goes on, and one day will not
 
