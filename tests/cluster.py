@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from pulse_django.demo.processes import census, descendants
+from pulse_django.harness.census import census, descendants
 from testproject import postgres
 from testproject.server import DATABASE, PORT, Server, this_server
 

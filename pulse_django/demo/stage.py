@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .processes import Census, Process, census, descendants
+from pulse_django.harness.census import Census, Process, census, descendants
 
 COMMAND = (sys.executable, "-m", "pulse_django.demo.worker")
 PATIENCE_AT_STOP = 5.0  # seconds from SIGTERM to SIGKILL; the demo's jobs are over by then
