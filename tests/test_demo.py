@@ -303,31 +303,31 @@ def stage(pulse_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def test_a_worker_is_killed_as_a_whole_also_when_it_is_frozen(pulse_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", environment()["DATABASE_URL"])
     with set_up("demo", SCALED.settings) as stage:
-        killed, frozen = stage.start("demo-A"), stage.start("demo-B")
+        killed, frozen = stage.worker("demo-A"), stage.worker("demo-B")
         for worker in (killed, frozen):
-            wait_until(lambda worker=worker: worker.child() is not None, worker.last_words)
+            wait_until(lambda worker=worker: worker.children(), lambda worker=worker: worker.log)
             assert len(worker.family()) == 3  # keeper, nursery, child
-        assert stage.deserters() == []
+        assert stage.ended_by_themselves() == []
         assert killed.kill() == 3
         assert killed.survivors() == []
-        assert stage.deserters() == []  # it was not its own idea
-        frozen.freeze()
-        wait_until(lambda: all(one.is_stopped for one in frozen.family()), frozen.family)
+        assert stage.ended_by_themselves() == []  # it was not its own idea
+        assert set(frozen.freeze()) == set(stopped_of(frozen.family())) == set(frozen.family())
         frozen.thaw()
-        wait_until(lambda: not any(one.is_stopped for one in frozen.family()), frozen.family)
+        wait_until(lambda: not stopped_of(frozen.family()), frozen.family)
         frozen.freeze()
     assert frozen.survivors() == []
 
 
 def test_a_child_is_killed_alone_and_a_worker_that_ends_by_itself_is_noticed(stage: Stage) -> None:
-    worker = stage.start("demo-A")
-    wait_until(lambda: worker.child() is not None, worker.last_words)
-    keeper, nursery, _ = (one.pid for one in worker.family())
-    pid = worker.kill_child()
-    wait_until(lambda: (child := worker.child()) is not None and child.pid != pid, worker.last_words)
-    assert [one.pid for one in worker.family()[:2]] == [keeper, nursery]
+    worker = stage.worker("demo-A")
+    wait_until(worker.children, lambda: worker.log)
+    keeper, nursery, child = worker.family()
+    assert child == worker.child()
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: worker.children() not in ([], [child]), lambda: worker.log)
+    assert worker.family()[:2] == [keeper, nursery]
     os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: stage.deserters() == [worker])
+    wait_until(lambda: stage.ended_by_themselves() == [worker])
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps on this machine")
@@ -343,6 +343,11 @@ def test_ps_tells_the_same_family_as_proc() -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def stopped_of(family: list[int]) -> list[int]:
+    now = census()
+    return [pid for pid in family if now[pid].is_stopped]
 
 
 def alive_of(family: list[int]) -> list[int]:

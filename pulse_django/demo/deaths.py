@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 from django.db import router
 
+from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.words.outcomes import OutcomeName
@@ -13,7 +16,6 @@ from pulse_django.words.states import Status
 
 from . import handlers
 from .rows import Row, ledger, look
-from .stage import DemoWorker
 from .telling import Telling
 
 A, B, C = "demo-A", "demo-B", "demo-C"
@@ -23,7 +25,7 @@ SHORT_STEPS = 30
 SHORTEST_BACKOFF = 0.8  # seconds; after the first loss it is 1 s, with a tenth of jitter
 
 
-def killed_process(t: Telling, worker: DemoWorker) -> None:
+def killed_process(t: Telling, worker: StartedWorker) -> None:
     t.screen.head("Act 2: a handler's process is killed")
     t.screen.say(
         "A job works in steps and reports progress, which travels with the heartbeats. Then `kill -9` hits the child.",
@@ -31,7 +33,7 @@ def killed_process(t: Telling, worker: DemoWorker) -> None:
     )
     job = t.enqueue(handlers.steps, SHORT_STEPS, t.pace.short_work / SHORT_STEPS)
     t.watch("progress in the table", [job], lambda rows: rows[0].done > 0)
-    pid = worker.kill_child()
+    os.kill(pid := worker.child(), signal.SIGKILL)
     killed_at = time.monotonic()
     t.screen.say(f"  kill -9 {pid}")
     t.watch("the parent to settle the job of a killed process", [job], lambda rows: rows[0].was_lost)
@@ -42,7 +44,7 @@ def killed_process(t: Telling, worker: DemoWorker) -> None:
     expect_resumed(t, job)
 
 
-def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
+def killed_worker(t: Telling, worker: StartedWorker) -> StartedWorker:
     t.screen.head("Act 3: the whole worker is killed")
     t.screen.say(
         f"A job needs {t.pace.long_work:g} s, several times its lease of {t.pace.ttl:g} s. A heartbeat extends the "
@@ -67,7 +69,7 @@ def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     killed_at = time.monotonic()
     t.screen.say(f"  kill -9: {count} processes of {A}, {len(worker.survivors())} left")
     t.expect(not worker.survivors(), f"no process of {A} to survive", worker.survivors())
-    fresh = t.stage.start(B)
+    fresh = t.stage.worker(B)
     [left] = look([job])
     t.expect(left.lease_until is not None, "the job to be RUNNING under a lease that is not extended", left)
     t.screen.counting_down = True
@@ -86,7 +88,7 @@ def killed_worker(t: Telling, worker: DemoWorker) -> DemoWorker:
     return fresh
 
 
-def frozen_worker(t: Telling, frozen: DemoWorker) -> tuple[DemoWorker, int]:
+def frozen_worker(t: Telling, frozen: StartedWorker) -> tuple[StartedWorker, int]:
     t.screen.head("Act 4: a frozen worker resumes")
     t.screen.say(
         f"{B} is frozen while it runs a job, as when a virtual machine is paused. Its lease expires,",
@@ -97,10 +99,10 @@ def frozen_worker(t: Telling, frozen: DemoWorker) -> tuple[DemoWorker, int]:
     [begun] = t.watch(f"{B} to claim the job", [job], lambda rows: rows[0].lease_until is not None)
     # Right after a beat: in the middle of one it would keep a lock on the row, and the reap would wait for that.
     t.watch("a heartbeat", [job], lambda rows: rows[0].lease_until != begun.lease_until)
-    count = frozen.freeze()
+    count = len(frozen.freeze())
     t.screen.say(f"  SIGSTOP: {count} processes of {B}")
     t.screen.counting_down = True
-    rescuer = t.stage.start(C)
+    rescuer = t.stage.worker(C)
     poison = t.enqueue(handlers.poison)
     rows = t.watch(f"{C} to complete the job", [job, poison], lambda rows: rows[0].is_over)
     t.screen.counting_down = False

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from django.db import router
 
+from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 
 from . import handlers
 from .deaths import LOST, A, frozen_worker, killed_process, killed_worker
 from .rows import Row, ledger
-from .stage import DemoWorker
 from .telling import Telling
+
+PATIENCE_AT_STOP = 5.0  # seconds from SIGTERM to SIGKILL; the demo's jobs are over by then
 
 
 def play(t: Telling) -> None:
@@ -27,13 +29,13 @@ def play(t: Telling) -> None:
     goodbye(t, [second, third])
 
 
-def everyday_work(t: Telling) -> DemoWorker:
+def everyday_work(t: Telling) -> StartedWorker:
     t.screen.head("Act 1: a worker runs jobs")
     t.screen.say(
         f"A worker, {A}, starts: a parent that holds leases, and a child that runs handlers. Three small jobs are",
         "enqueued. Each is claimed and leased in one UPDATE, run, and reported.",
     )
-    worker = t.stage.start(A)
+    worker = t.stage.worker(A)
     ids = [t.enqueue(handlers.quick, number) for number in (1, 2, 3)]
     rows = t.watch("three small jobs to be completed", ids, _all_over)
     for number, row in enumerate(rows, 1):
@@ -52,7 +54,7 @@ def poisonous_job(t: Telling, poison: int) -> None:
     t.screen.praise(f"dead-lettered, with a reason: {row.last_error}")
 
 
-def goodbye(t: Telling, workers: Sequence[DemoWorker]) -> None:
+def goodbye(t: Telling, workers: Sequence[StartedWorker]) -> None:
     t.screen.head("The ledger")
     t.screen.say("Every ended run, recorded by the statement that ended it:")
     jobs = list(Job.objects.using(router.db_for_write(Job)).filter(queue=t.queue).order_by("pk"))
@@ -66,9 +68,9 @@ def goodbye(t: Telling, workers: Sequence[DemoWorker]) -> None:
     expected = [Status.COMPLETED.value] * 6 + [Status.DEAD_LETTERED.value]
     t.expect(ends == expected, "six jobs to be completed and one to be dead-lettered", ends)
     for worker in workers:
-        worker.ask_to_stop()
+        worker.signal(signal.SIGTERM)
     for worker in workers:
-        code = worker.stop()
+        code = worker.stop(PATIENCE_AT_STOP)
         t.expect(code == 0, f"{worker.name} to stop when told to ({signal.SIGTERM.name})", f"status {code}")
 
 

@@ -58,7 +58,7 @@ class Telling:
         """Look again and again until there is something, and return it."""
         deadline = time.monotonic() + self.patience
         while not (found := look_for()):
-            for worker in self.stage.deserters():
+            for worker in self.stage.ended_by_themselves():
                 raise WentOtherwise(f"expected {expected}; seen: {worker.name} ended with status {worker.exit_code}")
             if time.monotonic() > deadline:
                 raise WentOtherwise(f"expected {expected} within {self.patience:.0f} s; seen: {explain()}")

@@ -65,8 +65,8 @@ class Command(BaseCommand):
             try:
                 play(Telling(screen, stage, pace, queue, patience=pace.patience))
             except WentOtherwise as error:
-                for worker in stage.workers:
-                    screen.say(self.style.WARNING(f"\nThe log of {worker.name} ends:"), worker.last_words())
+                for worker in stage.started:
+                    screen.say(self.style.WARNING(f"\nThe log of {worker.name} ends:"), worker.log_end)
                 raise CommandError(f"The demo failed: {error}") from error
             except KeyboardInterrupt as error:
                 raise CommandError("Interrupted. The demo's workers are stopped.", returncode=130) from error
@@ -92,13 +92,12 @@ class Command(BaseCommand):
 
 def _say_goodbye_for_the_dead(stage: Stage) -> None:
     """Who was killed could not: without it the next demo would take them for alive for a while."""
-    for worker in stage.workers:
-        worker.kill()
+    stage.kill()
     with suppress(Error):
         rows = Worker.objects.using(alias := router.db_for_write(Worker)).filter(
-            stopped_at=None, name__in=[worker.name for worker in stage.workers]
+            stopped_at=None, name__in=[worker.name for worker in stage.started]
         )
-        for row in rows.filter(pid__in=[worker.pid for worker in stage.workers]):
+        for row in rows.filter(pid__in=[worker.pid for worker in stage.started]):
             Worker.objects.db_manager(alias).farewell(row.name, row.boot_id)
 
 
