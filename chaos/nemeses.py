@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from chaos.stage import TTL, Database, Worker
+from pulse_django.harness.processes import send
 from tests.sabotage import THREADS
 
 Wait = Callable[[float], None]
@@ -25,43 +26,43 @@ class Nemesis:
 
 
 def kill_all(worker: Worker, _: Database, wait: Wait) -> None:
-    worker.signal(worker.family(), signal.SIGKILL)
+    worker.process.kill()
     wait(0.2)
     worker.start()
 
 
 def kill_keeper(worker: Worker, _: Database, wait: Wait) -> None:
-    worker.signal(worker.family()[:1], signal.SIGKILL)
+    worker.process.signal(signal.SIGKILL)
     wait(TTL)
     worker.start()
 
 
 def kill_child(worker: Worker, _: Database, wait: Wait) -> None:
-    worker.signal(worker.children(), signal.SIGKILL)
+    send(worker.process.children(), signal.SIGKILL)
     wait(0.5)
 
 
 def terminate(worker: Worker, _: Database, wait: Wait) -> None:
-    worker.signal(worker.family()[:1], signal.SIGTERM)
+    worker.process.signal(signal.SIGTERM)
     wait(1.0)
     worker.start()
 
 
 def freeze(seconds: float) -> Callable[[Worker, Database, Wait], None]:
     def act(worker: Worker, _: Database, wait: Wait) -> None:
-        pids = worker.family()
-        worker.signal(pids, signal.SIGSTOP)
+        process = worker.process
+        process.freeze()
         wait(seconds)
-        worker.signal(pids, signal.SIGCONT)
+        process.thaw()
 
     return act
 
 
 def freeze_child(worker: Worker, _: Database, wait: Wait) -> None:
-    pids = worker.children()
-    worker.signal(pids, signal.SIGSTOP)
+    pids = worker.process.children()
+    send(pids, signal.SIGSTOP)
     wait(1.5 * TTL)
-    worker.signal(pids, signal.SIGCONT)
+    send(pids, signal.SIGCONT)
 
 
 def black_hole(
@@ -168,7 +169,7 @@ def refuse_writes(_: Worker, database: Database, wait: Wait) -> None:
 
 def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
     def act(worker: Worker, _: Database, wait: Wait) -> None:
-        worker.harm_itself(worker.children(), name)
+        worker.harm_itself(worker.process.children(), name)
         wait(0.5)
 
     return act
@@ -176,7 +177,7 @@ def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
 
 def leak(worker: Worker, _: Database, wait: Wait) -> None:
     """All descriptors are used up, and then the connections are cut: none can be opened again."""
-    worker.harm_itself(worker.children(), "leak descriptors")
+    worker.harm_itself(worker.process.children(), "leak descriptors")
     wait(0.2)
     worker.proxy.hang_up()
     wait(2.5 * TTL)
@@ -184,8 +185,7 @@ def leak(worker: Worker, _: Database, wait: Wait) -> None:
 
 def raise_everywhere(worker: Worker, _: Database, wait: Wait) -> None:
     """Receivers of signals and a handler of the log raise SystemExit from now on."""
-    keeper, *_others = worker.family()
-    worker.harm_itself([keeper, *worker.children()], "raise")
+    worker.harm_itself([worker.process.pid, *worker.process.children()], "raise")
     wait(TTL)
 
 

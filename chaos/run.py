@@ -153,8 +153,8 @@ class Run:
         over = threading.Event()
         load = threading.Thread(target=self._load, args=(over,), daemon=True)
         load.start()
-        while not all(worker.is_ready() for worker in self.workers):
-            time.sleep(0.1)
+        for worker in self.workers:
+            worker.process.wait_until_ready()
         until = time.monotonic() + self.options.seconds
         with ThreadPoolExecutor(TORMENTORS) as tormentors:
             for tormented in [tormentors.submit(self._go_on, number, until) for number in range(TORMENTORS)]:

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,9 +20,9 @@ from django.db import connection, connections
 from chaos.checker import Execution
 from chaos.clock import Clock
 from chaos.handlers import LOG, ORDER
+from pulse_django.harness.processes import Processes, StartedWorker, send, worker_command
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT, database_url
-from tests.crash.workers import children_of
 from tests.proxy import BlackHole
 
 # Short, so that a minute holds many recoveries.
@@ -55,8 +53,7 @@ class Worker:
         self._order = sockets / "order"
         self.proxy = BlackHole(sockets, connection.settings_dict)
         self.clock = Clock(sockets / "clock", jumping)
-        self.process: subprocess.Popen[bytes] | None = None
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = Processes(folder)
         self._starts = 0
 
     @property
@@ -67,7 +64,14 @@ class Worker:
     @property
     def labels(self) -> set[str]:
         """Of all that speak through its proxy: one that was told to stop finishes what it runs."""
-        return {self.label} | {label for label, process in self._started.items() if process.poll() is None}
+        return {self.label} | {one.name for one in self._processes.started if one.exit_code is None}
+
+    @property
+    def process(self) -> StartedWorker:
+        """The one that was started last."""
+        last = self._processes.started[-1]
+        assert isinstance(last, StartedWorker)
+        return last
 
     def start(self) -> None:
         self._starts += 1
@@ -83,58 +87,29 @@ class Worker:
             ORDER: str(self._order),
             **self.clock.environment(),
         }
-        command = [sys.executable, "manage.py", "pulse_worker", "--name", self.label, "--concurrency", CONCURRENCY]
-        with (self._folder / f"{self.label}.log").open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
-        self._started[self.label] = self.process
-
-    def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def is_ready(self) -> bool:
-        return "is ready" in (self._folder / f"{self.label}.log").read_text(errors="replace")
+        command = worker_command("--name", self.label, "--concurrency", CONCURRENCY)
+        self._processes.start_worker(self.label, command, env, cwd=ROOT)
 
     def supervise(self) -> None:
         """Start it again if it ended by itself: it may have been started while the database was away."""
-        if not self.is_alive():
+        if self.process.exit_code is not None:
             self.start()
-
-    def family(self) -> list[int]:
-        found = [self.process.pid] if self.process is not None else []
-        for pid in found:
-            found += children_of(pid)
-        return found
-
-    def children(self) -> list[int]:
-        """The processes that run handlers: what the keeper's nursery made."""
-        keeper = [self.process.pid] if self.process is not None else []
-        return [child for pid in keeper for nursery in children_of(pid) for child in children_of(nursery)]
-
-    def signal(self, pids: Sequence[int], number: int) -> None:
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     def harm_itself(self, pids: Sequence[int], how: str) -> None:
         """Have these processes do that to themselves: ``chaos.handlers`` listens for the signal."""
         self._order.write_text(how)
-        self.signal(pids, signal.SIGUSR1)
+        send(pids, signal.SIGUSR1)
 
     def heal(self) -> None:
         """Take away what is the matter with it, and start it if it is gone."""
-        self.signal(self.family(), signal.SIGCONT)
+        self.process.thaw()
         self.clock.jump_to(0.0)
         self.proxy.heal()
         self.proxy.bury()
         self.supervise()
 
     def end(self) -> None:
-        self.signal(self.family(), signal.SIGCONT)
-        for process in self._started.values():  # one that was told to stop may still be at it
-            if process.poll() is None:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait(20)
+        self._processes.kill()  # one that was told to stop may still be at it
         self.proxy.close()
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from pulse_django.models import Attempt, Job, Queue
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.browser.conftest import PASSWORD, VIEWPORT, Visit
-from tests.crash.workers import Worker, Workers, wait_until
+from tests.crash.workers import Workers, wait_until
 from tests.factories import AttemptFactory, make_job
 from tests.worker import handlers
 
@@ -26,9 +24,8 @@ DECLINED = "GatewayError: order {} was declined by the bank"
 
 @pytest.fixture
 def workers(site: str, pulse_db: None, tmp_path: Path) -> Iterator[Workers]:
-    workers = Workers(tmp_path)
-    yield workers
-    workers.end()
+    with Workers(tmp_path) as workers:
+        yield workers
 
 
 def status_of(job: Job) -> str:
@@ -111,20 +108,15 @@ def test_a_zombies_late_verdict_is_seen(visit: Visit, workers: Workers) -> None:
     handlers.naps.enqueue(1.5)
     job = Job.objects.get()
     wait_until(lambda: bool(workers.trace.of(job.pk, "begin")))  # with its lease alone it would be handed back
-    freeze(first, signal.SIGSTOP)
+    first.freeze()
     workers.ready(settings=SETTINGS, env=SAFE)
     wait_until(lambda: status_of(job) == Status.COMPLETED)
     page = visit.go("pulse_django_job_change", job.pk)
     expect(page.get_by_role("row", name=re.compile("Worker lost"))).to_be_visible()
-    freeze(first, signal.SIGCONT)
+    first.thaw()
     wait_until(lambda: bool(Attempt.objects.get(number=1).late_outcome))
     page.reload()
     expect(page.get_by_text(re.compile("reported Succeeded too late"))).to_be_visible()
     page = visit.go("pulse_django_worker_changelist")
     page.get_by_role("row", name=re.compile(f"-{first.pid}")).get_by_role("link").first.click()
     expect(page.get_by_role("row", name=re.compile(str(job)))).to_contain_text("and was refused")
-
-
-def freeze(worker: Worker, number: int) -> None:
-    for pid in worker.family():
-        os.kill(pid, number)

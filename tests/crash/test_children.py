@@ -87,7 +87,7 @@ def test_a_handler_that_closes_all_files_takes_down_no_more_than_its_process(wor
     wait_until(lambda: status(job) not in (Status.PENDING, Status.RUNNING))
     after = tasks.add.enqueue(1, 2).id
     wait_for(Status.COMPLETED, after)
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
 
 
 def test_a_child_that_shows_no_sign_of_life_is_killed_and_recovered(workers: Workers) -> None:

@@ -53,7 +53,7 @@ class TestTheLog:
         wait_for(Status.DEAD_LETTERED, fails)
         reaped = make_job(status=Status.RUNNING, expired=True, task="thread.succeeds", args=[1]).pk
         wait_for(Status.COMPLETED, reaped)
-        assert worker.process.poll() is None
+        assert worker.exit_code is None
 
     def test_a_log_handler_that_hangs_holds_up_neither_beats_nor_recovery(self, workers: Workers) -> None:
         """As one does that sends mail, to a host that does not answer."""
@@ -65,7 +65,7 @@ class TestTheLog:
         held = handlers.naps.enqueue(QUICK["LEASE_TTL"] * 2).id
         wait_for(Status.COMPLETED, held)
         assert outcomes(held) == ["SUCCEEDED"]
-        assert worker.process.poll() is None
+        assert worker.exit_code is None
 
 
 class TestACopy:
@@ -81,7 +81,7 @@ class TestACopy:
         assert list(Job.objects.filter(pk__in=jobs).values_list("result", flat=True)) == ["the parent's"] * 2
         after = registered(f"{executor}.succeeds").enqueue(1).id
         wait_for(Status.COMPLETED, after)
-        assert worker.process.poll() is None
+        assert worker.exit_code is None
         until = time.monotonic() + 5
         while len(worker.children()) > 1 and time.monotonic() < until:
             time.sleep(0.02)

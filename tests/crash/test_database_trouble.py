@@ -69,7 +69,7 @@ def test_connections_that_are_closed_again_and_again_cost_nothing_but_time(worke
         time.sleep(0.3)
     wait_for(Status.COMPLETED, *jobs)
     assert len(closed) >= 10
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
     assert set(workers.trace.count("begin").values()) == {1}
     for job in jobs:
         assert outcomes(job)[-1] == "SUCCEEDED"
@@ -85,7 +85,7 @@ def test_a_claim_whose_answer_is_lost_is_handed_back_and_costs_no_attempt(worker
     assert outcomes(job) == ["RELEASED", "SUCCEEDED"]
     assert Job.objects.values_list("attempts", "refunds").get(pk=job) == (2, 1)
     assert len(workers.trace.of(job, "ran")) == 1
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
 
 
 def test_a_report_whose_answer_is_lost_counts_once(workers: Workers, proxy: BlackHole) -> None:
@@ -134,7 +134,7 @@ def test_a_server_that_crashes_under_load_loses_no_job_and_reaps_no_healthy_one(
         lost = server.ask("SELECT job_id, number FROM pulse_django_attempt WHERE outcome <> 'SUCCEEDED'")
         ran = {(line["job"], line["attempt"]) for line in workers.trace.lines() if line["what"] == "begin"}
         assert ran.isdisjoint(lost), "none was taken from a handler that was healthy"
-        worker.end()
+        worker.kill()
 
 
 @pytest.mark.proof
@@ -168,7 +168,7 @@ def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
         assert {began[job] for job in (*obedient, *elsewhere)} == {2}, "they stopped, and were put back"
         refunds = server.ask("SELECT attempts - refunds FROM pulse_django_job")
         assert set(refunds) == {(1,)}, "nobody's attempt was burnt"
-        worker.end()
+        worker.kill()
 
 
 @pytest.mark.session(LISTENS)

@@ -19,9 +19,10 @@ import pytest
 from chaos.checker import Execution
 from chaos.handlers import LOG
 from chaos.stage import executions
+from pulse_django.harness.processes import StartedWorker
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT
-from tests.crash.workers import Worker, Workers, is_alive, wait_until
+from tests.crash.workers import Workers, is_alive, wait_until
 
 RESUMES_WITHIN = 10.0  # seconds from the primary's death
 BEFORE, AFTER = 30, 30  # jobs done before it, and after
@@ -82,7 +83,7 @@ def enqueue(connection: psycopg.Connection, task: str, args: str) -> int:
     return int(row[0])
 
 
-def started(workers: Workers, cluster: Cluster, folder: Path, **settings: object) -> Worker:
+def started(workers: Workers, cluster: Cluster, folder: Path, **settings: object) -> StartedWorker:
     env = {"DATABASE_URL": cluster.url(), LOG: str(folder / "executions")}
     return workers.ready("--concurrency", "4", settings={"TASK_MODULES": ["chaos.handlers"], **settings}, env=env)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,7 +30,7 @@ from pulse_django.words.vital_signs import (
     VitalSign,
 )
 from tests.crash.processes import through
-from tests.crash.workers import Worker, Workers, wait_until
+from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql
 from tests.proxy import BlackHole
 from tests.worker import handlers
@@ -75,11 +73,6 @@ def reading(sign: VitalSign, *labels: str) -> Any:
     return next((one.value for one in readings.read("default") if one.sign is sign and one.labels == labels), None)
 
 
-def to_all(worker: Worker, number: int) -> None:
-    for pid in worker.family():
-        os.kill(pid, number)
-
-
 def is_over(*jobs: Any) -> bool:
     return not Job.objects.filter(pk__in=[job.id for job in jobs], finished_at=None).exists()
 
@@ -96,7 +89,7 @@ def test_a_worker_that_is_killed(workers: Workers) -> None:
     for job in jobs:
         run_begins(workers, job)
     wait_until(lambda: reading(ACTIVE_LEASES, "default") == 2)
-    to_all(victim, signal.SIGKILL)
+    victim.kill()
     [(killed_at,)] = sql("SELECT clock_timestamp()")
     workers.ready()
     wait_until(lambda: is_over(*jobs))
@@ -117,10 +110,10 @@ def test_a_worker_that_is_frozen_and_comes_back(workers: Workers) -> None:
     frozen = workers.ready()
     job = handlers.naps.enqueue(0.5)
     run_begins(workers, job)
-    to_all(frozen, signal.SIGSTOP)
+    frozen.freeze()
     workers.ready()
     wait_until(lambda: is_over(job))
-    to_all(frozen, signal.SIGCONT)
+    frozen.thaw()
     wait_until(lambda: bool(Attempt.objects.get(number=1).late_outcome))
     wait_until(lambda: sql("SELECT sum((vitals -> 'refused' ->> 'settle')::int) FROM pulse_django_worker")[0][0] == 1)
     count.end()

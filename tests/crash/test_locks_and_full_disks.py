@@ -17,11 +17,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Attempt
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.scratch import Scratch, scratch_server
-from tests.crash.workers import Worker, Workers, wait_for, wait_until
+from tests.crash.workers import Workers, wait_for, wait_until
 from tests.worker import handlers
 
 logger = logging.getLogger(__name__)
@@ -216,11 +217,11 @@ def _writes_fail(
     assert set(workers.trace.count("begin").values()) == {1}, several[0].log
     for worker in several:
         assert worker.says(f"heartbeat: full ({says})") or worker.says(f"heartbeat: cut off ({says})"), worker.log
-        assert worker.process.poll() is None
-        worker.end()
+        assert worker.exit_code is None
+        worker.kill()
 
 
-def assert_ran_once(jobs: list[Any], worker: Worker) -> None:
+def assert_ran_once(jobs: list[Any], worker: StartedWorker) -> None:
     ended = Attempt.objects.filter(job_id__in=[int(job) for job in jobs]).values_list("outcome", flat=True)
     assert Counter(ended) == {"SUCCEEDED": len(jobs)}, worker.log
 

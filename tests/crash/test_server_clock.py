@@ -68,7 +68,7 @@ def test_a_step_of_the_servers_clock_delays_no_recovery(
     steps = {"an hour ahead": HOUR, "an hour back": -HOUR, "to the start": -before, "back beyond the start": -3 * HOUR}
     clock.jump_to(steps[step])
     assert abs(uptime(server) - before - steps[step]) < 5, "the server does not see its clock jump"
-    victim.end()
+    victim.kill()
     lost = "SELECT count(*) FROM pulse_django_attempt WHERE outcome = 'WORKER_LOST' AND job_id = ANY (%s)"
     wait_until(lambda: server.ask(lost, its) == [(len(its),)], lambda: healthy.log, patience=SOON)
     checked = check(server)
@@ -77,7 +77,7 @@ def test_a_step_of_the_servers_clock_delays_no_recovery(
     ended = "SELECT count(*) FROM pulse_django_job WHERE status = 'COMPLETED' AND id = ANY (%s)"
     wait_until(lambda: server.ask(ended, mine) == [(len(mine),)], lambda: healthy.log)
     assert [workers.trace.count("begin")[job] for job in mine] == [1] * 4, healthy.log
-    healthy.end()
+    healthy.kill()
 
 
 def check(server: Scratch) -> str:

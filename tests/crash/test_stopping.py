@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from pulse_django import api
+from pulse_django.harness.census import census
+from pulse_django.harness.processes import StartedProcess
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
-from tests.crash.workers import LONG_LEASE, QUICK, Workers, children_of, outcomes, status, wait_for, wait_until
-from tests.crash.workers import Worker as Process
+from tests.crash.workers import LONG_LEASE, QUICK, Workers, outcomes, status, wait_for, wait_until
 from tests.worker import handlers
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -102,7 +103,7 @@ def test_a_handler_that_finishes_within_the_grace_period_counts_though_its_lease
     wait_until(lambda: worker.says("is stopping"))
     late: list[str] = []
     # The first may meet a claim that was on its way when the children were told.
-    wait_until(lambda: late.append(handlers.writes_a_line.enqueue().id) or worker.process.poll() is not None)
+    wait_until(lambda: late.append(handlers.writes_a_line.enqueue().id) or worker.exit_code is not None)
     assert worker.wait() == 0
     assert outcomes(job) == ["SUCCEEDED"]
     assert {status(one) for one in late[len(late) // 2 :]} == {Status.PENDING}, "nothing is claimed any more"
@@ -140,7 +141,7 @@ def test_a_second_sigterm_leaves_at_once(workers: Workers) -> None:
 
 
 def test_ctrl_c_reaches_every_process_and_only_the_keeper_decides(workers: Workers) -> None:
-    worker = workers.ready("--processes", "2", start_new_session=True)
+    worker = workers.ready("--processes", "2")
     jobs = [
         handlers.naps.enqueue(1).id,
         handlers.naps_on_the_loop.enqueue(1).id,
@@ -167,6 +168,11 @@ def namespace() -> list[str]:
     if tried.returncode:
         pytest.skip(f"no new namespace is allowed here: {tried.stderr.strip()}")
     return command
+
+
+def children_of(pid: int) -> list[int]:
+    """Return them with its zombies."""
+    return [one.pid for one in census().values() if one.parent == pid]
 
 
 @pytest.mark.parametrize("kind", ["subreaper", "namespace"])
@@ -225,7 +231,7 @@ def test_systemd_hears_when_it_is_ready_alive_and_stopping(workers: Workers, sys
     worker.signal(signal.SIGTERM)
     wait_until(lambda: systemd.hears("STOPPING=1"))
     systemd.said.clear()
-    wait_until(lambda: systemd.hears("WATCHDOG=1") or worker.process.poll() is not None)
+    wait_until(lambda: systemd.hears("WATCHDOG=1") or worker.exit_code is not None)
     assert systemd.hears("WATCHDOG=1"), "it is alive as long as handlers are let finish"
     assert worker.wait() == 0
 
@@ -252,7 +258,7 @@ def test_the_code_may_change_under_a_worker_that_reloads(workers: Workers, tmp_p
     assert _said(worker) == "afterwards"
 
 
-def _said(worker: Process) -> object:
+def _said(worker: StartedProcess) -> object:
     job = Job.objects.enqueue(NewJob(task="reloaded.says"))
     wait_for(Status.COMPLETED, job.pk)
     return api.get(job.pk).result

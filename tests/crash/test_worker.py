@@ -34,7 +34,7 @@ def test_a_task_survives_the_kill_of_its_worker(workers: Workers) -> None:
     doomed = workers.start()
     wait_for(Status.RUNNING, result.id)
     Job.objects.filter(pk=result.id).update(args=[0])  # the next run need not take a minute
-    doomed.end()
+    doomed.kill()
     workers.start()
     wait_for(Status.COMPLETED, result.id)
     assert outcomes(result.id) == ["WORKER_LOST", "SUCCEEDED"]

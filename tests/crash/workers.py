@@ -1,22 +1,19 @@
-"""Real workers on the test database: started, signalled, looked at through /proc, and gone at the end of a test."""
+"""Real workers on the test database, which are gone at the end of a test."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pulse_django.harness import processes
+from pulse_django.harness.census import census
+from pulse_django.harness.processes import PATIENCE, Processes, StartedProcess, StartedWorker, worker_command
 from pulse_django.models import Attempt, Job
 from tests.crash.processes import ROOT, environment
 
@@ -31,111 +28,29 @@ QUICK: dict[str, Any] = {
 }
 # So long that whatever is recovered within a test was not recovered by a watchdog.
 LONG_LEASE: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 1, "WATCHDOG_INTERVAL": 10}
-PATIENCE_WITH_THE_LAST = 2.0
-PATIENCE = 30.0
 
 
-class Worker:
-    """One ``manage.py pulse_worker`` with everything that it started."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self._log = process, log
-        self._seen: set[int] = set()
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def says(self, text: str) -> bool:
-        return text in self.log
-
-    def wait_until_ready(self) -> Worker:
-        wait_until(lambda: self.says("is ready"), lambda: self.log)
-        self.family()
-        return self
-
-    def wait(self, patience: float = PATIENCE) -> int:
-        try:
-            return self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the worker did not end within {patience} s:\n{self.log}") from None
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def nursery(self) -> int:
-        [nursery] = children_of(self.pid)
-        return nursery
-
-    def children(self) -> list[int]:
-        """The processes that run handlers, in the order of their birth."""
-        return sorted(children_of(self.nursery()))
-
-    def child(self) -> int:
-        [child] = self.children()
-        return child
-
-    def family(self) -> set[int]:
-        """All processes of this worker, also those that it had when somebody asked before."""
-        waiting = [self.pid]
-        while waiting:
-            pid = waiting.pop()
-            self._seen.add(pid)
-            waiting += children_of(pid)
-        return self._seen
-
-    def left_behind(self) -> set[int]:
-        """Processes of this worker that are alive, and stay so: the last to go may need a moment for it."""
-        deadline = time.monotonic() + PATIENCE_WITH_THE_LAST
-        while alive := {pid for pid in self._seen if is_alive(pid)}:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.02)
-        return alive
-
-    def end(self) -> None:
-        self.family()
-        for pid in self._seen:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait(PATIENCE)
-
-
-class Workers:
+class Workers(Processes):
     """Starts workers for one test."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._started: list[Worker] = []
+        super().__init__(folder)
         self._numbers = count()
         self.trace = Trace(folder / "trace")
 
-    def start(self, *arguments: str, settings: dict[str, Any] | None = None, **options: Any) -> Worker:
+    def start(self, *arguments: str, settings: dict[str, Any] | None = None, **options: Any) -> StartedWorker:
         """Start one. ``settings`` are added to ``QUICK``; ``env`` and ``prefix`` to its environment and its command."""
-        command = [*options.pop("prefix", ()), sys.executable, "manage.py", "pulse_worker", *arguments]
+        command = [*options.pop("prefix", ()), *worker_command(*arguments)]
         env = environment(PULSE=json.dumps(QUICK | (settings or {})), PULSE_TRACE=str(self.trace.path))
         env |= options.pop("env", {})
-        log = self._folder / f"worker-{next(self._numbers)}.log"  # several threads may be starting workers
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, **options)
-        worker = Worker(process, log)
-        self._started.append(worker)
-        return worker
+        name = f"worker-{next(self._numbers)}"  # several threads may be starting workers
+        return self.start_worker(name, command, env, cwd=ROOT, **options)
 
-    def ready(self, *arguments: str, settings: dict[str, Any] | None = None, **options: Any) -> Worker:
+    def ready(self, *arguments: str, settings: dict[str, Any] | None = None, **options: Any) -> StartedWorker:
         return self.start(*arguments, settings=settings, **options).wait_until_ready()
 
-    def last(self) -> Worker:
-        return self._started[-1]
-
-    def end(self) -> None:
-        for worker in self._started:
-            worker.end()
+    def last(self) -> StartedProcess:
+        return self.started[-1]
 
 
 class Trace:
@@ -159,21 +74,19 @@ class Trace:
 @pytest.fixture
 def workers(pulse_db: None, tmp_path: Path) -> Iterator[Workers]:
     """Workers that are killed when the test is over."""
-    workers = Workers(tmp_path)
-    yield workers
-    workers.end()
+    with Workers(tmp_path) as workers:
+        yield workers
 
 
 def wait_until(
-    happened: Callable[[], bool], explain: Callable[[], Any] | None = None, patience: float = PATIENCE
+    happened: Callable[[], object], explain: Callable[[], object] | None = None, patience: float = PATIENCE
 ) -> None:
-    deadline = time.monotonic() + patience
-    while not happened():
-        if time.monotonic() > deadline:
-            raise AssertionError(
-                explain() if explain else Counter(Job.objects.values_list("status", "task", "last_error"))
-            )
-        time.sleep(0.03)
+    """Wait until this is true. Without an explanation of its own, a failure shows what became of the jobs."""
+
+    def jobs() -> object:
+        return Counter(Job.objects.values_list("status", "task", "last_error"))
+
+    processes.wait_until(happened, explain or jobs, patience)
 
 
 def status(job_id: Any) -> str:
@@ -195,17 +108,7 @@ def all_have(status_wanted: str, job_ids: Sequence[Any]) -> bool:
     return Job.objects.filter(pk__in=ids, status=status_wanted).count() == len(ids)
 
 
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            found += [int(child) for child in thread.read_text().split()]
-    return found
-
-
 def is_alive(pid: int) -> bool:
     """Whether there is such a process; a zombie that waits for its parent is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    now = census()
+    return pid in now and now[pid].is_alive

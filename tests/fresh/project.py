@@ -15,6 +15,8 @@ import psycopg
 from django.core.management import call_command
 from django.db import connection
 
+from pulse_django.harness.processes import StartedWorker
+
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
 PATIENCE = 60.0
@@ -65,10 +67,10 @@ class Project:
         """Run Python code in the project."""
         return self.manage("shell", "-v", "0", "-c", code, ok=ok)
 
-    def start(self, *arguments: str, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("wb") as out:
-            command = [self.python, "manage.py", *arguments]
-            return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
+    def start_worker(self, *arguments: str) -> StartedWorker:
+        """Start a worker. Whoever starts it kills it."""
+        command = [self.python, "manage.py", "pulse_worker", *arguments]
+        return StartedWorker.start(self.folder.with_name("worker.log"), command, self.environment, cwd=self.folder)
 
     def ask(self, statement: str) -> list[tuple[object, ...]]:
         """Ask the project's database."""

@@ -25,46 +25,40 @@ pytestmark = pytest.mark.proof  # a project of its own, and its worker starts th
         ("x = 1 / 0\n", "ZeroDivision"),
     ],
 )
-def test_it_waits_for_the_next_change(
-    new_project: Callable[[], Project], tmp_path: Path, broken: str, says: str
-) -> None:
+def test_it_waits_for_the_next_change(new_project: Callable[[], Project], broken: str, says: str) -> None:
     project = new_project()
     project.follow_the_readme()
     project.write("shop/tasks.py", GOOD)
     project.write("shop/views.py", "")
     project.manage("migrate", "-v", "0")
-    log = tmp_path / "log"
-    worker = project.start("pulse_worker", "--reload", log=log)
+    worker = project.start_worker("--reload")
     try:
-        wait_until(lambda: "is ready" in log.read_text(), log.read_text)
+        worker.wait_until_ready()
         save(project.folder / "shop/tasks.py", broken)
-        wait_until(lambda: says in log.read_text() and "waiting for the next change" in log.read_text(), log.read_text)
-        assert worker.poll() is None
+        worker.wait_until_it_says(says, "waiting for the next change")
+        assert worker.exit_code is None
         save(project.folder / "shop/tasks.py", GOOD + "# mended\n")
-        wait_until(lambda: log.read_text().count("is ready") == 2, log.read_text)
-        worker.send_signal(signal.SIGTERM)
+        wait_until(lambda: worker.log.count("is ready") == 2, lambda: worker.log)
+        worker.signal(signal.SIGTERM)
         assert worker.wait(10) == 0
     finally:
         worker.kill()
-        worker.wait()
 
 
-def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], Project], tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], Project]) -> None:
     project = new_project()
     project.follow_the_readme()
     project.manage("migrate", "-v", "0")
-    log = tmp_path / "log"
-    worker = project.start("pulse_worker", "--reload", log=log)
+    worker = project.start_worker("--reload")
     try:
-        wait_until(lambda: "is ready" in log.read_text(), log.read_text)
+        worker.wait_until_ready()
         save(project.folder / "shop/tasks.py", "def say(:\n")
-        wait_until(lambda: "waiting for the next change" in log.read_text(), log.read_text)
-        worker.send_signal(signal.SIGINT)
+        worker.wait_until_it_says("waiting for the next change")
+        worker.signal(signal.SIGINT)
         assert worker.wait(10) == 130
-        assert "Traceback (most recent call last):\n  File" not in log.read_text().rpartition("waiting for")[2]
+        assert "Traceback (most recent call last):\n  File" not in worker.log.rpartition("waiting for")[2]
     finally:
         worker.kill()
-        worker.wait()
 
 
 def save(path: Path, text: str) -> None:

@@ -228,7 +228,7 @@ def test_a_name_of_ten_kilobytes_with_nul_and_escapes_is_cut_and_cleaned(workers
     assert len(said.name) <= 80
     assert re.fullmatch(r"[\x21-\x7e]+", said.name)
     wait_for(Status.COMPLETED, handlers.innocent.enqueue().id)
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
     identity = Identity(f"\0{evil}\0\ud800", f"\0{evil}")
     assert re.fullmatch(r"[\x21-\x7e]{1,160}", identity.mint_holder())
 

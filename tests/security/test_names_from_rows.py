@@ -86,7 +86,7 @@ def test_a_worker_imports_nothing_either(workers: Workers, trap: Path) -> None:
     loaded = handlers.names_loaded.enqueue(list(NEVER_LOADED)).id
     wait_for(Status.COMPLETED, loaded)
     assert Job.objects.get(pk=loaded).result == []
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
 
 
 @override_settings(PULSE=OURS)

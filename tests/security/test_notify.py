@@ -67,6 +67,6 @@ def test_ten_thousand_forged_wake_ups_cause_few_looks_and_no_claim(workers: Work
     job, enqueued = handlers.innocent.enqueue().id, time.monotonic()
     wait_until(lambda: Job.objects.get(pk=job).status == Status.COMPLETED, patience=5)
     assert time.monotonic() - enqueued < 5, "and a true one is heard beside them, long before the next poll"
-    assert worker.process.poll() is None
+    assert worker.exit_code is None
     assert "forged" not in worker.log
     assert "os.system" not in worker.log

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Job
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
-from tests.crash.workers import LONG_LEASE, Worker, Workers, is_alive, outcomes, wait_for
+from tests.crash.workers import LONG_LEASE, Workers, is_alive, outcomes, wait_for
 from tests.exporters.test_worker_port import free_port
 from tests.security import handlers
 
@@ -37,11 +38,11 @@ def files_of(pid: int) -> list[str]:
     return found
 
 
-def sockets_of(worker: Worker) -> set[str]:
+def sockets_of(worker: StartedWorker) -> set[str]:
     return {name[8:-1] for pid in worker.family() for name in files_of(pid) if name.startswith("socket:[")}
 
 
-def listening(worker: Worker) -> list[tuple[str, int]]:
+def listening(worker: StartedWorker) -> list[tuple[str, int]]:
     """The addresses and ports at which any process of this worker takes connections: TCP, and with port 0 Unix."""
     mine, found = sockets_of(worker), []
     for table in ("tcp", "tcp6"):

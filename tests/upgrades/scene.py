@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from pulse_django.harness.processes import Processes, StartedProcess, StartedWorker, worker_command
 from tests.crash.processes import ROOT, database_url
-from tests.crash.workers import Worker, wait_until
+from tests.crash.workers import wait_until
 from tests.upgrades.history import Earlier, add_a_migration, export, migrations_in
 
 FINISHED, WAITING = 100_000, 2_000
@@ -52,10 +54,10 @@ class Scene:
     def __init__(self, url: str, folder: Path, earlier: Earlier | None) -> None:
         """Without an earlier state the present one is it, and a migration is added for the upgrade."""
         self.url = url
-        self._earlier, self._folder = earlier, folder
+        self._earlier = earlier
         self.old, self.new = (ROOT, folder / "new") if earlier is None else (folder / "old", ROOT)
-        self._workers: list[Worker] = []
-        self._enqueuer: subprocess.Popen[bytes] | None = None
+        self._processes = Processes(folder)
+        self._enqueuer: StartedProcess | None = None
 
     # The database
 
@@ -110,27 +112,19 @@ class Scene:
             command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST_COMMAND
         )
 
-    def start_worker(self, tree: Path, name: str) -> Worker:
-        log = self._folder / f"{name}.log"
-        command = [sys.executable, "manage.py", "pulse_worker", "--name", name]
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=tree, env=self._environment(tree), stdout=out, stderr=out)
-        self._workers.append(Worker(process, log))
-        return self._workers[-1]
+    def start_worker(self, tree: Path, name: str) -> StartedWorker:
+        return self._processes.start_worker(name, worker_command("--name", name), self._environment(tree), cwd=tree)
 
     def start_enqueuer(self) -> None:
         command = [sys.executable, str(ROOT / "tests/upgrades/enqueuer.py")]
-        with self._acknowledgements.open("wb") as out:
-            self._enqueuer = subprocess.Popen(
-                command, cwd=self.old, env=self._environment(self.old), stdout=out, stderr=out
-            )
-        wait_until(lambda: len(self.enqueued()) > 10 or bool(self.refusals()), self._acknowledgements.read_text)
-        assert self._acknowledgements.read_text().startswith(f"# {self.old}\n"), "it runs other code"
+        self._enqueuer = self._processes.start("enqueuer", command, self._environment(self.old), cwd=self.old)
+        wait_until(lambda: len(self.enqueued()) > 10 or bool(self.refusals()), lambda: self._acknowledgements)
+        assert self._acknowledgements.startswith(f"# {self.old}\n"), "it runs other code"
 
     def stop_enqueuer(self) -> None:
         assert self._enqueuer is not None
-        assert self._enqueuer.poll() is None, self._acknowledgements.read_text()[-2000:]
-        self._enqueuer.terminate()
+        assert self._enqueuer.exit_code is None, self._enqueuer.log_end
+        self._enqueuer.signal(signal.SIGTERM)
         self._enqueuer.wait(LONGEST_COMMAND)
 
     def enqueued(self) -> dict[int, tuple[int, float]]:
@@ -147,19 +141,15 @@ class Scene:
         return [line for line in self._lines() if line[0] not in "#0123456789"]
 
     def end(self) -> None:
-        for worker in self._workers:
-            worker.end()
-        if self._enqueuer is not None and self._enqueuer.poll() is None:
-            self._enqueuer.kill()
-            self._enqueuer.wait()
+        self._processes.kill()
 
     def _lines(self) -> list[str]:
         """The last line may still be on its way."""
-        return [line for line in self._acknowledgements.read_text().split("\n")[:-1] if line]
+        return [line for line in self._acknowledgements.split("\n")[:-1] if line]
 
     @property
-    def _acknowledgements(self) -> Path:
-        return self._folder / "acknowledged"
+    def _acknowledgements(self) -> str:
+        return "" if self._enqueuer is None else self._enqueuer.log
 
     def _environment(self, tree: Path) -> dict[str, str]:
         ours = {

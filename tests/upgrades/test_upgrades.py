@@ -11,8 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pulse_django.harness.processes import StartedWorker
 from tests.crash.processes import database_url
-from tests.crash.workers import Worker, wait_until
+from tests.crash.workers import wait_until
 from tests.upgrades.history import Earlier, earlier_states, migrations_in
 from tests.upgrades.locks import watched_locks
 from tests.upgrades.scene import LONG, Scene, scratch_database
@@ -134,7 +135,7 @@ def test_the_watch_sees_a_lock_and_how_long_it_is_held(django_db_setup: None) ->
 # What these stories are made of
 
 
-def start_older_workers(scene: Scene) -> list[Worker]:
+def start_older_workers(scene: Scene) -> list[StartedWorker]:
     older = [scene.start_worker(scene.old, f"old-{number}") for number in (1, 2)]
     wait_until(lambda: all(have_completed(scene, f"old-{number}:", 0, 3) for number in (1, 2)), logs(older), PATIENCE)
     return older
@@ -154,7 +155,7 @@ def have_completed(scene: Scene, worker: str, after: int, count: int) -> bool:
     )
 
 
-def stop(*workers: Worker) -> None:
+def stop(*workers: StartedWorker) -> None:
     for worker in workers:
         worker.signal(signal.SIGTERM)
     for worker in workers:
@@ -174,11 +175,11 @@ def assert_nothing_is_lost_or_repeated(scene: Scene) -> None:
     scene.manage(scene.new, "pulse_watchdog", "--check")
 
 
-def complaints(*workers: Worker) -> list[str]:
+def complaints(*workers: StartedWorker) -> list[str]:
     return [line for worker in workers for line in worker.log.splitlines() if _COMPLAINT.search(line)]
 
 
-def logs(workers: list[Worker]) -> Callable[[], str]:
+def logs(workers: list[StartedWorker]) -> Callable[[], str]:
     return lambda: "\n".join(worker.log[-3000:] for worker in workers)
 
 

@@ -78,7 +78,7 @@ def stories(
         try:
             yield _ask_everything(workers)
         finally:
-            workers.end()
+            workers.kill()
             empty_tables()
 
 
