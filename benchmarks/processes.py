@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +13,10 @@ from typing import Any
 
 from benchmarks.noop import RECEIVERS
 from benchmarks.scratch import database_url
+from pulse_django.harness.processes import READY, StartedWorker, worker_command
 
 ROOT = Path(__file__).resolve().parent.parent
-READY = "is ready"
 LISTENS = "Listening for wake-ups"
-LONGEST_START = 60.0
 LONGEST_STOP = 60.0
 LONGEST_DRAIN = 1_800.0
 MIB = 1024
@@ -46,86 +43,35 @@ class Surroundings:
         return self.folder / f"{name}.log"
 
 
-def worker_command(*flags: str) -> list[str]:
-    return [sys.executable, "manage.py", "pulse_worker", *flags]
-
-
 def run_burst(around: Surroundings, processes: int, *flags: str, pulse: dict[str, Any] | None = None) -> float:
     """Let a worker drain what is there. Return how many seconds it took from its start to its end."""
-    log = around.log("burst")
     command = worker_command("--burst", "--processes", str(processes), *flags)
-    with log.open("w") as file:
-        started = time.perf_counter()
-        code = subprocess.run(
-            command, cwd=ROOT, env=around.environment(pulse), stdout=file, stderr=file, timeout=LONGEST_DRAIN
-        ).returncode
-        seconds = time.perf_counter() - started
-    if code:
-        raise SystemExit(f"The worker ended with {code}:\n{tail(log)}")
-    return seconds
+    started = time.perf_counter()
+    worker = StartedWorker.start(around.log("burst"), command, around.environment(pulse), cwd=ROOT)
+    try:
+        worker.expect_exit(0, LONGEST_DRAIN)
+        return time.perf_counter() - started
+    finally:
+        worker.kill()
 
 
 @contextmanager
-def idle_worker(environment: dict[str, str], log: Path, *, listens: bool = True) -> Iterator[int]:
-    """Keep a worker running that is ready. Yield the process id of its keeper."""
-    with log.open("w") as file:
-        worker = subprocess.Popen(worker_command(), cwd=ROOT, env=environment, stdout=file, stderr=file)
+def working(log: Path, environment: dict[str, str], *flags: str, listens: bool = False) -> Iterator[StartedWorker]:
+    """Keep a worker running that is ready."""
+    worker = StartedWorker.start(log, worker_command(*flags), environment, cwd=ROOT)
     try:
-        wait_for(lambda: says(log, READY) and (not listens or says(log, LISTENS)), worker, log)
-        yield worker.pid
+        worker.wait_until_it_says(READY, *([LISTENS] if listens else []))
+        yield worker
     finally:
-        worker.terminate()
-        try:
-            worker.wait(LONGEST_STOP)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-
-
-def wait_for(condition: Callable[[], bool], worker: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + LONGEST_START
-    while not condition():
-        if worker.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"The worker did not become ready (exit code {worker.poll()}):\n{tail(log)}")
-        time.sleep(0.05)
-
-
-def says(log: Path, words: str) -> bool:
-    return words in log.read_text(errors="replace")
-
-
-def tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-
-
-# What Linux knows about processes
-
-
-def family(pid: int) -> list[int]:
-    """Return this process and all its descendants: the keeper, the nursery, the children."""
-    parents = {int(path.name): parent_of(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
-    found = [pid]
-    for member in found:  # grows meanwhile
-        found += sorted(child for child, parent in parents.items() if parent == member)
-    return found
-
-
-def parent_of(process: Path) -> int:
-    fields = stat_fields(process)
-    return int(fields[1]) if fields else 0
+        worker.stop(LONGEST_STOP)
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = stat_fields(Path(f"/proc/{pid}"))
-    return sum(int(ticks) for ticks in fields[11:13]) / os.sysconf("SC_CLK_TCK") if fields else 0.0
-
-
-def stat_fields(process: Path) -> list[str]:
-    """Return what stands in ``stat`` after the name, which may hold anything; nothing if the process is gone."""
-    try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
+    try:  # the name comes first, in brackets, and may hold anything
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return []
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
 def pss_mib(pid: int) -> float:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.processes import Surroundings
-from benchmarks.recovery_processes import Herd, database_now, herd, wait_until, wait_until_leases_are_believed
+from benchmarks.recovery_processes import Herd, database_now, wait_until_leases_are_believed
 from benchmarks.scratch import empty, execute, settle_down
 from benchmarks.waits import percentile
+from pulse_django.harness.processes import wait_until
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
 from pulse_django.words.identity import Identity
@@ -83,7 +84,7 @@ def of(claims: list[float], share: float) -> float:
 def claim_beside_a_reap(
     around: Surroundings, pulse: dict[str, Any], *, expired: int, claimable: int, quiet_seconds: float
 ) -> Besieged:
-    with herd(around, pulse) as members:
+    with Herd(around, pulse) as members:
         [watchdog] = prepared(members, pulse, 1, expired, claimable)
         deadlocks, claimer = count_deadlocks(), Claimer()
         claimer.go_on(lambda: claimer.claims >= WARM_UP)
@@ -109,7 +110,7 @@ def claim_beside_a_reap(
 
 
 def reap_together(around: Surroundings, pulse: dict[str, Any], *, watchdogs: int, expired: int) -> Shared:
-    with herd(around, pulse) as members:
+    with Herd(around, pulse) as members:
         held = prepared(members, pulse, watchdogs, expired, 0)
         deadlocks, released_at = count_deadlocks(), database_now()
         for watchdog in held:

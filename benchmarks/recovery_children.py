@@ -13,10 +13,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.processes import Surroundings, tail
-from benchmarks.recovery_processes import Process, database_now, herd, wait_until
+from benchmarks.processes import Surroundings
+from benchmarks.recovery_processes import Herd, database_now
 from benchmarks.recovery_tasks import hold, pass_by
 from benchmarks.scratch import empty
+from pulse_django.harness.processes import StartedWorker, wait_until
 from pulse_django.models import Attempt, Job
 
 # So long, and without a watchdog, that nobody but the keeper can be what recovers.
@@ -37,19 +38,19 @@ class Replaced:
 
 def kill_children(around: Surroundings, kills: int) -> list[Replaced]:
     empty()
-    with herd(around, LONG_LEASE) as members:
+    with Herd(around, LONG_LEASE) as members:
         worker = members.worker(QUEUE, "--max-jobs", str(RUNS))
         worker.wait_until_ready()
         return [kill_child(worker) for _ in range(kills)]
 
 
-def kill_child(worker: Process) -> Replaced:
+def kill_child(worker: StartedWorker) -> Replaced:
     child = present_child(worker)
     job_id = int(hold.using(queue_name=QUEUE).enqueue().id)
     wait_until(lambda: status(job_id) == "RUNNING", f"job {job_id} did not begin", PATIENCE)
     time.sleep(random.uniform(SURELY_BEGUN, LONGEST_RUN))
-    if worker.child() != child:
-        raise SystemExit(f"Process {child} ended while it ran a job:\n{tail(worker.log)}")
+    if worker.children() != [child]:
+        raise SystemExit(f"Process {child} ended while it ran a job:\n{worker.log_end}")
     killed_at = database_now()
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: status(job_id) == "COMPLETED", f"job {job_id} was lost", PATIENCE)
@@ -61,20 +62,17 @@ def kill_child(worker: Process) -> Replaced:
     )
 
 
-def grow_old(worker: Process) -> None:
+def grow_old(worker: StartedWorker) -> None:
     """Let the child that followed have its last run, and be followed by another."""
     child = present_child(worker)
     job_id = int(pass_by.using(queue_name=QUEUE).enqueue().id)
     wait_until(lambda: status(job_id) == "COMPLETED", f"job {job_id} was lost", PATIENCE)
-    wait_until(lambda: worker.child() not in (None, child), f"process {child} did not end", PATIENCE)
+    wait_until(lambda: worker.children() not in ([], [child]), f"process {child} did not end", PATIENCE)
 
 
-def present_child(worker: Process) -> int:
-    wait_until(lambda: worker.child() is not None, f"no process runs handlers:\n{tail(worker.log)}", PATIENCE)
-    child = worker.child()
-    if child is None:
-        raise SystemExit(f"A process ended as it began:\n{tail(worker.log)}")
-    return child
+def present_child(worker: StartedWorker) -> int:
+    wait_until(worker.children, lambda: f"no process runs handlers:\n{worker.log_end}", PATIENCE)
+    return worker.child()
 
 
 def ledger(job_id: int) -> tuple[Attempt, Attempt]:

@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from benchmarks.processes import Surroundings
-from benchmarks.recovery_processes import Herd, Process, herd, wait_until, wait_until_leases_are_believed
+from benchmarks.recovery_processes import Herd, kill_at_once, wait_until_leases_are_believed
 from benchmarks.recovery_tasks import hold
 from benchmarks.scratch import empty, execute
+from pulse_django.harness.processes import StartedWorker, wait_until
 from pulse_django.models import Attempt, Job
 
 SHORT: dict[str, Any] = {"LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.66, "WATCHDOG_INTERVAL": 0.5}
@@ -31,7 +32,7 @@ LOOK = 0.05
 class Kill:
     """One worker's end, by the database's clock."""
 
-    worker: Process
+    worker: StartedWorker
     job_id: int
     due_at: float  # by ours
     before: datetime | None = None
@@ -55,7 +56,7 @@ def kill_workers(around: Surroundings, pulse: dict[str, Any], kills: int, at_onc
     empty()
     wait_until_leases_are_believed(pulse["LEASE_TTL"])
     found: list[Recovered] = []
-    with herd(around, pulse) as members:
+    with Herd(around, pulse) as members:
         members.watchdog()
         while len(found) < kills:
             found += wave(members, pulse, len(found), min(at_once, kills - len(found)))
@@ -89,7 +90,7 @@ def watch(kills: list[Kill], patience: float) -> None:
     while waiting:
         for kill in waiting.values():
             if kill.before is None and time.monotonic() >= kill.due_at:
-                kill.before, kill.after = kill.worker.kill()
+                kill.before, kill.after = kill_at_once(kill.worker)
         rows = execute("SELECT id, lease_until FROM pulse_django_job WHERE id = ANY (%s)", [list(waiting)])
         for job_id, lease_until in rows:
             if lease_until is not None:

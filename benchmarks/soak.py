@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,22 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import django
 
-from benchmarks.processes import (
-    LONGEST_STOP,
-    READY,
-    ROOT,
-    Surroundings,
-    run_burst,
-    says,
-    tail,
-    wait_for,
-    worker_command,
-)
+from benchmarks.processes import LONGEST_STOP, ROOT, Surroundings, run_burst, working
 from benchmarks.scratch import empty, execute, fill, scratch_database, server, settle_down
 from benchmarks.soak_figures import table
 from benchmarks.soak_samples import Sampler, errors_in
 from benchmarks.soak_tasks import CLAIMS, kind_of
 from pulse_django.execution.registry import key_of
+from pulse_django.harness.processes import LONGEST_START, StartedProcess, wait_until
 from pulse_django.words.job_options import NewJob
 
 GUESS = 10_000  # jobs/s; how many are drained to find the maximum follows from it
@@ -120,8 +110,9 @@ def maximum(options: argparse.Namespace, around: Surroundings, offered: float) -
     empty()
     settle_down("pulse_django_job", "pulse_django_attempt")
     environment, log = around.environment(tasks()), around.log("maximum")
-    with working(environment, log, options.processes) as worker, enqueuing(environment, offered):
-        wait_for(lambda: ended() > 0, worker, log)
+    flags = ("--processes", str(options.processes))
+    with working(log, environment, *flags) as worker, enqueuing(around, environment, offered):
+        wait_until(lambda: ended() > 0, lambda: f"no job was run:\n{worker.log_end}", LONGEST_START)
         time.sleep(options.drain / 4)  # until both are at full speed
         before, began = ended(), time.monotonic()
         time.sleep(options.drain)
@@ -155,11 +146,12 @@ def soak(options: argparse.Namespace, around: Surroundings, results: dict[str, A
     pulse = tasks() | {"KEEP_COMPLETED": options.keep}
     environment = around.environment(pulse, **{CLAIMS: str(claims)})
     file = options.out / "results.json"
-    with working(environment, log, options.processes) as worker, enqueuing(environment, results["rate"]) as enqueuer:
-        sampler, until = Sampler(worker.pid, claims, log), time.monotonic() + options.minutes * 60
+    flags = ("--processes", str(options.processes))
+    with working(log, environment, *flags) as worker, enqueuing(around, environment, results["rate"]) as enqueuer:
+        sampler, until = Sampler(worker, claims, log), time.monotonic() + options.minutes * 60
         for now in ticks(options.sample, until):
-            if worker.poll() is not None or enqueuer.poll() is not None:
-                raise SystemExit(f"Ended: worker {worker.poll()}, enqueuer {enqueuer.poll()}\n{tail(log)}")
+            if worker.exit_code is not None or enqueuer.exit_code is not None:
+                raise SystemExit(f"Ended: worker {worker.exit_code}, enqueuer {enqueuer.exit_code}\n{worker.log_end}")
             results["samples"].append(sampler.look())
             keep(results, file)
             say(summary(results["samples"][-1], until - now))
@@ -169,42 +161,20 @@ def soak(options: argparse.Namespace, around: Surroundings, results: dict[str, A
 
 
 @contextmanager
-def working(environment: dict[str, str], log: Path, processes: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Keep a worker running."""
-    with log.open("a") as file:  # appended to: whoever looks shortens it
-        command = worker_command("--processes", str(processes))
-        worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=file)
-    try:
-        wait_for(lambda: says(log, READY), worker, log)
-        yield worker
-    finally:
-        worker.terminate()
-        try:
-            worker.wait(LONGEST_STOP)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-
-
-@contextmanager
-def enqueuing(environment: dict[str, str], rate: float) -> Iterator[subprocess.Popen[str]]:
+def enqueuing(around: Surroundings, environment: dict[str, str], rate: float) -> Iterator[StartedProcess]:
     command = [sys.executable, "-m", "benchmarks.soak_enqueuer", str(rate)]
     quietly = environment | {CLAIMS: ""}
-    enqueuer = subprocess.Popen(command, cwd=ROOT, env=quietly, stdout=subprocess.PIPE, text=True)
+    enqueuer = StartedProcess.start(around.log("enqueuer"), command, quietly, cwd=ROOT, stderr=None)
     try:
         yield enqueuer
     finally:
-        if enqueuer.poll() is None:
-            enqueuer.kill()
-            enqueuer.wait()
-        if enqueuer.stdout is not None:
-            enqueuer.stdout.close()
+        enqueuer.kill()
 
 
-def end_of(enqueuer: subprocess.Popen[str]) -> dict[str, Any]:
-    enqueuer.send_signal(signal.SIGTERM)
-    said, _ = enqueuer.communicate(timeout=LONGEST_STOP)
-    answer: dict[str, Any] = json.loads(said)
+def end_of(enqueuer: StartedProcess) -> dict[str, Any]:
+    enqueuer.signal(signal.SIGTERM)
+    enqueuer.wait(LONGEST_STOP)
+    answer: dict[str, Any] = json.loads(enqueuer.log)
     return answer
 
 

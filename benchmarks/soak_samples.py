@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import MIB, family
+from benchmarks.processes import MIB
 from benchmarks.scratch import execute
 from benchmarks.waits import percentile
+from pulse_django.harness.processes import StartedProcess
 
 Sample = dict[str, Any]
 ROLES = ("keeper", "nursery")
@@ -46,8 +47,8 @@ FROM pulse_django_attempt WHERE id > %s
 class Sampler:
     """Looks now and then; what was counted is told as what came since the look before."""
 
-    def __init__(self, keeper: int, claims: Path, log: Path) -> None:
-        self._keeper, self._claims, self._log = keeper, claims, log
+    def __init__(self, worker: StartedProcess, claims: Path, log: Path) -> None:
+        self._worker, self._claims, self._log = worker, claims, log
         self._began = self._looked_at = time.monotonic()
         self._read, self._attempt = 0, self._last_attempt()
         self._counted = self._counts()
@@ -61,7 +62,7 @@ class Sampler:
         self._note_errors()
         return {
             "at": round(now - self._began, 2),
-            "memory": memory_of(self._keeper),
+            "memory": memory_of(self._worker),
             "bytes": {name: int(size) for name, size in execute(_SIZES)},
             "rows": {
                 name: {"live": live, "dead": dead, "vacuums": vacuums} for name, live, dead, vacuums in execute(_ROWS)
@@ -124,10 +125,10 @@ def errors_in(log: Path) -> list[str]:
         return [line.rstrip() for line in lines if " ERROR " in line or " CRITICAL " in line]
 
 
-def memory_of(keeper: int) -> dict[str, dict[str, float]]:
+def memory_of(worker: StartedProcess) -> dict[str, dict[str, float]]:
     """Return the MiB of each process of a worker, by its role; a child's number is its place among them."""
     found = {}
-    for place, pid in enumerate(family(keeper)):
+    for place, pid in enumerate(worker.family()):
         name = ROLES[place] if place < len(ROLES) else f"child {place - len(ROLES) + 1}"
         try:
             found[name] = {"pid": pid} | mib_of(pid)

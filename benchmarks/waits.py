@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.counters import Counters
 from benchmarks.noop import STAMPS, nothing
-from benchmarks.processes import ROOT, Surroundings, cpu_seconds, family, idle_worker, pss_mib
+from benchmarks.processes import ROOT, Surroundings, cpu_seconds, pss_mib, working
 from benchmarks.scratch import empty, fill, settle_down
 from pulse_django.execution.registry import key_of
 from pulse_django.models import Job
@@ -36,7 +36,7 @@ def pickup(around: Surroundings, jobs: int, *, notify: bool) -> list[float]:
     command = [
         sys.executable, "-m", "benchmarks.enqueuer", str(jobs), str(GAP_WITH_NOTIFY if notify else GAP_POLLING)
     ]  # fmt: skip
-    with idle_worker(environment, around.log(name), listens=notify):
+    with working(around.log(name), environment, listens=notify):
         enqueuer = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_ENQUEUE
         )
@@ -66,9 +66,9 @@ def idle(around: Surroundings, seconds: float, counters: Counters) -> dict[str, 
     """Watch a worker that has nothing to do."""
     empty()
     settle_down("pulse_django_job")
-    with idle_worker(around.environment(), around.log("idle")) as keeper:
+    with working(around.log("idle"), around.environment(), listens=True) as worker:
         time.sleep(min(CALM, seconds))
-        members = family(keeper)
+        members = worker.family()
         before, cpu, started = counters.read(), sum(map(cpu_seconds, members)), time.monotonic()
         time.sleep(seconds)
         after, took = counters.read(), time.monotonic() - started

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.peers.apps.witness import BEGUN, CALLS, RECORD, STAMPS
 from benchmarks.peers.environments import APPS, Environment
 from benchmarks.peers.peer import REDIS, Peer
 from benchmarks.peers.stores import Database, RedisStore
-from benchmarks.processes import family
+from pulse_django.harness.processes import Processes, StartedProcess
 
 LONGEST_REQUEST = 600.0
 PRIVATE = ("DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PULSE", "PYTHONPATH", "BENCH_TUNED", "DEBUG")
@@ -31,7 +30,7 @@ class Contender:
         self._command = environment.command
         self.folder = folder / peer.name
         self.calls_folder = self.folder / "calls"
-        self.stamps, self.begun, self.log = (self.folder / name for name in ("stamps", "begun", "log"))
+        self.stamps, self.begun = (self.folder / name for name in ("stamps", "begun"))
         ours = {CALLS: str(self.calls_folder), STAMPS: str(self.stamps), BEGUN: str(self.begun)}
         inherited = {key: value for key, value in os.environ.items() if key not in PRIVATE}
         self._environment = inherited | environment.variables | store.variables() | ours
@@ -49,6 +48,7 @@ class Contender:
         """Begin a measurement: nothing has been called."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.calls_folder.mkdir(parents=True)
+        self._processes = Processes(self.folder)
 
     def reset(self) -> None:
         self.forget()
@@ -87,37 +87,24 @@ class Contender:
     # Workers
 
     @contextmanager
-    def workers(self, mode: str, processes: int = 1, *, tuned: bool = True) -> Iterator[list[subprocess.Popen[bytes]]]:
+    def workers(self, mode: str, processes: int = 1, *, tuned: bool = True) -> Iterator[list[StartedProcess]]:
         """Have so many processes work until the block ends."""
         copies, each = (1, processes) if self.peer.starts_processes else (processes, 1)
-        started: list[subprocess.Popen[bytes]] = []
-        try:
-            started += [self.start(mode, each, tuned=tuned) for _ in range(copies)]
-            yield started
-        finally:
-            for worker in started:
-                end(worker)
+        with self._processes:
+            yield [self.start(mode, each, tuned=tuned) for _ in range(copies)]
 
-    def start(self, mode: str, processes: int, *, tuned: bool) -> subprocess.Popen[bytes]:
+    def start(self, mode: str, processes: int, *, tuned: bool) -> StartedProcess:
         command = [*self._command, "work", mode, str(processes), "tuned" if tuned else "default"]
-        with self.log.open("ab") as file:
-            return subprocess.Popen(
-                command,
-                cwd=APPS,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
+        name = f"worker-{len(self._processes.started)}"
+        return self._processes.start(name, command, self._environment, cwd=APPS)
 
-    def check(self, workers: list[subprocess.Popen[bytes]]) -> None:
+    def check(self, workers: list[StartedProcess]) -> None:
         for worker in workers:
-            if worker.poll() is not None:
-                raise MeasureFailed(f"its worker ended with {worker.returncode}: {self.said()}")
+            if worker.exit_code is not None:
+                raise MeasureFailed(f"its worker ended with {worker.exit_code}: {last_line(worker.log)}")
 
     def said(self) -> str:
-        return last_line(self.log.read_text(errors="replace")) if self.log.exists() else "nothing"
+        return last_line("\n".join(worker.log for worker in self._processes.started))
 
     # What handlers left behind
 
@@ -128,17 +115,6 @@ class Contender:
         if not records:
             return 0, 0, 0
         return sum(record[0] for record in records), min(r[1] for r in records), max(r[2] for r in records)
-
-
-def end(worker: subprocess.Popen[bytes]) -> None:
-    """Kill a worker with everything that it started, also what left its group."""
-    members = family(worker.pid)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(worker.pid, signal.SIGKILL)
-    for member in members:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(member, signal.SIGKILL)
-    worker.wait()
 
 
 def last_line(text: str) -> str:

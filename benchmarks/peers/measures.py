@@ -11,7 +11,8 @@ from benchmarks.peers.contender import Contender, MeasureFailed, wait_until
 from benchmarks.peers.peer import task_of
 from benchmarks.peers.server_counts import NOTHING, PAUSE_FOR_COUNTS, ServerCounts
 from benchmarks.peers.stores import Database
-from benchmarks.processes import cpu_seconds, family, pss_mib
+from benchmarks.processes import cpu_seconds, pss_mib
+from pulse_django.harness.processes import StartedProcess
 
 Figures = dict[str, float]
 LONGEST_START, LONGEST_END = 60.0, 30.0
@@ -157,14 +158,14 @@ def idle_or_pickup(who: Contender, counts: ServerCounts, sizes: Sizes, what: str
     with who.workers(who.peer.main_mode) as workers:
         who.ask("pace", "0", "0.05")  # a few jobs that are not counted: the worker has started when they are done
         wait_until(lambda: len(stamps(who)) >= SPARE, f"not one job was run; {who.said()}", LONGEST_START, 0.05)
-        found = idle(who, counts, sizes, workers[0].pid) if what == "idle" else pickup(who, sizes.pickups)
+        found = idle(who, counts, sizes, workers[0]) if what == "idle" else pickup(who, sizes.pickups)
         who.check(workers)
     return found
 
 
-def idle(who: Contender, counts: ServerCounts, sizes: Sizes, pid: int) -> Figures:
+def idle(who: Contender, counts: ServerCounts, sizes: Sizes, worker: StartedProcess) -> Figures:
     time.sleep(sizes.calm_seconds)
-    members, database = family(pid), who.peer.database
+    members, database = worker.family(), who.peer.database
     cpu, started = sum(map(cpu_seconds, members)), time.monotonic()
     can_count = not who.is_on_redis and counts.source != NOTHING
     mark = counts.mark(database) if can_count else 0

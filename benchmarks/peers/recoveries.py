@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from benchmarks.peers.contender import Contender, MeasureFailed, end, wait_until
+from benchmarks.peers.contender import Contender, MeasureFailed, wait_until
 
 LONGEST_START = 60.0
 PAUSE = 2.0  # between the first run's begin and the kill, so that nobody is killed in the middle of a claim
@@ -29,7 +29,7 @@ def recover(them: list[Contender], limit: float, say: Callable[[str], None]) -> 
             try:
                 victims.append(kill_one(who))
                 replacement = who.start(who.peer.main_mode, 1, tuned=False)
-                others.callback(end, replacement)
+                others.callback(replacement.kill)
                 say(f"{who.peer.title}: killed")
             except MeasureFailed as failed:
                 outcomes[who.peer.name] = str(failed)
@@ -59,7 +59,7 @@ def kill_one(who: Contender) -> Victim:
             raise MeasureFailed("the job had begun twice before anybody was killed")
         killed_at = time.monotonic_ns()
     finally:
-        end(worker)
+        worker.kill()
     return Victim(who, killed_at)
 
 
