@@ -10,6 +10,7 @@ from typing import Any
 from . import conf
 from .backend import new_job
 from .exceptions import InvalidJob
+from .execution import making_due
 from .execution.call_signatures import checked
 from .execution.databases import alias_of_jobs, locate, located
 from .execution.notify import ANY_QUEUE, wake_workers
@@ -75,10 +76,7 @@ def retry(
     With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
     """
     alias, ids = located(job_ids, using)
-    answer: Retried = Job.objects.db_manager(alias).retry(ids, runs=runs, delay=delay, attempt=attempt)
-    if answer.revived and not delay:
-        wake_workers(alias, [ANY_QUEUE])
-    return answer
+    return making_due.retry(alias, ids, runs=runs, delay=delay, attempt=attempt)
 
 
 def release(

@@ -14,7 +14,7 @@ from typing import Protocol
 from django.db.models import Q
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -66,9 +66,7 @@ class RetryMany:
         return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        answer = Job.objects.db_manager(alias).retry(ids, runs=self.runs, delay=self.delay)
-        if answer.revived and not self.delay:
-            wake_workers(alias, [ANY_QUEUE])
+        answer = making_due.retry(alias, ids, runs=self.runs, delay=self.delay)
         return {"revived": len(answer.revived), "moved_on": len(answer.moved_on)}
 
     def would(self, matches: int, running: int) -> str:

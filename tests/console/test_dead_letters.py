@@ -20,6 +20,7 @@ from django.urls import reverse
 
 from pulse_django.console.dead_letters import groups, mass_actions
 from pulse_django.console.dead_letters.admin import DeadLetterAdmin
+from pulse_django.execution import making_due
 from pulse_django.models import Attempt, DeadLetter, Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -384,7 +385,7 @@ class TestRetry:
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         woken: list[str] = []
-        monkeypatch.setattr(mass_actions, "wake_workers", lambda alias, queues: woken.append(alias))
+        monkeypatch.setattr(making_due, "wake_workers", lambda alias, queues: woken.append(alias))
         monkeypatch.setattr(mass_actions, "BATCH", 1)
         for number in range(2):
             dead(number)

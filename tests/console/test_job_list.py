@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.console.periods import MOST_YEARS, Period, years
+from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.factories import QueueFactory, WorkerFactory, make_job, now
@@ -467,6 +468,14 @@ class TestRetrying:
         dead, revived = make_job(Status.DEAD_LETTERED), make_job()
         page = self.act(admin_client, f"{LIST}?status__exact=DEAD_LETTERED", dead, revived)
         assert "1 retried, 1 no longer matched." in page
+
+    def test_idle_workers_are_woken(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        woken: list[str] = []
+        monkeypatch.setattr(making_due, "wake_workers", lambda alias, queues: woken.append(alias))
+        self.act(admin_client, LIST, make_job())
+        assert woken == [], "nothing was retried"
+        self.act(admin_client, LIST, make_job(Status.DEAD_LETTERED))
+        assert woken == ["default"]
 
     def test_not_what_a_filter_hides(self, admin_client: Client) -> None:
         hidden = make_job(Status.DEAD_LETTERED, queue="bulk")

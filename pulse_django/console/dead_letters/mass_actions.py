@@ -15,12 +15,11 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
-from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.batches import BATCH
 from pulse_django.words.states import Status
-from pulse_django.words.verb_results import Retried
 
 from . import groups
 
@@ -90,10 +89,7 @@ class RetryAction(MassAction):
         delay = gap * len(self.done)  # the batches stand in one line
         # Looked at once more: while earlier batches were revived, some may have died of something else.
         dead = [job.pk for job in groups.among(self.alias, self.error, ids)]
-        answer: Retried = Job.objects.db_manager(self.alias).retry(dead, runs=self.runs, delay=delay, gap=gap)
-        if answer.revived and not delay:
-            wake_workers(self.alias, [ANY_QUEUE])
-        return answer.revived
+        return making_due.retry(self.alias, dead, runs=self.runs, delay=delay, gap=gap).revived
 
     def told(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}

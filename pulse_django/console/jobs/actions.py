@@ -5,7 +5,7 @@ Every verb looks at the row once more when it acts. What has moved on meanwhile 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import api
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.notify import ANY_QUEUE, wake_workers
+from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
@@ -91,7 +91,7 @@ class MoveForm(ActForm):
 
 
 def _retry(job_id: int, data: Data) -> bool:
-    return _wake(Job.objects.retry([job_id], runs=data["runs"], attempt=data["attempts"]).revived)
+    return bool(making_due.retry(_alias(), [job_id], runs=data["runs"], attempt=data["attempts"]).revived)
 
 
 def _cancel(job_id: int, data: Data) -> bool:
@@ -100,13 +100,11 @@ def _cancel(job_id: int, data: Data) -> bool:
 
 
 def _run_now(job_id: int, data: Data) -> bool:
-    return _wake(Job.objects.reschedule([job_id], attempt=data["attempts"]).changed)
+    return bool(making_due.run_now(_alias(), [job_id], attempt=data["attempts"]).changed)
 
 
-def _wake(due: Collection[int]) -> bool:
-    if due:
-        wake_workers(router.db_for_write(Job), [ANY_QUEUE])
-    return bool(due)
+def _alias() -> str:
+    return router.db_for_write(Job)
 
 
 def _postpone(job_id: int, data: Data) -> bool:

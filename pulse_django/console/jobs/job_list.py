@@ -8,6 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
+from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -16,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, words_in
+from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
@@ -102,7 +104,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        answer = Job.objects.retry(list(queryset.values_list("pk", flat=True)))
+        answer = making_due.retry(router.db_for_write(Job), list(queryset.values_list("pk", flat=True)))
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
         revived = len(answer.revived)
         moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived
