@@ -8,6 +8,7 @@ from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import tell_finished
+from pulse_django.store.job_queries import PUT_BACK_SINCE
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.decisions import DeadLetter
 from pulse_django.words.endings import EndedBy, run_ended
@@ -24,7 +25,7 @@ LATEST = 10_000  # attempts among which put-backs are looked for; they come ever
 # Two kinds of evidence: workers have met the job and did nothing but put it back for so long; and no worker that knows
 # its task has been alive for so long, as the registry tells, which keeps those that stopped. One that has not said what
 # it knows may know anything.
-_GIVEN_UP = """
+_GIVEN_UP = f"""
 WITH lately AS (
     SELECT tasks, stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s AS is_live
     FROM pulse_django_worker
@@ -39,22 +40,14 @@ FROM (
     WHERE outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s)
 ) AS recent
 JOIN pulse_django_job AS job ON job.id = recent.job_id
-CROSS JOIN LATERAL (
-    SELECT pg_catalog.min(started_at) AS first
-    FROM pulse_django_attempt
-    WHERE job_id = job.id AND number > COALESCE((
-        SELECT pg_catalog.max(number)
-        FROM pulse_django_attempt
-        WHERE job_id = job.id AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
-    ), 0)
-) AS met
+CROSS JOIN LATERAL ({PUT_BACK_SINCE.format(job="job.id")}) AS met
 WHERE job.status::text IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
     AND met.first < statement_timestamp() - %(age)s
     AND EXISTS (SELECT FROM lately WHERE is_live)
     AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task))
 ORDER BY job.id
 LIMIT %(most)s
-"""
+"""  # noqa: S608 - made of constants
 
 
 def give_up(alias: str) -> list[int]:

@@ -12,6 +12,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
+from .loose_scan import loose_scan
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
 
@@ -46,40 +47,16 @@ class Depth(NamedTuple):
 # Of a row of pulse_django_queue: whether nobody may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
-# A loose index scan: one probe of the claim index per lane, whatever the number of jobs. "The next lane" is the same
-# queue's next lower priority or else the next queue's highest; an OR of the two would not use the index.
-LANES_CTE = """
-WITH RECURSIVE lane AS (
-    (
-        SELECT queue, priority
-        FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING')
-        ORDER BY queue, priority DESC
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.queue, following.priority
-    FROM lane
-    CROSS JOIN LATERAL (
-        (
-            SELECT queue, priority
-            FROM pulse_django_job
-            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
-                AND priority < lane.priority
-            ORDER BY priority DESC
-            LIMIT 1
-        )
-        UNION ALL
-        (
-            SELECT queue, priority
-            FROM pulse_django_job
-            WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > lane.queue::text
-            ORDER BY queue, priority DESC
-            LIMIT 1
-        )
-        LIMIT 1
-    ) AS following
-)"""
+CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
+# "The next lane" is the same queue's next lower priority or else the next queue's highest.
+LANES_CTE = loose_scan(
+    "lane",
+    "queue, priority",
+    where=CLAIMABLE,
+    order="queue, priority DESC",
+    following=("queue::text = lane.queue::text AND priority < lane.priority", "queue::text > lane.queue::text"),
+)
+_IN_LANE = f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority"
 LANES = f"{LANES_CTE}\nSELECT queue, priority FROM lane"
 
 # An idle worker asks this one question and no other: where work waits, and for how long it will have to. One more probe
@@ -90,7 +67,7 @@ FROM lane
 CROSS JOIN LATERAL (
     SELECT next_run_at
     FROM pulse_django_job
-    WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+    WHERE {_IN_LANE}
     ORDER BY next_run_at, id
     LIMIT 1
 ) AS earliest
@@ -114,7 +91,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT next_run_at
         FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+        WHERE {_IN_LANE}
             AND next_run_at <= statement_timestamp()
         ORDER BY next_run_at
         LIMIT (SELECT most + 1 FROM share)
@@ -125,7 +102,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT
         FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+        WHERE {_IN_LANE}
             AND next_run_at > statement_timestamp()
         ORDER BY next_run_at
         LIMIT (SELECT most + 1 FROM share)
@@ -171,15 +148,16 @@ SELECT pg_catalog.min(high) FROM search
 OUT_OF_ORDER = 1_000
 
 # Only since its last run by a worker that knew its task, or since it was given up and retried.
-_PUT_BACK_FOR = """
-SELECT clock_timestamp() - pg_catalog.min(started_at)
+PUT_BACK_SINCE = """
+SELECT pg_catalog.min(started_at) AS first
 FROM pulse_django_attempt
-WHERE job_id = %(job)s AND number > COALESCE((
+WHERE job_id = {job} AND number > COALESCE((
     SELECT pg_catalog.max(number)
     FROM pulse_django_attempt
-    WHERE job_id = %(job)s AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
+    WHERE job_id = {job} AND NOT (outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s))
 ), 0)
 """
+_PUT_BACK_FOR = f"SELECT clock_timestamp() - met.first FROM ({PUT_BACK_SINCE.format(job='%(job)s')}) AS met"  # noqa: S608 - made of constants
 
 
 class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time

@@ -11,35 +11,23 @@ Three habits keep PostgreSQL on ``pulse_job_fingerprint``, whatever its statisti
 
 from __future__ import annotations
 
+from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.sql_functions import Fingerprint
 
 _PRINT = Fingerprint.template % {"expressions": "last_error"}
 
 # Downwards, so that each probe finds the latest dead letter of its group as well.
-_WALKED = f"""
-WITH RECURSIVE walked AS (
-    (
-        SELECT {_PRINT} AS fingerprint, finished_at, id, 1 AS place
-        FROM pulse_django_job
-        WHERE status::text = 'DEAD_LETTERED'
-        ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.*, walked.place + 1
-    FROM walked
-    CROSS JOIN LATERAL (
-        SELECT {_PRINT} AS fingerprint, finished_at, id
-        FROM pulse_django_job
-        WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} < walked.fingerprint
-        ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
-        LIMIT 1
-    ) AS following
-    WHERE walked.place <= %(most_groups)s
-)"""  # noqa: S608 - made of constants
+WALKED = loose_scan(
+    "walked",
+    f"{_PRINT} AS fingerprint, finished_at, id",
+    where="status::text = 'DEAD_LETTERED'",
+    order=f"{_PRINT} DESC, finished_at DESC, id DESC",
+    following=(f"{_PRINT} < walked.fingerprint",),
+    most="%(most_groups)s + 1",
+)
 
 # Of more groups than are looked for, those of the latest dead letters are known as well: what breaks now is seen.
-_SHOWN = f"""{_WALKED},
+_SHOWN = f"""{WALKED},
 latest AS (
     SELECT {_PRINT} AS fingerprint, finished_at, id
     FROM (

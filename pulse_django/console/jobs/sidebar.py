@@ -9,36 +9,25 @@ from typing import NamedTuple
 from django.db import connections
 from django.http import HttpRequest
 
+from pulse_django.console.dead_letters.group_sql import WALKED
 from pulse_django.execution.registry import registry
-from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.store.job_queries import CLAIMABLE
+from pulse_django.store.loose_scan import loose_scan
 
 MOST = 100  # of each kind; more are a list that nobody reads, and an address still takes any
 MOST_TASKS = 200
 MOST_GROUPS = 20
 GROUPS_LOOKED_AT = 200  # one probe of the index each; with more groups of errors the last in the alphabet count
 
-# Queues that wait are found by a loose index scan: one probe of the claim index for each.
-_NAMES = """
-WITH RECURSIVE waiting (queue, place) AS (
-    (
-        SELECT queue, 1
-        FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING')
-        ORDER BY queue, priority DESC
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.queue, waiting.place + 1
-    FROM waiting
-    CROSS JOIN LATERAL (
-        SELECT queue
-        FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text > waiting.queue::text
-        ORDER BY queue, priority DESC
-        LIMIT 1
-    ) AS following
-    WHERE waiting.place < %(most)s
+_WAITING = loose_scan(
+    "waiting",
+    "queue",
+    where=CLAIMABLE,
+    order="queue, priority DESC",
+    following=("queue::text > waiting.queue::text",),
+    most="%(most)s",
 )
+_NAMES = f"""{_WAITING}
 SELECT
     ARRAY(
         SELECT queue FROM waiting
@@ -64,32 +53,9 @@ SELECT
         ORDER BY name, boot_id
         LIMIT %(most)s
     )
-"""
+"""  # noqa: S608 - made of constants
 
-# Backwards, so that the first row of each group is its latest dead letter: one probe of the index for each.
-_GROUPS = """
-WITH RECURSIVE found (fingerprint, finished_at, place) AS (
-    (
-        SELECT {fingerprint}, finished_at, 1
-        FROM pulse_django_job
-        WHERE status::text = 'DEAD_LETTERED'
-        ORDER BY {fingerprint} DESC, finished_at DESC
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT following.fingerprint, following.finished_at, found.place + 1
-    FROM found
-    CROSS JOIN LATERAL (
-        SELECT {fingerprint} AS fingerprint, finished_at
-        FROM pulse_django_job
-        WHERE status::text = 'DEAD_LETTERED' AND {fingerprint} < found.fingerprint
-        ORDER BY {fingerprint} DESC, finished_at DESC
-        LIMIT 1
-    ) AS following
-    WHERE found.place < %(looked_at)s
-)
-SELECT fingerprint FROM found ORDER BY finished_at DESC LIMIT %(most)s
-""".format(fingerprint=Fingerprint.template % {"expressions": "last_error"})  # noqa: S608 - made of constants
+_GROUPS = f"{WALKED}\nSELECT fingerprint FROM walked ORDER BY finished_at DESC LIMIT %(most)s"
 
 
 class Names(NamedTuple):
@@ -120,7 +86,7 @@ class Sidebar:
     def groups(self) -> list[str]:
         """The fingerprints of the errors of which jobs died last."""
         with connections[self._alias].cursor() as cursor:
-            cursor.execute(_GROUPS, {"looked_at": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
+            cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
             return [fingerprint for (fingerprint,) in cursor.fetchall()]
 
 
