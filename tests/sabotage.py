@@ -55,17 +55,17 @@ def end_thread(name: str) -> None:
         "reports": (child._finished, "is_set"),
         "tells": (child._teller, "run_once"),
         "log": (log, "run_once"),
-        "event-loop": (child._loop._loop, "_run_once"),
-        "handler": (child._threads, "_sleep"),
+        "event-loop": (child._executors.loop._loop, "_run_once"),
+        "handler": (child._executors.threads, "_sleep"),
         "processes": (processes, "logger"),
     }
     target, attribute = targets[name]
     setattr(target, attribute, _dies_in(name, getattr(target, attribute)) if attribute == "is_set" else _dies)
     if name == "processes":
-        child._processes._turn = _dies  # type: ignore[method-assign]
-        child._processes._wake()
+        child._executors.processes._turn = _dies  # type: ignore[method-assign]
+        child._executors.processes._wake()
     if name == "event-loop":
-        child._loop._loop.call_soon_threadsafe(int)
+        child._executors.loop._loop.call_soon_threadsafe(int)
 
 
 def leak_descriptors() -> None:

@@ -17,13 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from inspect import iscoroutinefunction
 
 from pulse_django import conf
 from pulse_django.execution.execute import Performed
-from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
-from pulse_django.execution.tasks_framework import Task
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Postpone
 from pulse_django.words.identity import Identity
@@ -33,10 +30,7 @@ from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message
 from .claimer import Claimer
-from .executors import Executor
-from .executors.event_loop import EventLoop
-from .executors.processes import Processes
-from .executors.threads import Threads
+from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .in_flight import InFlight
@@ -61,7 +55,6 @@ DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
 OVERTAKING = "an earlier run of this job has not ended in this worker"
-LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 # How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
 # waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
 SWITCH_INTERVAL = 0.001
@@ -90,14 +83,11 @@ class Child:
         )
         self._relay = ReportRelay(keeper.send)
         self._loops = loops = NeededThreads(self._end_loudly)
-        self._threads = Threads(orders.concurrency, hand.begin, self._done, loops.start)
-        self._loop = EventLoop(orders.concurrency, hand.begin, self._done, loops.start)
-        self._processes = Processes(orders.concurrency, hand.begin, self._done, nursery, loops.start)
-        self._judge = RunSupervisor(hand, self._route, self._reporter.report)
+        self._executors = Executors(orders.concurrency, hand.begin, self._done, nursery, loops.start)
+        self._judge = RunSupervisor(hand, self._executors.of, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
         self._why = ""
-        self._routes: dict[str, Executor] = {}
         self._progress_at = 0.0
         self._said: Message = {}
         self._ticked_at = 0.0
@@ -138,17 +128,8 @@ class Child:
     # Threads of others call these
 
     def _start(self, runs: Sequence[Run]) -> None:
-        """Hand runs to the executors that fit them."""
-        by_executor: dict[Executor, list[Run]] = {}
-        for run in runs:
-            by_executor.setdefault(self._route(run), []).append(run)
-        for executor, theirs in by_executor.items():
-            try:
-                executor.submit(theirs)
-            except Exception:  # no thread to be had, say: the others go on, and these go back
-                logger.exception("Starting %d jobs failed", len(theirs))
-                for run in executor.take_back():
-                    self._release(run, timedelta(seconds=1))
+        for run in self._executors.submit(runs):
+            self._release(run, timedelta(seconds=1))
 
     def _done(self, run: Run, performed: Performed | None) -> None:
         """Take over a run whose handler is over, or was never called."""
@@ -263,15 +244,8 @@ class Child:
 
     def _give_back(self, granted_before: float = float("inf")) -> None:
         """Return what has not begun. The attempts are refunded."""
-        for executor in (self._threads, self._loop, self._processes):
-            keep: list[Run] = []
-            for run in executor.take_back():
-                if run.granted_at > granted_before and not self._why:
-                    keep.append(run)
-                    continue
-                self._release(run)
-            if keep:
-                executor.submit(keep)
+        for run in self._executors.take_back(granted_before):
+            self._release(run)
 
     def _pass_progress(self, runs: Sequence[Run], now: float) -> None:
         if now - self._progress_at < BETWEEN_PROGRESS:
@@ -292,23 +266,6 @@ class Child:
         if how_it_is != self._said:
             self._said = how_it_is
             self._keeper.send({"is": how_it_is})
-
-    def _route(self, run: Run) -> Executor:
-        if run.claim.losses >= LOSSES_UNTIL_ALONE:
-            return self._processes
-        key = run.claim.task
-        if key not in self._routes:
-            self._routes[key] = self._executor_for(registry.get(key))
-        return self._routes[key]
-
-    def _executor_for(self, task: Task | None) -> Executor:
-        if task is None:
-            return self._threads
-        if iscoroutinefunction(task.func):
-            return self._loop
-        if getattr(task, "isolation", None) == Isolation.PROCESS:
-            return self._processes
-        return self._threads
 
     def _claim(self) -> None:
         keep_calling(self._claimer.line, self._stopping, self._claimer.run_once)

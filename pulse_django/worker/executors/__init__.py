@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pulse_django.execution.execute import Performed
 from pulse_django.execution.run import Run
+
+Begin = Callable[[Run], bool]  # asked before a handler is called: whether it may be
+Done = Callable[[Run, Performed | None], None]  # told when it is over; None: it was never called
 
 
 class Executor(Protocol):

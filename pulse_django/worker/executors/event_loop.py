@@ -6,14 +6,14 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
-from pulse_django.execution.execute import OUT_OF_TOUCH, Performed, judged, perform_async
+from pulse_django.execution.execute import OUT_OF_TOUCH, judged, perform_async
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -21,6 +21,7 @@ from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
+from . import Begin, Done
 from .connection_cleanup import tidy_connections
 from .run_queue import RunQueue
 
@@ -33,8 +34,8 @@ class EventLoop:
     def __init__(
         self,
         slots: int,
-        begin: Callable[[Run], bool],
-        done: Callable[[Run, Performed | None], None],
+        begin: Begin,
+        done: Done,
         start: Start = start_thread,
     ) -> None:
         self._slots, self._begin, self._done = slots, begin, done

@@ -12,11 +12,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from pulse_django.execution.execute import OUT_OF_TOUCH, Performed, judged
+from pulse_django.execution.execute import OUT_OF_TOUCH, judged
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -26,6 +26,7 @@ from pulse_django.worker.channel import Channel, Hung, Message
 from pulse_django.worker.fork_server import told
 from pulse_django.worker.needed_threads import Start, start_thread
 
+from . import Begin, Done
 from .run_queue import RunQueue
 from .serialization import claim_to_wire, outcome_from_wire
 
@@ -61,8 +62,8 @@ class Processes:
     def __init__(
         self,
         slots: int,
-        begin: Callable[[Run], bool],
-        done: Callable[[Run, Performed | None], None],
+        begin: Begin,
+        done: Done,
         nursery: Channel,
         start: Start = start_thread,
     ) -> None:

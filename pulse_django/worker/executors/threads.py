@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from pulse_django.execution.execute import Performed, judged, perform
@@ -15,6 +15,7 @@ from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
+from . import Begin, Done
 from .connection_cleanup import tidy_connections
 from .run_queue import RunQueue
 
@@ -29,8 +30,8 @@ class Threads:
     def __init__(
         self,
         slots: int,
-        begin: Callable[[Run], bool],
-        done: Callable[[Run, Performed | None], None],
+        begin: Begin,
+        done: Done,
         start: Start = start_thread,
     ) -> None:
         self._slots, self._begin, self._done = slots, begin, done

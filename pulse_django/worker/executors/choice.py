@@ -1,0 +1,72 @@
+"""All executors of a child, and which of them runs a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from inspect import iscoroutinefunction
+
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.execution.tasks_framework import Task
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.tasks import Isolation
+from pulse_django.worker.channel import Channel
+from pulse_django.worker.needed_threads import Start
+
+from . import Begin, Done, Executor
+from .event_loop import EventLoop
+from .processes import Processes
+from .threads import Threads
+
+logger = SafeLogger("pulse_django.worker")
+
+LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
+
+
+class Executors:
+    def __init__(self, slots: int, begin: Begin, done: Done, nursery: Channel, start_thread: Start) -> None:
+        self.threads = Threads(slots, begin, done, start_thread)
+        self.loop = EventLoop(slots, begin, done, start_thread)
+        self.processes = Processes(slots, begin, done, nursery, start_thread)
+        self._routes: dict[str, Executor] = {}
+
+    def of(self, run: Run) -> Executor:
+        if run.claim.losses >= LOSSES_UNTIL_ALONE:
+            return self.processes
+        key = run.claim.task
+        if key not in self._routes:
+            self._routes[key] = self._fitting(registry.get(key))
+        return self._routes[key]
+
+    def submit(self, runs: Sequence[Run]) -> list[Run]:
+        """Hand runs to the executors that fit them. Return those that cannot be started."""
+        by_executor: dict[Executor, list[Run]] = {}
+        refused: list[Run] = []
+        for run in runs:
+            by_executor.setdefault(self.of(run), []).append(run)
+        for executor, theirs in by_executor.items():
+            try:
+                executor.submit(theirs)
+            except Exception:  # no thread to be had, say: the others go on, and these go back
+                logger.exception("Starting %d jobs failed", len(theirs))
+                refused += executor.take_back()
+        return refused
+
+    def take_back(self, granted_before: float) -> list[Run]:
+        """Return what was granted until then and has not begun."""
+        taken: list[Run] = []
+        for executor in (self.threads, self.loop, self.processes):
+            waiting = executor.take_back()
+            taken += [run for run in waiting if run.granted_at <= granted_before]
+            if keep := [run for run in waiting if run.granted_at > granted_before]:
+                executor.submit(keep)
+        return taken
+
+    def _fitting(self, task: Task | None) -> Executor:
+        if task is None:
+            return self.threads
+        if iscoroutinefunction(task.func):
+            return self.loop
+        if getattr(task, "isolation", None) == Isolation.PROCESS:
+            return self.processes
+        return self.threads
