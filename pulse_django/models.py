@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .managers import JobManager
-from .store.constraints import JOB_CONSTRAINTS
+from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
+from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.json_columns import Document
 from .store.minute_stats import MinuteManager
 from .store.queues import QueueManager
 from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp, Fingerprint
+from .store.sql_functions import ClockTimestamp
 from .store.workers import WorkerManager
 from .words.budgets import Budget
 from .words.error_details import MAX_CLASS
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
 from .words.outcomes import OutcomeName
-from .words.states import CLAIMABLE, TERMINAL, Status
+from .words.states import Status
 from .words.traces import MAX_TRACE
 
 MAX_STATUS = 16
@@ -107,38 +108,7 @@ class Job(models.Model):
             ("view_arguments", _("Can see the arguments and results of jobs")),
         ]
         constraints = JOB_CONSTRAINTS
-        # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
-        # every index (docs/adr/0004).
-        indexes = [
-            models.Index(
-                "queue",
-                F("priority").desc(),
-                "next_run_at",
-                "id",
-                name="pulse_job_claim",
-                condition=Q(status__in=[status.value for status in CLAIMABLE]),
-            ),
-            models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
-            models.Index(
-                fields=["status", "finished_at", "id"],
-                name="pulse_job_retention",
-                condition=Q(status__in=[status.value for status in TERMINAL]),
-            ),
-            models.Index(
-                fields=["finished_at", "id"],
-                name="pulse_job_dead_letters",
-                condition=Q(status=Status.DEAD_LETTERED.value),
-            ),
-            models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
-            # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
-            models.Index(
-                Fingerprint("last_error"),
-                "finished_at",
-                "id",
-                name="pulse_job_fingerprint",
-                condition=Q(status=Status.DEAD_LETTERED.value),
-            ),
-        ]
+        indexes = JOB_INDEXES
 
     def __str__(self) -> str:
         return f"{self.task} #{self.pk}"
@@ -188,30 +158,8 @@ class Attempt(models.Model):
     class Meta:
         verbose_name = _("attempt")
         verbose_name_plural = _("attempts")
-        constraints = [
-            models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
-            models.CheckConstraint(name="pulse_attempt_number_is_positive", condition=Q(number__gt=0)),
-            models.CheckConstraint(
-                name="pulse_attempt_outcome_is_known",
-                condition=Q(outcome__in=[name.value for name in OutcomeName]),
-            ),
-            models.CheckConstraint(
-                name="pulse_attempt_late_has_an_instant",
-                condition=Q(late_outcome="", late_at__isnull=True)
-                | Q(late_outcome__in=[name.value for name in OutcomeName], late_at__isnull=False),
-            ),
-            # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
-        ]
-        # Of the few runs that went wrong: the others pay nothing.
-        indexes = [
-            models.Index(
-                fields=["worker", "id"],
-                opclasses=["varchar_pattern_ops", "int8_ops"],
-                name="pulse_attempt_lost",
-                condition=Q(outcome=OutcomeName.WORKER_LOST.value),
-            ),
-            models.Index(fields=["late_at"], name="pulse_attempt_late", condition=Q(late_at__isnull=False)),
-        ]
+        constraints = ATTEMPT_CONSTRAINTS
+        indexes = ATTEMPT_INDEXES
 
     def __str__(self) -> str:
         return f"attempt {self.number} of job {self.job_id}: {self.outcome}"

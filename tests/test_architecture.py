@@ -14,7 +14,6 @@ from pulse_django import checks
 PACKAGE = Path(pulse_django.__file__).parent
 ROOT = PACKAGE.parent
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts)
-LARGE = {"models.py", "worker/child.py"}  # eight tables; to be divided
 WRITES = {"save", "update", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 
 
@@ -42,7 +41,7 @@ def test_only_the_protocol_writes_to_jobs(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_a_file_holds_one_idea(path: Path) -> None:
     lines = len(path.read_text().splitlines())
-    assert lines <= 300 or name_of(path) in LARGE, f"{lines} lines: which second idea does it hold?"
+    assert lines <= 300, f"{lines} lines: which second idea does it hold?"
 
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.read_text().strip()], ids=name_of)

@@ -1,4 +1,4 @@
-"""What a job can never be: every state that the protocol does not know, refused by the table itself."""
+"""What a job and an attempt can never be: every state that the protocol does not know, refused by their tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, LessThanOrEqual
 
 from pulse_django.words.limits import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
+from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import JsonType, StoredSize, TextSize
@@ -131,4 +132,19 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         )
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
+]
+
+ATTEMPT_CONSTRAINTS = [
+    models.UniqueConstraint(fields=["job", "number"], name="pulse_attempt_one_per_run"),
+    models.CheckConstraint(name="pulse_attempt_number_is_positive", condition=Q(number__gt=0)),
+    models.CheckConstraint(
+        name="pulse_attempt_outcome_is_known",
+        condition=Q(outcome__in=[name.value for name in OutcomeName]),
+    ),
+    models.CheckConstraint(
+        name="pulse_attempt_late_has_an_instant",
+        condition=Q(late_outcome="", late_at__isnull=True)
+        | Q(late_outcome__in=[name.value for name in OutcomeName], late_at__isnull=False),
+    ),
+    # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
 ]

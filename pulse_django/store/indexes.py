@@ -1,0 +1,55 @@
+"""The indexes of jobs and of their attempts, each named after its one query."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
+
+from .sql_functions import Fingerprint
+
+# One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
+# every index (docs/adr/0004).
+JOB_INDEXES = [
+    models.Index(
+        "queue",
+        F("priority").desc(),
+        "next_run_at",
+        "id",
+        name="pulse_job_claim",
+        condition=Q(status__in=[status.value for status in CLAIMABLE]),
+    ),
+    models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
+    models.Index(
+        fields=["status", "finished_at", "id"],
+        name="pulse_job_retention",
+        condition=Q(status__in=[status.value for status in TERMINAL]),
+    ),
+    models.Index(
+        fields=["finished_at", "id"],
+        name="pulse_job_dead_letters",
+        condition=Q(status=Status.DEAD_LETTERED.value),
+    ),
+    models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
+    # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
+    models.Index(
+        Fingerprint("last_error"),
+        "finished_at",
+        "id",
+        name="pulse_job_fingerprint",
+        condition=Q(status=Status.DEAD_LETTERED.value),
+    ),
+]
+
+# Of the few runs that went wrong: the others pay nothing.
+ATTEMPT_INDEXES = [
+    models.Index(
+        fields=["worker", "id"],
+        opclasses=["varchar_pattern_ops", "int8_ops"],
+        name="pulse_attempt_lost",
+        condition=Q(outcome=OutcomeName.WORKER_LOST.value),
+    ),
+    models.Index(fields=["late_at"], name="pulse_attempt_late", condition=Q(late_at__isnull=False)),
+]
