@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -228,8 +228,9 @@ class Processes:
         return [one for one in self.started if one.exit_code is not None and not one.ended_by_us]
 
     def kill(self) -> None:
-        for one in self.started:
-            one.kill()
+        with ExitStack() as stack:  # the others also if one cannot be killed
+            for one in self.started:
+                stack.callback(one.kill)
 
     def __enter__(self) -> Self:
         return self

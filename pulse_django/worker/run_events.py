@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Event
 
@@ -19,18 +18,9 @@ logger = SafeLogger("pulse_django.worker")
 TICK = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
-    """What one settle brought to an end."""
-
-    performed: list[Performed]
-    settled: Settled
-    at: float
-
-
 class RunEvents:
     def __init__(self) -> None:
-        self._inbox: SimpleQueue[Over | None] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[list[Performed], Settled] | None] = SimpleQueue()
         self._busy = False
 
     @property
@@ -39,7 +29,10 @@ class RunEvents:
 
     def tell(self, performed: list[Performed], settled: Settled) -> None:
         """Take over what is to be told. Called by the reporter."""
-        self._inbox.put(Over(performed, settled, time.monotonic()))
+        now = time.monotonic()
+        for one in performed:
+            one.ended_at = one.ended_at or now
+        self._inbox.put((performed, settled))
 
     def interrupt(self) -> None:
         self._inbox.put(None)
@@ -51,34 +44,35 @@ class RunEvents:
 
     def run_once(self) -> None:
         try:
-            over = self._inbox.get(timeout=TICK)
+            told = self._inbox.get(timeout=TICK)
         except Empty:
             return
-        if over is None:
+        if told is None:
             return
         self._busy = True
+        ended, settled = told
         try:
             with OneWrite.batch():
-                for performed in over.performed:
-                    _tell_of(performed, over)
+                for performed in ended:
+                    _tell_of(performed, settled)
         finally:
             self._busy = False
 
 
-def _tell_of(performed: Performed, over: Over) -> None:
+def _tell_of(performed: Performed, settled: Settled) -> None:
     """Log one run, and announce it. What the project's code raises meanwhile changes nothing: the run is settled."""
     try:
-        _log_and_announce(performed, over)
+        _log_and_announce(performed, settled)
     except BaseException:
         logger.exception("Logging the end of job %d failed", performed.run.claim.job_id)
 
 
-def _log_and_announce(performed: Performed, over: Over) -> None:
+def _log_and_announce(performed: Performed, settled: Settled) -> None:
     run, report = performed.run, performed.report
-    if report is not None and report.lease in over.settled.lost:
+    if report is not None and report.lease in settled.lost:
         log_lost(run, f"its late outcome {report.outcome.name} is recorded in the ledger")
     elif report is not None or run.completed:
-        took = 0.0 if run.begun_at is None else (performed.ended_at or over.at) - run.begun_at
-        status = over.settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
+        took = 0.0 if run.begun_at is None else (performed.ended_at or run.begun_at) - run.begun_at
+        status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
         log_run(run, report, status, took, performed.error)
-    announce(performed, over.settled)
+    announce(performed, settled)
