@@ -24,7 +24,6 @@ from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Postpone
 from pulse_django.words.identity import Identity
-from pulse_django.words.options import Isolation
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 
