@@ -17,7 +17,7 @@ _sweep = Watchdog.sweep
 
 
 def sweep_when_released(watchdog: Watchdog, **options: Any) -> Swept:
-    watchdog.line.call(watchdog.line.jobs.server_clock)  # connects
+    watchdog.database.call(watchdog.database.jobs.server_clock)  # connects
     print("ready", flush=True)
     sys.stdin.readline()
     return _sweep(watchdog, **options)

@@ -83,7 +83,7 @@ class Herd(Processes):
 
 
 def kill_at_once(worker: StartedWorker) -> tuple[datetime, datetime]:
-    """Kill keeper, nursery and children with one signal. Return the database's time just before and just after."""
+    """Kill keeper, fork server and children with one signal. Return the database's time just before and just after."""
     members = worker.family()
     if len(members) < 3 or any(os.getpgid(member) != worker.pid for member in members):
         raise SystemExit(f"Not a whole worker in one group: {members}\n{worker.log_end}")

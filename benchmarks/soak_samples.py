@@ -13,7 +13,7 @@ from benchmarks.waits import percentile
 from pulse_django.harness.processes import StartedProcess
 
 Sample = dict[str, Any]
-ROLES = ("keeper", "nursery")
+ROLES = ("keeper", "fork server")
 LARGEST_LOG = 8 * MIB * MIB  # bytes; a line for each job would fill the disk
 
 _SIZES = """

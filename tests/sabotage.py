@@ -15,7 +15,7 @@ from pulse_django.worker.child import Child
 from pulse_django.worker.executors import processes
 from pulse_django.worker.log_writer import LogWriter
 
-THREADS = ("claims", "reports", "tells", "log", "event-loop", "handler", "processes")  # of a child
+THREADS = ("claims", "reports", "run-events", "log", "event-loop", "handler", "processes")  # of a child
 
 _kept: list[int] = []
 
@@ -53,7 +53,7 @@ def end_thread(name: str) -> None:
     targets = {
         "claims": (child._stopping, "is_set"),  # asked by others as well
         "reports": (child._finished, "is_set"),
-        "tells": (child._teller, "run_once"),
+        "run-events": (child._run_events, "run_once"),
         "log": (log, "run_once"),
         "event-loop": (child._executors.loop._loop, "_run_once"),
         "handler": (child._executors.threads, "_sleep"),

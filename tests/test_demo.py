@@ -306,7 +306,7 @@ def test_a_worker_is_killed_as_a_whole_also_when_it_is_frozen(pulse_db: None, mo
         killed, frozen = stage.worker("demo-A"), stage.worker("demo-B")
         for worker in (killed, frozen):
             wait_until(lambda worker=worker: worker.children(), lambda worker=worker: worker.log)
-            assert len(worker.family()) == 3  # keeper, nursery, child
+            assert len(worker.family()) == 3  # keeper, fork server, child
         assert stage.ended_by_themselves() == []
         assert killed.kill() == 3
         assert killed.survivors() == []
@@ -321,11 +321,11 @@ def test_a_worker_is_killed_as_a_whole_also_when_it_is_frozen(pulse_db: None, mo
 def test_a_child_is_killed_alone_and_a_worker_that_ends_by_itself_is_noticed(stage: Stage) -> None:
     worker = stage.worker("demo-A")
     wait_until(worker.children, lambda: worker.log)
-    keeper, nursery, child = worker.family()
+    keeper, fork_server, child = worker.family()
     assert child == worker.child()
     os.kill(child, signal.SIGKILL)
     wait_until(lambda: worker.children() not in ([], [child]), lambda: worker.log)
-    assert worker.family()[:2] == [keeper, nursery]
+    assert worker.family()[:2] == [keeper, fork_server]
     os.kill(keeper, signal.SIGKILL)
     wait_until(lambda: stage.ended_by_themselves() == [worker])
 
@@ -365,7 +365,7 @@ def test_workers_do_not_outlive_a_demo_that_is_killed(pulse_db: None, tmp_path: 
         stderr=subprocess.STDOUT,
     )
     try:
-        wait_until(lambda: len(descendants(demo.pid, census())) >= 4)  # itself, a keeper, a nursery and a child
+        wait_until(lambda: len(descendants(demo.pid, census())) >= 4)  # itself, a keeper, a fork server and a child
         family = [one.pid for one in descendants(demo.pid, census())]
     finally:
         demo.kill()

@@ -183,16 +183,16 @@ class StartedProcess:
 
 
 class StartedWorker(StartedProcess):
-    """A ``pulse_worker``: a keeper, which started a nursery, which started the children that run handlers."""
+    """A ``pulse_worker``: a keeper, which started a fork server, which started the children that run handlers."""
 
     def wait_until_ready(self, patience: float = LONGEST_START) -> StartedWorker:
         self.wait_until_it_says(READY, patience=patience)
         self.family()
         return self
 
-    def nursery(self) -> int:
-        [nursery] = _children_of([self.pid], census())
-        return nursery
+    def fork_server(self) -> int:
+        [fork_server] = _children_of([self.pid], census())
+        return fork_server
 
     def children(self) -> list[int]:
         """Return the processes that run handlers, in the order of their birth."""

@@ -61,29 +61,35 @@ SWITCH_INTERVAL = 0.001
 
 class Child:
     def __init__(
-        self, orders: WorkerOptions, number: int, boot_id: str, keeper: Channel, nursery: Channel, held: SharedLeases
+        self,
+        options: WorkerOptions,
+        number: int,
+        boot_id: str,
+        keeper: Channel,
+        fork_server: Channel,
+        held: SharedLeases,
     ):
-        self._orders, self._keeper, self._held = orders, keeper, held
-        self._hand = hand = InFlight(held, orders.alias, orders.concurrency, orders.max_jobs)
-        identity = Identity(orders.name, boot_id)
+        self._options, self._keeper, self._held = options, keeper, held
+        self._in_flight = in_flight = InFlight(held, options.alias, options.concurrency, options.max_jobs)
+        identity = Identity(options.name, boot_id)
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
-        self._teller = RunEvents()
+        self._run_events = RunEvents()
         self._reporter = Reporter(
-            GuardedConnection(orders.alias, f"reports {number}"), hand, self._slot_freed, self._teller
+            GuardedConnection(options.alias, f"reports {number}"), in_flight, self._slot_freed, self._run_events
         )
         self._claimer = Claimer(
-            orders,
-            GuardedConnection(orders.alias, f"claims {number}"),
+            options,
+            GuardedConnection(options.alias, f"claims {number}"),
             identity,
-            hand,
+            in_flight,
             self._start,
             self._found_work,
             self._nudge,
         )
         self._relay = ReportRelay(keeper.send)
         self._loops = loops = NeededThreads(self._end_loudly)
-        self._executors = Executors(orders.concurrency, hand.begin, self._done, nursery, loops.start)
-        self._judge = RunSupervisor(hand, self._executors.of, self._reporter.report)
+        self._executors = Executors(options.concurrency, in_flight.begin, self._done, fork_server, loops.start)
+        self._judge = RunSupervisor(in_flight, self._executors.of, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
         self._why = ""
@@ -100,14 +106,14 @@ class Child:
         self._loops.start("log", log.run, log.over)
         log.install()
         claiming = self._loops.start("claims", self._claim, self._stopping)
-        reporting = self._keep("reports", self._reporter.line, self._finished, self._reporter.run_once)
-        telling = self._loops.start("tells", lambda: self._teller.run(self._finished), self._finished)
+        reporting = self._keep("reports", self._reporter.database, self._finished, self._reporter.run_once)
+        telling = self._loops.start("run-events", lambda: self._run_events.run(self._finished), self._finished)
         self._keeper.send({"ready": True})
         with selectors.DefaultSelector() as selector:
             selector.register(self._keeper, selectors.EVENT_READ)
             selector.register(self._nudged, selectors.EVENT_READ)
             while not (self._why and not claiming.is_alive() and self._is_done()):
-                selector.select(timeout=IDLE_TICK if self._hand.is_idle and not self._why else TICK)
+                selector.select(timeout=IDLE_TICK if self._in_flight.is_idle and not self._why else TICK)
                 nudged = self._take_nudges()
                 if self._why != ORPHANED:
                     self._hear(selector)
@@ -117,7 +123,7 @@ class Child:
         self._finished.set()
         self._reporter.interrupt()
         reporting.join(PATIENCE_AT_END)
-        self._teller.interrupt()
+        self._run_events.interrupt()
         telling.join(PATIENCE_AT_END)
         log.close(PATIENCE_AT_END)
         self._keeper.send({"ended": self._why})
@@ -132,7 +138,7 @@ class Child:
 
     def _done(self, run: Run, performed: Performed | None) -> None:
         """Take over a run whose handler is over, or was never called."""
-        self._hand.ended(run)
+        self._in_flight.ended(run)
         if performed is None:
             self._not_begun(run)
         elif run.is_first_report() or performed.report is not None:
@@ -142,15 +148,15 @@ class Child:
     def _not_begun(self, run: Run) -> None:
         if run.lost:
             log_lost(run, "it was not started")
-            self._hand.settled([run])
-        elif not run.reported and self._hand.would_overtake(run):
+            self._in_flight.settled([run])
+        elif not run.reported and self._in_flight.would_overtake(run):
             self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
         elif not run.reported:  # its time was up before it had a slot
             self._release(run)
 
     def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
         """Hand a job back that has not begun. The attempt is refunded."""
-        self._hand.ended(run)
+        self._in_flight.ended(run)
         if run.is_first_report():
             self._reporter.report(
                 Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why)))
@@ -195,7 +201,7 @@ class Child:
     def _orphaned(self) -> None:
         """Nobody extends our leases any more. What runs may go on for as long as they last."""
         logger.error("The parent process died: finishing running jobs and claiming no more")
-        self._hand.is_orphaned = True
+        self._in_flight.is_orphaned = True
         self._drain(ORPHANED)
         self._why = ORPHANED
 
@@ -210,10 +216,10 @@ class Child:
         self._held.live()
         self._loops.check()
         self._tell_trouble(now)
-        for line in (self._claimer.line, self._reporter.line):
-            line.enforce(now)
+        for database in (self._claimer.database, self._reporter.database):
+            database.enforce(now)
         self._keeper.flush()
-        runs = self._hand.active
+        runs = self._in_flight.active
         if self._judge.look_after(runs, now) and not self._why:
             self._give_back(now - LONGEST_WAIT_FOR_SLOT)
         self._pass_progress(runs, now)
@@ -225,21 +231,23 @@ class Child:
 
     def _tell_trouble(self, now: float) -> None:
         since = self._reporter.failing_since
-        self._held.tell_trouble(unreported_since=since, cut_off_since=self._claimer.line.cut_off_since)
-        self._hand.cannot_report = bool(since) and now - since > longest_wait()
+        self._held.tell_trouble(unreported_since=since, cut_off_since=self._claimer.database.cut_off_since)
+        self._in_flight.cannot_report = bool(since) and now - since > longest_wait()
 
     def _end_if_due(self) -> None:
-        if self._orders.burst and self._claimer.drained and self._hand.is_idle:
+        if self._options.burst and self._claimer.drained and self._in_flight.is_idle:
             self._drain(DRAINED)
-        elif self._hand.is_used_up:
-            self._drain("all its slots are stuck" if self._hand.stuck else f"it has run {self._hand.taken} jobs")
-        elif self._hand.blocks_a_retry(time.monotonic()):
+        elif self._in_flight.is_used_up:
+            self._drain(
+                "all its slots are stuck" if self._in_flight.stuck else f"it has run {self._in_flight.taken} jobs"
+            )
+        elif self._in_flight.blocks_a_retry(time.monotonic()):
             self._drain("a retry is waiting for a handler that does not end")
-        elif self._orders.max_rss and resident_mib() > self._orders.max_rss:
+        elif self._options.max_rss and resident_mib() > self._options.max_rss:
             self._drain(f"it uses {resident_mib()} MiB")
 
     def _is_done(self) -> bool:
-        return self._hand.is_idle and self._reporter.is_idle
+        return self._in_flight.is_idle and self._reporter.is_idle
 
     def _give_back(self, granted_before: float = float("inf")) -> None:
         """Return what has not begun. The attempts are refunded."""
@@ -256,25 +264,25 @@ class Child:
                 self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
 
     def _say_how_it_is(self) -> None:
-        lines = (self._claimer.line, self._reporter.line)
+        databases = (self._claimer.database, self._reporter.database)
         how_it_is = {
-            "stuck": len(self._hand.stuck),
+            "stuck": len(self._in_flight.stuck),
             "refused": self._reporter.refused,
-            "database_errors": sum(line.troubles for line in lines),
+            "database_errors": sum(database.errors for database in databases),
         }
         if how_it_is != self._said:
             self._said = how_it_is
             self._keeper.send({"is": how_it_is})
 
     def _claim(self) -> None:
-        keep_calling(self._claimer.line, self._stopping, self._claimer.run_once)
+        keep_calling(self._claimer.database, self._stopping, self._claimer.run_once)
         with suppress(Exception):
             self._claimer.farewell()
 
     def _keep(
-        self, name: str, line: GuardedConnection, over: threading.Event, step: Callable[[], float]
+        self, name: str, database: GuardedConnection, over: threading.Event, step: Callable[[], float]
     ) -> threading.Thread:
-        return self._loops.start(name, lambda: keep_calling(line, over, step), over)
+        return self._loops.start(name, lambda: keep_calling(database, over, step), over)
 
     def _end_loudly(self, name: str, why: str) -> None:
         """End this process because a thread of it ended: what it holds is its keeper's to recover."""
@@ -282,11 +290,13 @@ class Child:
         os._exit(EX_SOFTWARE)
 
 
-def child_main(orders: WorkerOptions, held: SharedLeases, order: Message, keeper: Channel, nursery: Channel) -> int:
-    """What a process does that a nursery made for a keeper."""
+def child_main(
+    options: WorkerOptions, held: SharedLeases, order: Message, keeper: Channel, fork_server: Channel
+) -> int:
+    """What a process does that a fork server made for a keeper."""
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable()
     sys.setswitchinterval(SWITCH_INTERVAL)
     conf.current()
-    return Child(orders, order["number"], order["boot_id"], keeper, nursery, held).run()
+    return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()

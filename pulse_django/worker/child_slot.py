@@ -21,7 +21,7 @@ YOUNG = 10.0
 @dataclass(slots=True)
 class ChildSlot:
     index: int
-    holdings: SharedLeases
+    shared_leases: SharedLeases
     charge: Charge = field(init=False)
     number: int = 0  # of the child in it; 0: none
     boot_id: str = ""
@@ -41,7 +41,7 @@ class ChildSlot:
     died_young: int = 0
 
     def __post_init__(self) -> None:
-        self.charge = Charge(self.holdings)
+        self.charge = Charge(self.shared_leases)
 
     @property
     def is_empty(self) -> bool:
@@ -49,7 +49,7 @@ class ChildSlot:
 
     def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
         """Make room for a new child."""
-        self.holdings.clear(f"{name}:{boot_id}:")
+        self.shared_leases.clear(f"{name}:{boot_id}:")
         self.charge.progress.clear()
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
@@ -70,10 +70,10 @@ class ChildSlot:
     def cannot_deliver(self, patience: float) -> bool:
         """Whether its reports have not come through for so long, though they may come by way of us."""
         now = time.monotonic()
-        return now - self.relaying_at > patience and now - self.holdings.unreported_since() > patience
+        return now - self.relaying_at > patience and now - self.shared_leases.unreported_since() > patience
 
     def kill(self, reason: str) -> None:
-        """End the child at once. Its death will be told by the nursery."""
+        """End the child at once. Its death will be told by the fork server."""
         if not self.is_empty and not self.killed_for:
             self.killed_for = reason
         if self.pid is not None:

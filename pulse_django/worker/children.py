@@ -37,15 +37,17 @@ class Children:
 
     def __init__(
         self,
-        orders: WorkerOptions,
+        options: WorkerOptions,
         identity: Identity,
         selector: selectors.BaseSelector,
         ready: Callable[[], None],
     ) -> None:
-        overstayers = Overstayers(orders.processes, 3 * orders.concurrency)  # slots of each of three executors
-        self.nests = [ChildSlot(index, SharedLeases("", overstayers, index)) for index in range(orders.processes)]
+        overstayers = Overstayers(options.processes, 3 * options.concurrency)  # slots of each of three executors
+        self.child_slots = [
+            ChildSlot(index, SharedLeases("", overstayers, index)) for index in range(options.processes)
+        ]
         self.stop_by: float | None = None  # when those that are left are killed
-        self._orders, self._identity, self._selector, self._ready = orders, identity, selector, ready
+        self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
         self._heartbeat: Heartbeat
         self._recovery: Recovery
@@ -55,39 +57,39 @@ class Children:
         """Name the loops that the children depend on."""
         self._heartbeat, self._recovery, self._listener = heartbeat, recovery, listener
 
-    def populate(self, nursery: Channel, now: float) -> None:
-        for nest in self.nests:
-            if not nest.is_empty or now < nest.spawn_at or (self._orders.burst and nest.ended == DRAINED):
+    def populate(self, fork_server: Channel, now: float) -> None:
+        for child in self.child_slots:
+            if not child.is_empty or now < child.spawn_at or (self._options.burst and child.ended == DRAINED):
                 continue
             self._number += 1
             boot_id = f"{self._identity.boot_id}.{self._number}"
             channel, theirs = Channel.pair()
-            nest.settle_in(self._number, self._identity.name, boot_id, channel)
-            self._selector.register(channel, selectors.EVENT_READ, nest)
-            nursery.send({"number": nest.number, "boot_id": boot_id, "index": nest.index}, [theirs.fileno()])
+            child.settle_in(self._number, self._identity.name, boot_id, channel)
+            self._selector.register(channel, selectors.EVENT_READ, child)
+            fork_server.send({"number": child.number, "boot_id": boot_id, "index": child.index}, [theirs.fileno()])
             theirs.close()
 
-    def hear_nursery(self, nursery: Channel) -> bool:
+    def read_fork_server(self, fork_server: Channel) -> bool:
         try:
-            messages = nursery.receive()
+            messages = fork_server.receive()
         except Hung:
             return False
         for message in messages:
             number = message.get("born") or message.get("died") or message.get("stillborn")
-            nest = next((nest for nest in self.nests if nest.number == number), None)
-            if nest is None:
+            child = next((child for child in self.child_slots if child.number == number), None)
+            if child is None:
                 continue
             if "born" in message:
-                nest.pid = message["pid"]
+                child.pid = message["pid"]
             elif "died" in message:
-                self._died(nest, message["status"])
+                self._died(child, message["status"])
             else:
                 logger.error("Starting a process failed: %s", message["why"])
-                self._buried(nest, clean=False)
+                self._buried(child, clean=False)
         return True
 
-    def hear(self, nest: ChildSlot) -> None:
-        channel = nest.channel
+    def hear(self, child: ChildSlot) -> None:
+        channel = child.channel
         if channel is None:
             return
         try:
@@ -95,31 +97,31 @@ class Children:
         except Hung:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(channel)
-            nest.hung_at = time.monotonic()
+            child.hung_at = time.monotonic()
             return
         for message in messages:
             if "progress" in message:
-                nest.charge.progress[Lease(*message["lease"])] = message["progress"]
+                child.charge.progress[Lease(*message["lease"])] = message["progress"]
             elif "found" in message and self._listener is not None:
                 self._listener.found_work()
             elif "is" in message:
-                self._note(nest, message["is"])
+                self._note(child, message["is"])
             elif "ready" in message:
-                nest.ready = True
+                child.ready = True
                 self._ready()
             elif "ended" in message:
-                nest.ended = message["ended"]
+                child.ended = message["ended"]
             elif "failing" in message:
-                nest.failing = message["failing"]
+                child.failing = message["failing"]
             elif "reports" in message:
-                self._relay(nest.channel, message)
+                self._relay(child.channel, message)
 
-    def _note(self, nest: ChildSlot, said: Message) -> None:
+    def _note(self, child: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
-        vitals, before = self._heartbeat.vitals, nest.said
+        vitals, before = self._heartbeat.vitals, child.said
         vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
         vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
-        nest.stuck, nest.said = said["stuck"], said
+        child.stuck, child.said = said["stuck"], said
 
     def _relay(self, channel: Channel | None, message: Message) -> None:
         """Settle for a child what it cannot settle itself."""
@@ -130,68 +132,68 @@ class Children:
 
         self._recovery.relay(RelayedReports([report_from_wire(said) for said in message["reports"]], answer))
 
-    def _died(self, nest: ChildSlot, status: int) -> None:
+    def _died(self, child: ChildSlot, status: int) -> None:
         """See to what a dead child left."""
         with suppress(Hung):
-            self.hear(nest)  # its last words
-        clean = bool(nest.ended) and status == 0
-        how = nest.killed_for or nest.failing or told(status)
-        held = tuple(nest.holdings.held())
+            self.hear(child)  # its last words
+        clean = bool(child.ended) and status == 0
+        how = child.killed_for or child.failing or told(status)
+        held = tuple(child.shared_leases.held())
         if not clean or held:
             self._recovery.mourn(
                 Death(
-                    holder_prefix=nest.holdings.holder_prefix,
+                    holder_prefix=child.shared_leases.holder_prefix,
                     held=held,
-                    progress=dict(nest.charge.progress),
+                    progress=dict(child.charge.progress),
                     reason=how,
-                    asked_for=self.stop_by is not None and nest.killed_for == "stopped",
+                    asked_for=self.stop_by is not None and child.killed_for == "stopped",
                     at=time.monotonic(),
                 )
             )
         if clean:
             log = logger.debug if self.stop_by is not None else logger.info
-            log("Process %d (pid %s) ended: %s", nest.number, nest.pid, nest.ended)
-        elif nest.killed_for != "stopped":
-            logger.error("Process %d (pid %s) died: %s, with %d jobs", nest.number, nest.pid, how, len(held))
-        self._buried(nest, clean)
+            log("Process %d (pid %s) ended: %s", child.number, child.pid, child.ended)
+        elif child.killed_for != "stopped":
+            logger.error("Process %d (pid %s) died: %s, with %d jobs", child.number, child.pid, how, len(held))
+        self._buried(child, clean)
 
-    def _buried(self, nest: ChildSlot, clean: bool) -> None:
-        if nest.channel is not None:
+    def _buried(self, child: ChildSlot, clean: bool) -> None:
+        if child.channel is not None:
             with suppress(KeyError, ValueError):
-                self._selector.unregister(nest.channel)
-        nest.empty(clean)
+                self._selector.unregister(child.channel)
+        child.empty(clean)
 
     def look_after(self, now: float) -> None:
         silence = conf.current().child_silence.total_seconds()
         ttl = conf.current().lease_ttl.total_seconds()
-        for nest in self.nests:
-            if nest.is_empty:
+        for child in self.child_slots:
+            if child.is_empty:
                 continue
-            if nest.channel is not None:
-                nest.channel.flush()
-            if nest.holdings.silence() > silence:
-                nest.kill(f"killed after {silence:g} s of silence")
-            elif now > nest.hung_at + PATIENCE_WITH_HUNG:
-                nest.kill("killed after it closed its channel")
-            elif nest.cannot_deliver(ttl):
-                nest.kill("killed because it could not deliver its reports")
+            if child.channel is not None:
+                child.channel.flush()
+            if child.shared_leases.silence() > silence:
+                child.kill(f"killed after {silence:g} s of silence")
+            elif now > child.hung_at + PATIENCE_WITH_HUNG:
+                child.kill("killed after it closed its channel")
+            elif child.cannot_deliver(ttl):
+                child.kill("killed because it could not deliver its reports")
             elif self.stop_by is not None and now > self.stop_by:
-                nest.kill("stopped")
+                child.kill("stopped")
             else:
-                self._replace_if_useless(nest, now, ttl)
+                self._replace_if_useless(child, now, ttl)
 
-    def _replace_if_useless(self, nest: ChildSlot, now: float, ttl: float) -> None:
+    def _replace_if_useless(self, child: ChildSlot, now: float, ttl: float) -> None:
         """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
-        if nest.channel is None or nest.is_leaving:
+        if child.channel is None or child.is_leaving:
             return
         beats = self._heartbeat
-        unreported_since = max(nest.holdings.unreported_since(), beats.failed_at)
-        cut_off_since = max(nest.holdings.cut_off_since(), beats.failed_at)
+        unreported_since = max(child.shared_leases.unreported_since(), beats.failed_at)
+        cut_off_since = max(child.shared_leases.cut_off_since(), beats.failed_at)
         if now - unreported_since > ttl and beats.extended_at > unreported_since:
-            logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", nest.number, nest.pid)
-            nest.relaying_at, nest.is_leaving = now, True
-            nest.channel.send({"relay": "it could not deliver its reports"})
+            logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
+            child.relaying_at, child.is_leaving = now, True
+            child.channel.send({"relay": "it could not deliver its reports"})
         elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
-            logger.error("Process %d (pid %s) cannot reach the database; replacing it", nest.number, nest.pid)
-            nest.is_leaving = True
-            nest.channel.send({"drain": "it cannot reach the database"})
+            logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
+            child.is_leaving = True
+            child.channel.send({"drain": "it cannot reach the database"})

@@ -29,17 +29,17 @@ JITTER = 0.2
 class Claimer:
     def __init__(
         self,
-        orders: WorkerOptions,
-        line: GuardedConnection,
+        options: WorkerOptions,
+        database: GuardedConnection,
         identity: Identity,
-        hand: InFlight,
+        in_flight: InFlight,
         start: Callable[[Sequence[Run]], None],
         found_work: Callable[[], None],
         drained: Callable[[], None],
     ) -> None:
-        self.line = line
+        self.database = database
         self.drained = False  # nothing was due, and nothing in hand, at the last look
-        self._orders, self._identity, self._hand = orders, identity, hand
+        self._options, self._identity, self._in_flight = options, identity, in_flight
         self._start, self._found_work, self._tell_drained = start, found_work, drained
         self._news = Event()
         self._hungry = False
@@ -48,7 +48,7 @@ class Claimer:
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
-        self._unanswered = UnansweredClaims(line)
+        self._unanswered = UnansweredClaims(database)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str) -> None:
@@ -58,7 +58,7 @@ class Claimer:
 
     def slot_freed(self) -> None:
         """There may be room again. Called by other threads, often."""
-        if self._hungry and self._hand.room():
+        if self._hungry and self._in_flight.room():
             self._hungry = False
             self._news.set()
 
@@ -70,7 +70,7 @@ class Claimer:
         self._unanswered.look()
         self._hungry = True
         self._news.clear()
-        limit = self._hand.room()
+        limit = self._in_flight.room()
         if not limit:
             self._news.wait(self._until_poll())
             return 0.0
@@ -88,17 +88,17 @@ class Claimer:
         """Look once more for claims without an answer."""
         if self._unanswered:
             self._unanswered.look(at_all=True)
-            self.line.hang_up()
+            self.database.hang_up()
 
     def _look(self, limit: int, woken: str | None) -> float:
         """Claim. Return for how long nothing more is to be expected."""
         guess = self._guess(woken)
         if guess and self._claim(limit, guess, woken):
             return 0.0
-        now, was_idle = time.monotonic(), self._hand.is_idle
+        now, was_idle = time.monotonic(), self._in_flight.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
-            waiting: list[WaitingLane] = self.line.call(self.line.jobs.waiting, self._orders.queues or None)
+            waiting: list[WaitingLane] = self.database.call(self.database.jobs.waiting, self._options.queues or None)
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
             self._note_lanes(self._lanes)
@@ -110,7 +110,7 @@ class Claimer:
 
     def _guess(self, woken: str | None) -> list[Lane]:
         """Where a wake-up for a queue finds its job, most likely: it saves the question."""
-        if not woken or self._lanes_at != float("-inf") or (self._orders.queues and woken not in self._orders.queues):
+        if not woken or self._lanes_at != float("-inf") or (self._options.queues and woken not in self._options.queues):
             return []
         # One queue's work of one priority, lately: with several, what was never seen might have to come first.
         lanes = self._seen.get(woken, set())
@@ -124,7 +124,9 @@ class Claimer:
         self._turn += 1
         granted_at = time.monotonic()
         try:
-            claims = self.line.call(self.line.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn)
+            claims = self.database.call(
+                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn
+            )
         except Exception as error:
             if fault_of(error) is DatabaseFault.CUT_OFF:  # any other error says that it was rolled back
                 self._unanswered.add(self._identity.last_holder)
@@ -134,15 +136,15 @@ class Claimer:
         if not claims:
             return False
         self.drained = False
-        self._start(self._hand.take(claims, granted_at))
+        self._start(self._in_flight.take(claims, granted_at))
         if woken is not None:
             self._found_work()
         return True
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
         self._lanes_at = float("-inf")
-        self.drained = was_idle and self._hand.is_idle and not self._unanswered
-        if self.drained and self._orders.burst:
+        self.drained = was_idle and self._in_flight.is_idle and not self._unanswered
+        if self.drained and self._options.burst:
             self._tell_drained()
         now = time.monotonic()
         if now >= self._look_again_at:

@@ -68,7 +68,7 @@ def fault_of(error: BaseException) -> DatabaseFault:
     state = sqlstate_of(error)
     if state:
         return _MEANING.get(state) or _MEANING.get(state[:2]) or DatabaseFault.MISTAKE
-    # libpq's own troubles have no SQLSTATE: refused, reset, timed out, closed.
+    # libpq's own errors have no SQLSTATE: refused, reset, timed out, closed.
     return DatabaseFault.CUT_OFF if isinstance(error, _LIBPQS_OWN) else DatabaseFault.MISTAKE
 
 

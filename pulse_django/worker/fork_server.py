@@ -31,14 +31,14 @@ PATIENCE_AT_EXIT = 2.0  # seconds for what a project registered with atexit
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """What the processes do that a nursery makes."""
+    """What the processes do that a fork server makes."""
 
     child: ChildMain
     runner: RunnerMain
 
 
-def start_nursery(births: Births) -> tuple[int, Channel]:
-    """Fork the nursery. To be called while this process has one thread and no connection."""
+def start_fork_server(births: Births) -> tuple[int, Channel]:
+    """Fork the fork server. To be called while this process has one thread and no connection."""
     ours, theirs = Channel.pair()
     # What exists now is kept for good: no collection need look at it again and so copy its pages.
     gc.collect()
@@ -90,17 +90,17 @@ class _Nursery:
 
     def _serve(self, channel: Channel) -> bool:
         try:
-            orders = channel.receive()
+            requests = channel.receive()
         except Hung:
             if channel is self._keeper:
                 return False
             self._end_runners(channel)
             return True
-        for order in orders:
-            self._bear(channel, order)
+        for request in requests:
+            self._bear(channel, request)
         return True
 
-    def _bear(self, channel: Channel, order: Message) -> None:
+    def _bear(self, channel: Channel, request: Message) -> None:
         theirs = socket.socket(fileno=channel.take_fd())
         is_child = self._asking[channel] == "child"
         nursing, nursed = Channel.pair() if is_child else (None, None)
@@ -108,19 +108,19 @@ class _Nursery:
             pid = os.fork()
         except OSError as error:
             theirs.close()
-            channel.send({"stillborn": order["number"], "why": str(error)})
+            channel.send({"stillborn": request["number"], "why": str(error)})
             return
         if pid == 0:
             self._forget()
             if nursing is not None and nursed is not None:
                 nursing.close()
                 links = Channel(theirs), Channel(nursed)
-                _leave(lambda: self._births.child(order, *links))
+                _leave(lambda: self._births.child(request, *links))
             os.setsid()  # so that whatever a handler starts can be killed with it
-            _leave(lambda: self._births.runner(order, Channel(theirs)))
+            _leave(lambda: self._births.runner(request, Channel(theirs)))
         theirs.close()
-        self._born[pid] = (channel, order["number"])
-        channel.send({"born": order["number"], "pid": pid})
+        self._born[pid] = (channel, request["number"])
+        channel.send({"born": request["number"], "pid": pid})
         if nursing is not None and nursed is not None:
             nursed.close()
             self._nursing[pid] = nursing

@@ -1,8 +1,8 @@
-"""A line to the database: a connection of one thread of the runtime's, with deadlines that this side enforces.
+"""A connection to the database for one thread of a worker, with deadlines that the worker enforces.
 
 PostgreSQL's ``statement_timeout`` and TCP's keepalives do not help against a peer that acknowledges and says nothing:
-a statement then waits for a quarter of an hour. What helps is to shut the socket down from another thread; so each line
-knows since when it has been waiting, and the main thread of its process looks at all of them.
+a statement then waits for a quarter of an hour. Only another thread can shut the socket down. So each connection knows
+since when it has been waiting, and the main thread of its process checks all of them.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
 
 
 class GuardedConnection:
-    """One for each thread. Verbs go through ``call``; the main thread calls ``enforce`` now and then."""
+    """The connection of one thread. Verbs go through ``call``; the main thread calls ``enforce`` at intervals."""
 
     def __init__(self, alias: str, purpose: str) -> None:
         self.alias = alias
         self.purpose = purpose
         self.patience = Patience()
-        self.troubles = 0  # failures of the database, so far
-        self.cut_off_since = 0.0  # when the line could not be opened any more, by the monotonic clock; 0: it can
+        self.errors = 0  # failures of the database so far
+        self.cut_off_since = 0.0  # when the connection could not be opened any more, by the monotonic clock; 0: it can
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
         self._calls = 0
@@ -99,12 +99,12 @@ class GuardedConnection:
         return {name: value for name, value in params.items() if name not in ("context", "cursor_factory")}
 
     def enforce(self, now: float) -> None:
-        """Cut a line that has been waiting for too long. Called by another thread, which does not wait for it."""
+        """Cut a connection that has waited for too long. Another thread calls it, and does not wait for it."""
         wrapper = self._wrapper
         if now < self._until or wrapper is None or wrapper.connection is None:
             return
         self._until = float("inf")
-        start_thread("cut-line", partial(self._cut, wrapper, wrapper.connection, self._calls))
+        start_thread("cut-connection", partial(self._cut, wrapper, wrapper.connection, self._calls))
 
     def _cut(self, wrapper: BaseDatabaseWrapper, raw: Any, call: int) -> None:
         """Cancel the statement on the server, where it would go on waiting, and close the connection under it."""
@@ -144,7 +144,7 @@ class GuardedConnection:
         if fault is DatabaseFault.MISTAKE:
             logger.error("%s: %s", self.purpose, said, exc_info=error)
             return pause
-        self.troubles += 1
+        self.errors += 1
         if self.patience.failures == 1:
             state = sqlstate_of(error)
             logger.warning("%s: %s%s: %s", self.purpose, fault, f" ({state})" if state else "", said)
@@ -173,7 +173,7 @@ def longest_wait() -> float:
 
 
 def keep_calling(
-    line: GuardedConnection, stopping: Event, step: Callable[[], float], last: Callable[[], None] | None = None
+    database: GuardedConnection, stopping: Event, step: Callable[[], float], last: Callable[[], None] | None = None
 ) -> None:
     """Call ``step`` until told to stop, pausing as long as it says, or its failures demand; then ``last``, once.
 
@@ -184,14 +184,14 @@ def keep_calling(
             try:
                 pause = step()
             except BaseException as error:
-                pause = line.failed(error)
+                pause = database.failed(error)
             if pause > 0:
                 stopping.wait(pause)
         if last is not None:
             with suppress(Exception):
                 last()
     finally:
-        line.hang_up()
+        database.hang_up()
 
 
 def _for_us(settings: dict[str, Any], purpose: str) -> dict[str, Any]:

@@ -36,14 +36,14 @@ PAUSE_BEFORE_SKIPPED = 0.1
 class Charge:
     """What a keeper extends the leases of: one child."""
 
-    holdings: SharedLeases
+    shared_leases: SharedLeases
     # For the next beat to carry; only the latest counts.
     progress: dict[Lease, str] = field(default_factory=dict, repr=False)
 
     def forget_the_gone(self) -> None:
         """Drop progress of runs that ended before a beat could carry it: their reports did."""
         known = list(self.progress)
-        held = {one.lease for one in self.holdings.held()} if known else set()
+        held = {one.lease for one in self.shared_leases.held()} if known else set()
         for lease in known:
             if lease not in held:
                 self.progress.pop(lease, None)
@@ -77,11 +77,11 @@ class Vitals:
 class Heartbeat:
     def __init__(
         self,
-        line: GuardedConnection,
+        database: GuardedConnection,
         charges: Callable[[], Sequence[Charge]],
         presence: Callable[[], Presence] | None = None,
     ) -> None:
-        self.line = line
+        self.database = database
         self.vitals = Vitals()
         self._charges, self._presence = charges, presence
         self._due_at = 0.0
@@ -104,7 +104,7 @@ class Heartbeat:
     def _run_once(self) -> float:
         now = time.monotonic()
         charges = self._charges()
-        shortest = min((charge.holdings.shortest_ttl() for charge in charges), default=float("inf"))
+        shortest = min((charge.shared_leases.shortest_ttl() for charge in charges), default=float("inf"))
         interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
         if shortest == float("inf"):
             self._idle = True
@@ -128,7 +128,7 @@ class Heartbeat:
         """Say that this worker stops."""
         if self._presence is not None:
             said = self._presence()
-            self.line.call(Worker.objects.db_manager(self.line.alias).farewell, said.name, said.boot_id)
+            self.database.call(Worker.objects.db_manager(self.database.alias).farewell, said.name, said.boot_id)
 
     def _beat(self, beaten: Beaten) -> None:
         leases = [held.lease for _, held in beaten]
@@ -138,7 +138,7 @@ class Heartbeat:
         progress = self._take_progress(beaten)
         sent_at = time.monotonic()
         try:
-            beat = self.line.call(self.line.jobs.heartbeat, leases, progress)
+            beat = self.database.call(self.database.jobs.heartbeat, leases, progress)
         except Exception as error:
             self.vitals.failures += 1
             if fault_of(error) is not DatabaseFault.MISTAKE:
@@ -152,16 +152,16 @@ class Heartbeat:
         self._give_back(self._skipped, progress)
         for charge in {id(charge): charge for charge, _ in beaten}.values():
             mine = [held for other, held in beaten if other is charge]
-            charge.holdings.extended([held for held in mine if held.lease in beat.alive], sent_at)
-            charge.holdings.lost(lost := [held for held in mine if held.lease in beat.lost])
+            charge.shared_leases.extended([held for held in mine if held.lease in beat.alive], sent_at)
+            charge.shared_leases.lost(lost := [held for held in mine if held.lease in beat.lost])
             # A beat that met its own run's settle was not refused; if that settle was, it is counted there.
-            self.vitals.refused[Verb.HEARTBEAT] += sum(not charge.holdings.is_ending(held) for held in lost)
-            charge.holdings.cancelled([held for held in mine if held.lease in beat.cancelled])
+            self.vitals.refused[Verb.HEARTBEAT] += sum(not charge.shared_leases.is_ending(held) for held in lost)
+            charge.shared_leases.cancelled([held for held in mine if held.lease in beat.cancelled])
 
     @staticmethod
     def _extensible(charge: Charge) -> list[HeldLease]:
         """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
-        return [held for held in charge.holdings.held() if not charge.holdings.is_told_lost(held)]
+        return [held for held in charge.shared_leases.held() if not charge.shared_leases.is_told_lost(held)]
 
     def _recover(self) -> None:
         """Note that a beat was written. Leases may have run out if the one before is long ago."""
@@ -186,7 +186,7 @@ class Heartbeat:
         if self._presence is None or now - self._present_at < conf.current().heartbeat_interval.total_seconds():
             return
         self._present_at = now
-        self.line.call(Worker.objects.db_manager(self.line.alias).note, self._presence())
+        self.database.call(Worker.objects.db_manager(self.database.alias).note, self._presence())
         self.answered_at = time.monotonic()
 
 

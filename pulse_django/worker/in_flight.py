@@ -32,7 +32,7 @@ PATIENCE_WITH_OVERSTAYERS = 30.0
 class InFlight:
     """All runs of a child, from their claim to the answer to their report. Several threads use it."""
 
-    def __init__(self, holdings: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
+    def __init__(self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
         self.slots = slots
         self.taken = 0
         self.is_orphaned = False  # nobody extends its leases any more
@@ -42,7 +42,7 @@ class InFlight:
         self._unreported: dict[int, Run] = {}
         self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
         self._retry_waits_since = float("inf")  # for one of them to end
-        self._holdings, self._alias, self._max_jobs = holdings, alias, max_jobs
+        self._shared_leases, self._alias, self._max_jobs = shared_leases, alias, max_jobs
         self._prefetch = 0
         self._mean = 0.0
         self._bytes = 0  # of all payloads in hand
@@ -75,7 +75,7 @@ class InFlight:
         limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)
-        limit = min(limit, MOST_AT_ONCE, self._holdings.room, MOST_UNREPORTED - len(self._unreported))
+        limit = min(limit, MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
         worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
 
@@ -88,7 +88,7 @@ class InFlight:
         """Take over what was claimed; the keeper sees it from now on."""
         runs = []
         for claim in claims:
-            entry = self._holdings.hold(claim, _patience_with(claim))
+            entry = self._shared_leases.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
             self._active[id(run)] = run
             runs.append(run)
@@ -118,11 +118,11 @@ class InFlight:
         with self._lock:
             if id(run) in self._active and id(run) not in self._overstaying:
                 self._overstaying[id(run)] = run
-                self._holdings.overstayers.add(self._holdings.index, run.claim.job_id)
+                self._shared_leases.overstayers.add(self._shared_leases.index, run.claim.job_id)
 
     def would_overtake(self, run: Run) -> bool:
         """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
-        if run.claim.attempt == 1 or run.claim.job_id not in self._holdings.overstayers:
+        if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overstayers:
             return False
         if any(one.claim.job_id == run.claim.job_id for one in list(self._overstaying.values())):
             self._retry_waits_since = min(self._retry_waits_since, time.monotonic())
@@ -143,7 +143,7 @@ class InFlight:
         with self._lock:
             self.stuck.pop(id(run), None)
             if self._overstaying.pop(id(run), None) is not None:
-                self._holdings.overstayers.remove(self._holdings.index, run.claim.job_id)
+                self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
                 self._retry_waits_since = float("inf")
             if self._active.pop(id(run), None) is not None:
                 self._unreported[id(run)] = run

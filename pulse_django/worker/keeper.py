@@ -1,6 +1,6 @@
 """The keeper: the parent of a worker. It holds the leases of its children and runs none of the project's handlers.
 
-Its main thread looks after processes and signals and never asks the database. Each of the others has a line of its own:
+Its main thread manages processes and signals and never uses the database. The other threads have a connection each:
 heartbeats, recovery of dead children, the watchdog, and wake-ups.
 """
 
@@ -24,7 +24,7 @@ from .channel import Channel, Message
 from .child import DRAINED, child_main
 from .children import Children
 from .executors.process_runner import runner_main
-from .fork_server import Births, start_nursery
+from .fork_server import Births, start_fork_server
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
@@ -57,33 +57,31 @@ class Exit(IntEnum):
 
 
 class Keeper:
-    def __init__(self, orders: WorkerOptions, *, changed: Callable[[], bool], exposed: Exposed) -> None:
-        self._orders = orders
-        self._identity = Identity(orders.name)
+    def __init__(self, options: WorkerOptions, *, changed: Callable[[], bool], exposed: Exposed) -> None:
+        self._options = options
+        self._identity = Identity(options.name)
         self._selector = selectors.DefaultSelector()
-        self._children = Children(orders, self._identity, self._selector, self._tell_ready)
-        self._nests = self._children.nests
+        self._children = Children(options, self._identity, self._selector, self._tell_ready)
+        self._child_slots = self._children.child_slots
         self._changed, self._exposed = changed, exposed
         self._loops = loops = Loops(self._thread_died)
-        self._pulses = loops.liveness
+        self._liveness = loops.liveness
         self._systemd = Systemd()
         self._signals = 0
         self._signalled_at = float("-inf")
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
-        self._heartbeat = Heartbeat(loops.connection(orders.alias, "heartbeat", TICK), self._charges, self._presence)
-        self._recovery = Recovery(loops.connection(orders.alias, "recovery", TICK))
+        self._heartbeat = Heartbeat(loops.connection(options.alias, "heartbeat", TICK), self._charges, self._presence)
+        self._recovery = Recovery(loops.connection(options.alias, "recovery", TICK))
         ticks = conf.current().watchdog_interval.total_seconds()
         self._watchdog = (
-            Watchdog(loops.connection(orders.alias, "watchdog", ticks), beats=self._heartbeat)
-            if orders.watchdog
+            Watchdog(loops.connection(options.alias, "watchdog", ticks), beats=self._heartbeat)
+            if options.watchdog
             else None
         )
-        self._chronicler = (
-            MinuteRecorder(loops.connection(orders.alias, "chronicle", PAUSE)) if orders.watchdog else None
-        )
-        self._listener = Listener(orders.alias, orders.queues, self._wake) if conf.current().notify else None
+        self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
+        self._listener = Listener(options.alias, options.queues, self._wake) if conf.current().notify else None
         self._log = LogWriter()
         self._heartbeat.vitals.restarts = loops.threads.restarts
         self._children.serve(self._heartbeat, self._recovery, self._listener)
@@ -94,15 +92,15 @@ class Keeper:
 
     def run(self) -> Exit:
         """Run until told to stop, or raise PortRefused. To be called in the main thread of a process without others."""
-        holdings = [nest.holdings for nest in self._nests]
+        shared_leases = [child.shared_leases for child in self._child_slots]
 
-        def child(order: Message, keeper: Channel, nursery: Channel) -> int:
-            return child_main(self._orders, holdings[order["index"]], order, keeper, nursery)
+        def child(order: Message, keeper: Channel, fork_server: Channel) -> int:
+            return child_main(self._options, shared_leases[order["index"]], order, keeper, fork_server)
 
-        _pid, nursery = start_nursery(Births(child, runner_main))
+        _pid, fork_server = start_fork_server(Births(child, runner_main))
         self._open_outlet()  # only now: whoever is forked would inherit the port
         woken = self._install_signals()
-        self._selector.register(nursery, selectors.EVENT_READ)
+        self._selector.register(fork_server, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)
         self._loops.threads.start("log", self._log.run, self._log.over)
         self._log.install()
@@ -110,25 +108,25 @@ class Keeper:
         self._start_loops()
         code: Exit | None = None
         while code is None:
-            code = self._turn(nursery, woken)
+            code = self._turn(fork_server, woken)
         self._finish(code)
         return code
 
     # One turn of the loop
 
-    def _turn(self, nursery: Channel, woken: socket.socket) -> Exit | None:
+    def _turn(self, fork_server: Channel, woken: socket.socket) -> Exit | None:
         for key, _ in self._selector.select(timeout=TICK):
             if key.fileobj is woken:
                 with suppress(BlockingIOError):
                     woken.recv(4_096)
-            elif key.fileobj is nursery:
-                if not self._children.hear_nursery(nursery):
+            elif key.fileobj is fork_server:
+                if not self._children.read_fork_server(fork_server):
                     return self._abandoned()
             else:
                 self._children.hear(key.data)
         now = time.monotonic()
-        self._pulses.turned(MAIN)
-        nursery.flush()
+        self._liveness.turned(MAIN)
+        fork_server.flush()
         self._loops.enforce(now)
         if self._signals > 1:
             return self._leave_now()
@@ -138,41 +136,45 @@ class Keeper:
             logger.error("The thread %r was started again", name)
         self._children.look_after(now)
         if self._children.stop_by is None:
-            self._children.populate(nursery, now)
+            self._children.populate(fork_server, now)
         self._ping(now)
         return self._end(now)
 
     # Stopping
 
     def _stop(self, why: str, now: float) -> None:
-        held = sum(1 for nest in self._nests for _ in nest.holdings.held())
+        held = sum(1 for child in self._child_slots for _ in child.shared_leases.held())
         self._why = why
-        self._children.stop_by = now + self._orders.grace
-        for nest in self._nests:
-            if nest.channel is not None:
-                nest.channel.send({"drain": "stopped"})
-        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._orders.grace)
+        self._children.stop_by = now + self._options.grace
+        for child in self._child_slots:
+            if child.channel is not None:
+                child.channel.send({"drain": "stopped"})
+        logger.info("%s is stopping (%s): %d jobs running, at most %g s", self.name, why, held, self._options.grace)
         self._systemd.stopping(f"finishing {held} jobs")
 
     def _end(self, now: float) -> Exit | None:
-        if not all(nest.is_empty for nest in self._nests):
+        if not all(child.is_empty for child in self._child_slots):
             return None
         if self._children.stop_by is not None:
             return Exit.STOPPED if self._recovery.is_idle or now > self._children.stop_by + PATIENCE_AT_END else None
-        if self._orders.burst and all(nest.ended == DRAINED for nest in self._nests) and self._recovery.is_idle:
+        if (
+            self._options.burst
+            and all(child.ended == DRAINED for child in self._child_slots)
+            and self._recovery.is_idle
+        ):
             return Exit.STOPPED
         return None
 
     def _leave_now(self) -> Exit:
         logger.warning("%s received a second signal; exiting now", self.name)
-        for nest in self._nests:
-            nest.kill("the worker exited")
+        for child in self._child_slots:
+            child.kill("the worker exited")
         return Exit.NOW
 
     def _abandoned(self) -> Exit:
         logger.error("%s lost its fork server and cannot continue", self.name)
-        for nest in self._nests:
-            nest.kill("the worker exited")
+        for child in self._child_slots:
+            child.kill("the worker exited")
         return Exit.ABANDONED
 
     def _finish(self, code: Exit) -> None:
@@ -189,50 +191,50 @@ class Keeper:
     # Threads, and what they ask
 
     def _start_loops(self) -> None:
-        self._loops.add(self._heartbeat.line, self._heartbeat.run_once, self._heartbeat.farewell)
-        for part in (self._recovery, self._watchdog, self._chronicler):
+        self._loops.add(self._heartbeat.database, self._heartbeat.run_once, self._heartbeat.farewell)
+        for part in (self._recovery, self._watchdog, self._minutes):
             if part is not None:
-                self._loops.add(part.line, part.run_once)
+                self._loops.add(part.database, part.run_once)
         if self._listener is not None:
-            self._loops.add_run(self._listener.line, self._listener.run)
+            self._loops.add_run(self._listener.database, self._listener.run)
         self._loops.start()
 
     def _thread_died(self, name: str, why: str) -> None:
         logger.error("The thread %r of %s ended (%s)", name, self.name, why)
 
     def _charges(self) -> list:  # type: ignore[type-arg]
-        return [nest.charge for nest in self._nests if not nest.is_empty]
+        return [child.charge for child in self._child_slots if not child.is_empty]
 
     def _wake(self, queue: str) -> None:
-        for nest in self._nests:
-            if nest.channel is not None:
-                nest.channel.send({"wake": queue})
+        for child in self._child_slots:
+            if child.channel is not None:
+                child.channel.send({"wake": queue})
 
     def _presence(self) -> Presence:
-        parts = (self._heartbeat, self._recovery, self._watchdog, self._chronicler)
-        lines = [part.line for part in parts if part is not None]
+        parts = (self._heartbeat, self._recovery, self._watchdog, self._minutes)
+        databases = [part.database for part in parts if part is not None]
         vitals = self._heartbeat.vitals.to_json()
-        vitals["database_errors"] += sum(line.troubles for line in lines)
-        return presence_of(self._identity, self._orders, self._nests, vitals)
+        vitals["database_errors"] += sum(database.errors for database in databases)
+        return presence_of(self._identity, self._options, self._child_slots, vitals)
 
     # The outside
 
     def _open_outlet(self) -> None:
-        if self._orders.metrics_port:
-            address = self._orders.metrics_host, self._orders.metrics_port
+        if self._options.metrics_port:
+            address = self._options.metrics_host, self._options.metrics_port
             outlet = HttpPort(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
             self._loops.threads.start("outlet", outlet.serve)
 
     @property
     def _ready_children(self) -> int:
-        return sum(nest.ready for nest in self._nests)
+        return sum(child.ready for child in self._child_slots)
 
     def _standing(self) -> Standing:
         return Standing(
-            hanging=self._pulses.hanging(),
+            hanging=self._liveness.hanging(),
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
-            unanswered=self._pulses.unanswered("heartbeat"),
+            unanswered=self._liveness.unanswered("heartbeat"),
             restarts=dict(self._loops.threads.restarts),
         )
 
@@ -262,7 +264,7 @@ class Keeper:
                 pass
 
     def _tell_ready(self) -> None:
-        if not self._ready_told and all(nest.ready for nest in self._nests):
+        if not self._ready_told and all(child.ready for child in self._child_slots):
             self._ready_told = True
             logger.info("%s is ready", self.name)
             self._systemd.ready(self._described())
@@ -274,5 +276,5 @@ class Keeper:
                 self._systemd.ping()
 
     def _described(self) -> str:
-        queues = ", ".join(self._orders.queues) or "all queues"
-        return f"{self._orders.processes} processes of {self._orders.concurrency} slots, {queues}"
+        queues = ", ".join(self._options.queues) or "all queues"
+        return f"{self._options.processes} processes of {self._options.concurrency} slots, {queues}"

@@ -38,7 +38,7 @@ class Listener:
     """``wake`` is called with the name of a queue that has work."""
 
     def __init__(self, alias: str, queues: Collection[str], wake: Callable[[str], None], *, tick: float = TICK) -> None:
-        self.line = GuardedConnection(alias, "wake-up")
+        self.database = GuardedConnection(alias, "wake-up")
         self.hears = False
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
@@ -48,7 +48,7 @@ class Listener:
 
     def run(self, stopping: Event) -> None:
         try:
-            keep_calling(self.line, stopping, self.run_once)
+            keep_calling(self.database, stopping, self.run_once)
         finally:
             self._hang_up()
 
@@ -79,7 +79,7 @@ class Listener:
         if dsn := conf.current().listen_dsn:
             connection = psycopg.connect(dsn, autocommit=True, connect_timeout=3)
         else:
-            params = self.line.connection_params()
+            params = self.database.connection_params()
             connection = psycopg.connect(**params | {"autocommit": True, "prepare_threshold": None})
         connection.execute(f"LISTEN {CHANNEL}")
         self._tested_at = float("-inf")
@@ -87,8 +87,8 @@ class Listener:
 
     def _hears_itself(self, connection: psycopg.Connection) -> bool:
         token = TEST + secrets.token_hex(8)
-        self.line.call(self._say, token)
-        self.line.hang_up()  # needed once a minute
+        self.database.call(self._say, token)
+        self.database.hang_up()  # needed once a minute
         until = time.monotonic() + PATIENCE_FOR_TEST
         heard: list[str] = []
         while token not in heard and time.monotonic() < until:

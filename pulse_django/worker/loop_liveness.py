@@ -48,11 +48,11 @@ class LoopLiveness:
     def turned(self, name: str) -> None:
         self._turns[name] = Turn(time.monotonic(), self._patience.get(name, SHORTEST_PATIENCE))
 
-    def line(self, alias: str, name: str, pause: float) -> GuardedConnection:
-        """Return the line of a loop that pauses for at most so long, and expect that loop to turn from now on."""
+    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
+        """Return the connection of a loop that pauses for at most so long, and expect that loop to turn from now on."""
         self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
         self.turned(name)
-        return _FollowedLine(alias, name, self)
+        return _FollowedConnection(alias, name, self)
 
     def following(self, name: str, step: Callable[[], float]) -> Callable[[], float]:
         """Return that step of a loop, which is noted each time that it begins."""
@@ -74,15 +74,15 @@ class LoopLiveness:
         return time.monotonic() - self._answered_at.get(name, float("-inf"))
 
 
-class _FollowedLine(GuardedConnection):
-    def __init__(self, alias: str, name: str, pulses: LoopLiveness) -> None:
+class _FollowedConnection(GuardedConnection):
+    def __init__(self, alias: str, name: str, liveness: LoopLiveness) -> None:
         super().__init__(alias, name)
-        self._pulses = pulses
+        self._liveness = liveness
 
     def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         # A sweep may be a dozen statements, each as long as a statement is allowed to take.
-        self._pulses.turned(self.purpose)
+        self._liveness.turned(self.purpose)
         answer = super().call(verb, *args, **kwargs)
-        self._pulses.turned(self.purpose)
-        self._pulses.answered(self.purpose)
+        self._liveness.turned(self.purpose)
+        self._liveness.answered(self.purpose)
         return answer

@@ -38,7 +38,7 @@ class Loops:
 
     def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
         """Return a connection for a loop of that name that pauses for at most so many seconds."""
-        return self.liveness.line(alias, name, pause)
+        return self.liveness.connection(alias, name, pause)
 
     def add(self, connection: GuardedConnection, step: Step, last: Callable[[], None] | None = None) -> None:
         """Call ``step`` again and again on this connection, and ``last`` at the end."""

@@ -21,8 +21,8 @@ JITTER = 0.2  # the share by which it may come early, so that a minute is seldom
 
 
 class MinuteRecorder:
-    def __init__(self, line: GuardedConnection) -> None:
-        self.line = line
+    def __init__(self, database: GuardedConnection) -> None:
+        self.database = database
         self._has_begun = False
 
     def run_once(self) -> float:
@@ -33,27 +33,27 @@ class MinuteRecorder:
         try:
             self.write()
         finally:
-            self.line.hang_up()
+            self.database.hang_up()
         return PAUSE * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def write(self) -> None:
         """Write the minutes that nobody has written. Who wrote the latest asks the conditions."""
-        minutes = Minute.objects.db_manager(self.line.alias)
-        unwritten = self.line.call(minutes.unwritten)
+        minutes = Minute.objects.db_manager(self.database.alias)
+        unwritten = self.database.call(minutes.unwritten)
         for minute in unwritten[:-1]:
-            self.line.call(minutes.write, minute, is_latest=False)
+            self.database.call(minutes.write, minute, is_latest=False)
         for minute in unwritten[-1:]:
-            if self.line.call(minutes.write, minute):
+            if self.database.call(minutes.write, minute):
                 self._ask(minute)
         if unwritten:
-            self.line.call(minutes.forget)
+            self.database.call(minutes.forget)
 
     def _ask(self, minute: datetime) -> None:
         """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
-        minutes = Minute.objects.db_manager(self.line.alias)
-        verdict = conditions.ask_all(self.line.alias, call=self.line.call)
-        self.line.call(minutes.note, minute, _noted(verdict))
-        self.line.call(alerts.send, self.line.alias, minute, verdict)
+        minutes = Minute.objects.db_manager(self.database.alias)
+        verdict = conditions.ask_all(self.database.alias, call=self.database.call)
+        self.database.call(minutes.note, minute, _noted(verdict))
+        self.database.call(alerts.send, self.database.alias, minute, verdict)
 
 
 def _noted(verdict: conditions.Verdict) -> dict[str, Any]:

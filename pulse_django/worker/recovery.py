@@ -55,8 +55,8 @@ class Recovery:
     had claimed: it may have died between its claim and the note of it.
     """
 
-    def __init__(self, line: GuardedConnection) -> None:
-        self.line = line
+    def __init__(self, database: GuardedConnection) -> None:
+        self.database = database
         self._inbox: SimpleQueue[Death | RelayedReports] = SimpleQueue()
         self._open: Death | None = None
         self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
@@ -107,24 +107,24 @@ class Recovery:
         except Empty:
             return False
         if isinstance(arrived, RelayedReports):
-            arrived.answer(self.line.call(self.line.jobs.settle, arrived.reports, wait=False))
+            arrived.answer(self.database.call(self.database.jobs.settle, arrived.reports, wait=False))
             return False
         self._open = arrived
         return True
 
     def _settle(self, death: Death) -> bool:
         begun = {held.lease for held in death.held if held.begun}
-        left: list[Job] = self.line.call(self.line.jobs.held_by, death.holder_prefix)
+        left: list[Job] = self.database.call(self.database.jobs.held_by, death.holder_prefix)
         reports = [self._report_on(job, death, begun) for job in left]
         if not reports:
             return False
-        settled = self.line.call(self.line.jobs.settle, reports, wait=False)
+        settled = self.database.call(self.database.jobs.settle, reports, wait=False)
         for job, report in zip(left, reports, strict=True):
             if (status := settled.accepted.get(report.lease)) is not None:
                 self._tell(job, report, status)
         leases = tuple(settled.accepted)
         logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
-        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.line.alias)
+        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.database.alias)
         return bool(settled.skipped)
 
     def _report_on(self, job: Job, death: Death, begun: set[Lease]) -> Report:
@@ -148,4 +148,4 @@ class Recovery:
         )
         outcome = report.outcome.name
         ending = run_ended(job, report.lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
-        tell_finished(Job, ending, using=self.line.alias)
+        tell_finished(Job, ending, using=self.database.alias)

@@ -29,10 +29,10 @@ NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 class Reporter:
     def __init__(
-        self, line: GuardedConnection, hand: InFlight, slot_freed: Callable[[], None], teller: RunEvents
+        self, database: GuardedConnection, in_flight: InFlight, slot_freed: Callable[[], None], run_events: RunEvents
     ) -> None:
-        self.line = line
-        self._hand, self._slot_freed, self._teller = hand, slot_freed, teller
+        self.database = database
+        self._in_flight, self._slot_freed, self._run_events = in_flight, slot_freed, run_events
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
         self.refused = 0  # reports of runs that had lost their lease, so far
@@ -61,12 +61,12 @@ class Reporter:
         sendable: list[Performed] = []
         for performed in batch:
             (waiting if self._is_out_of_touch(performed) else sendable).append(performed)
-        self._hand.reporting(performed.run for performed in sendable)
+        self._in_flight.reporting(performed.run for performed in sendable)
         if errors := {one.run.claim.lease: one.afterwards for one in sendable if one.afterwards is not None}:
-            self.line.call(self.line.jobs.keep_errors_after_completion, errors)
+            self.database.call(self.database.jobs.keep_errors_after_completion, errors)
         reports = [performed.report for performed in sendable if performed.report is not None]
         settled = self._send(reports) if reports else NOTHING
-        self._unsent = waiting if not self._hand.is_orphaned else self._dropped(waiting)
+        self._unsent = waiting if not self._in_flight.is_orphaned else self._dropped(waiting)
         over = []
         for performed in sendable:
             if performed.report is not None and performed.report.lease in settled.skipped:
@@ -77,7 +77,7 @@ class Reporter:
         return PAUSE if self._unsent else 0.0
 
     def _settle(self, reports: list[Report]) -> Settled:
-        settled: Settled = self.line.call(self.line.jobs.settle, reports, wait=False)
+        settled: Settled = self.database.call(self.database.jobs.settle, reports, wait=False)
         return settled
 
     def _send(self, reports: list[Report]) -> Settled:
@@ -94,7 +94,7 @@ class Reporter:
         if first is None:
             return []
         batch = [first]
-        if self._hand.backlog > FLOOD:
+        if self._in_flight.backlog > FLOOD:
             time.sleep(LINGER)
         while len(batch) < MOST_AT_ONCE and (following := self._get(0.0)) is not None:
             batch.append(following)
@@ -115,7 +115,7 @@ class Reporter:
         the report is told as evidence; if not, the lease is ours again.
         """
         run = performed.run
-        if performed.report is None or run.begun_at is None or run not in self._hand:
+        if performed.report is None or run.begun_at is None or run not in self._in_flight:
             return False
         run.look()
         return not run.lost and run.lease_remaining() <= 0
@@ -123,19 +123,19 @@ class Reporter:
     def _dropped(self, waiting: list[Performed]) -> list[Performed]:
         for performed in waiting:
             log_lost(performed.run, "it had expired, so its report was discarded")
-        self._hand.settled([performed.run for performed in waiting])
+        self._in_flight.settled([performed.run for performed in waiting])
         return []
 
     def _conclude(self, over: list[Performed], settled: Settled) -> None:
         now = time.monotonic()
         self.refused += len(settled.lost)
-        self._hand.settled([performed.run for performed in over])
+        self._in_flight.settled([performed.run for performed in over])
         took = [
             (performed.ended_at or now) - performed.run.begun_at
             for performed in over
             if performed.run.begun_at is not None
         ]
         if took:
-            self._hand.learn(took)
+            self._in_flight.learn(took)
         self._slot_freed()
-        self._teller.tell(over, settled)
+        self._run_events.tell(over, settled)

@@ -26,9 +26,9 @@ class RunSupervisor:
     """Looks at what a child has in hand, a few times a second."""
 
     def __init__(
-        self, hand: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
+        self, in_flight: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
     ) -> None:
-        self._hand, self._executor_of, self._report = hand, executor_of, report
+        self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
 
     def look_after(self, runs: Sequence[Run], now: float) -> bool:
         """Judge each of them. Say whether some have waited for a slot for too long."""
@@ -40,18 +40,18 @@ class RunSupervisor:
                 continue
             slow = slow or now - run.begun_at > HORIZON
             if run.overdue(now) or run.stalled(now):
-                self._hand.overstays(run)
+                self._in_flight.overstays(run)
             self._judge(run, now)
         if slow:
-            self._hand.slow_down()
+            self._in_flight.slow_down()
         return waits_too_long
 
     def _judge(self, run: Run, now: float) -> None:
         """End a run that may not go on, or that nobody can stop."""
         remaining = run.lease_remaining()
-        if run.reported or run.completed or not self._hand.is_active(run):
+        if run.reported or run.completed or not self._in_flight.is_active(run):
             return  # it ended while we were looking, and what its entry says is somebody else's
-        if run.is_out_of_touch and not self._hand.is_orphaned:
+        if run.is_out_of_touch and not self._in_flight.is_orphaned:
             self._await_word(run, now, remaining)
             return
         if run.told_at is not None:
@@ -85,16 +85,18 @@ class RunSupervisor:
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
-        if not self._hand.given_up(run) or not run.is_first_report():  # it ended in this moment, and says so itself
+        if (
+            not self._in_flight.given_up(run) or not run.is_first_report()
+        ):  # it ended in this moment, and says so itself
             return
         logger.warning(
             "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)",
             run.claim.job_id,
             run.claim.task,
-            len(self._hand.stuck),
-            self._hand.slots,
+            len(self._in_flight.stuck),
+            self._in_flight.slots,
         )
         if verdict is None:
-            self._hand.settled([run])
+            self._in_flight.settled([run])
         else:
             self._report(judged(run, registry.get(run.claim.task), verdict))

@@ -184,26 +184,26 @@ class SharedLeases:
 class Entry:
     """One lease in its holder's hands: the tether of its run."""
 
-    __slots__ = ("_at", "_attempt", "_holdings", "_job", "_serial")
+    __slots__ = ("_at", "_attempt", "_job", "_serial", "_shared_leases")
 
-    def __init__(self, holdings: SharedLeases, at: int, job_id: int, serial: int, attempt: int) -> None:
-        self._holdings, self._at = holdings, at
+    def __init__(self, shared_leases: SharedLeases, at: int, job_id: int, serial: int, attempt: int) -> None:
+        self._shared_leases, self._at = shared_leases, at
         self._job, self._serial, self._attempt = job_id, serial, attempt
 
     def begin(self) -> None:
         """Note that a handler is about to be called: if this process dies now, that was an attempt."""
-        self._holdings._whole[self._at] = _BEGUN
+        self._shared_leases._whole[self._at] = _BEGUN
 
     def end(self) -> None:
         """Note that the end is about to be reported: the lease may be gone before the answer is here."""
         if self._at >= 0:
-            self._holdings._whole[self._at] |= _ENDING
+            self._shared_leases._whole[self._at] |= _ENDING
 
     def drop(self) -> None:
         """Hold the lease no longer."""
         if self._at >= 0:
-            self._holdings._whole[self._at] = _FREE
-            self._holdings._free.append((self._at - _HEADER) // _WORDS)
+            self._shared_leases._whole[self._at] = _FREE
+            self._shared_leases._free.append((self._at - _HEADER) // _WORDS)
             self._at = -1
 
     def extended_at(self) -> float:
@@ -211,7 +211,7 @@ class Entry:
         if self._at < 0:
             return 0.0
         # The name first: once it is ours it stays so, and what is read after it speaks of us.
-        return self._holdings._real[self._at + _EXTENDED_AT] if self._is_answered() else 0.0
+        return self._shared_leases._real[self._at + _EXTENDED_AT] if self._is_answered() else 0.0
 
     def is_lost(self) -> bool:
         return self._news(_LOST)
@@ -220,10 +220,10 @@ class Entry:
         return self._news(_CANCELLED)
 
     def _news(self, kind: int) -> bool:
-        return self._at >= 0 and self._is_answered() and bool(self._holdings._whole[self._at + _NEWS] & kind)
+        return self._at >= 0 and self._is_answered() and bool(self._shared_leases._whole[self._at + _NEWS] & kind)
 
     def _is_answered(self) -> bool:
-        words, at = self._holdings._whole, self._at
+        words, at = self._shared_leases._whole, self._at
         return (
             words[at + _ANSWERED_JOB] == self._job
             and words[at + _ANSWERED_SERIAL] == self._serial

@@ -32,8 +32,8 @@ class UnansweredClaim:
 class UnansweredClaims:
     """A holder belongs to one claim and is known before it is sent, so what it holds can be found."""
 
-    def __init__(self, line: GuardedConnection) -> None:
-        self._line = line
+    def __init__(self, database: GuardedConnection) -> None:
+        self._database = database
         self._claims: list[UnansweredClaim] = []
 
     def __len__(self) -> int:
@@ -59,10 +59,10 @@ class UnansweredClaims:
                     self._claims.remove(claim)
 
     def _hand_back(self, holder: str) -> bool:
-        leases: list[Lease] = self._line.call(self._line.jobs.leases_of, holder)
+        leases: list[Lease] = self._database.call(self._database.jobs.leases_of, holder)
         if not leases:
             return False
         reports = [Report(lease, Released(reason=REASON), Postpone(Released().delay)) for lease in leases]
-        settled = self._line.call(self._line.jobs.settle, reports)
+        settled = self._database.call(self._database.jobs.settle, reports)
         logger.warning("Returning %d jobs: %s", len(settled.accepted), REASON)
         return True

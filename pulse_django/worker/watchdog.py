@@ -63,8 +63,8 @@ class Swept:
 
 
 class Watchdog:
-    def __init__(self, line: GuardedConnection, interval: float | None = None, beats: Beats | None = None) -> None:
-        self.line = line
+    def __init__(self, database: GuardedConnection, interval: float | None = None, beats: Beats | None = None) -> None:
+        self.database = database
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
         self._clock: ServerClock | None = None  # when the last sweep ended
@@ -104,7 +104,7 @@ class Watchdog:
         outages, ttl = self._outages, conf.current().lease_ttl.total_seconds()
         try:
             if outages.is_on:
-                self.line.call(self.line.jobs.touch_expired)
+                self.database.call(self.database.jobs.touch_expired)
                 self._wait(outages.over(time.monotonic(), ttl))
             reaped = self._reap() if outages.trusts_leases(time.monotonic(), ttl) else []
         except Exception as error:
@@ -117,7 +117,7 @@ class Watchdog:
         lately = timedelta(seconds=SWEEPS_TO_NOTICE * self.interval)
         ended: list[Reaped] = []
         while True:
-            reaped: list[Reaped] = self.line.call(self.line.jobs.reap, within=lately)
+            reaped: list[Reaped] = self.database.call(self.database.jobs.reap, within=lately)
             ended += self._told(reaped)
             if len(reaped) < REAP_LIMIT:
                 return ended + self._reap_overlooked(lately)
@@ -128,14 +128,14 @@ class Watchdog:
         Most likely somebody's transaction had locked the row, and its heartbeats were skipped as well. The holder looks
         again several times a second, so it comes first if it lives.
         """
-        overlooked: list[int] = self.line.call(self.line.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
+        overlooked: list[int] = self.database.call(self.database.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
         if not overlooked:
             return []
         time.sleep(PATIENCE_WITH_HOLDERS)
         ended: list[Reaped] = []
         for start in range(0, len(overlooked), REAP_LIMIT):
             some = overlooked[start : start + REAP_LIMIT]
-            ended += self._told(self.line.call(self.line.jobs.reap_these, some))
+            ended += self._told(self.database.call(self.database.jobs.reap_these, some))
         return ended
 
     def _told(self, reaped: list[Reaped]) -> list[Reaped]:
@@ -145,16 +145,16 @@ class Watchdog:
 
     def _keep_house(self, reaped: list[Reaped]) -> Swept:
         """One bounded statement for each kind of thing; what is left over is for the next sweep."""
-        settings, alias = conf.current(), self.line.alias
-        resumed = self.line.call(Queue.objects.db_manager(alias).resume_ended)
+        settings, alias = conf.current(), self.database.alias
+        resumed = self.database.call(Queue.objects.db_manager(alias).resume_ended)
         silence = settings.worker_silence
-        gone = self.line.call(Worker.objects.db_manager(alias).mark_gone, silence)
-        self.line.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
-        given_up = self.line.call(unknown_tasks.give_up, alias)
+        gone = self.database.call(Worker.objects.db_manager(alias).mark_gone, silence)
+        self.database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+        given_up = self.database.call(unknown_tasks.give_up, alias)
         pruned = {}
         for status, kept in settings.retention.items():
             if kept:
-                pruned[status] = self.line.call(self.line.jobs.prune, status, older_than=kept)
+                pruned[status] = self.database.call(self.database.jobs.prune, status, older_than=kept)
         for queue in resumed:
             logger.info("The pause of queue %r has ended", queue)
         for worker in gone:
@@ -204,7 +204,7 @@ class Watchdog:
     def _shorten_leases(self, step: timedelta | None) -> None:
         """Bring leases that were granted before the clock was set back to what they would be now."""
         shortened = 0
-        while (some := self.line.call(self.line.jobs.shorten_leases, step=step)) > 0:
+        while (some := self.database.call(self.database.jobs.shorten_leases, step=step)) > 0:
             shortened += some
             if some < REAP_LIMIT:
                 break
@@ -222,7 +222,7 @@ class Watchdog:
     def _server_clock(self) -> ServerClock:
         for is_last in (False, True):
             try:
-                clock: ServerClock = self.line.call(self.line.jobs.server_clock)
+                clock: ServerClock = self.database.call(self.database.jobs.server_clock)
             except Exception as error:
                 if fault_of(error) not in OUTAGES or is_last:
                     if is_last and self._clock is not None:
@@ -243,5 +243,5 @@ class Watchdog:
             reaped.status,
             extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
         )
-        tell(job_reaped, Job, reaped=reaped, using=self.line.alias)
-        tell_finished(Job, reaped.ending, using=self.line.alias)
+        tell(job_reaped, Job, reaped=reaped, using=self.database.alias)
+        tell_finished(Job, reaped.ending, using=self.database.alias)

@@ -33,7 +33,7 @@ class WorkerOptions:
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
-        orders = cls(
+        options = cls(
             name=name,
             alias=router.db_for_write(Job),
             processes=settings.processes,
@@ -45,7 +45,7 @@ class WorkerOptions:
         )
         known = {field.name for field in fields(cls)}
         given = {flag: value for flag, value in flags.items() if flag in known and value is not None}
-        return replace(orders, **given).checked()
+        return replace(options, **given).checked()
 
     def checked(self) -> WorkerOptions:
         """Return them if they make sense."""

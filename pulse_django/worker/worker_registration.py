@@ -20,8 +20,10 @@ from .child_slot import ChildSlot
 from .worker_options import WorkerOptions
 
 
-def presence_of(identity: Identity, orders: WorkerOptions, nests: Sequence[ChildSlot], vitals: Message) -> Presence:
-    held = [nest.holdings.held() for nest in nests]
+def presence_of(
+    identity: Identity, options: WorkerOptions, child_slots: Sequence[ChildSlot], vitals: Message
+) -> Presence:
+    held = [child.shared_leases.held() for child in child_slots]
     return Presence(
         name=identity.name,
         boot_id=identity.boot_id,
@@ -33,11 +35,11 @@ def presence_of(identity: Identity, orders: WorkerOptions, nests: Sequence[Child
             "psycopg": psycopg.__version__,
             "python": platform.python_version(),
         },
-        queues=orders.queues,
-        slots=orders.processes * orders.concurrency,
+        queues=options.queues,
+        slots=options.processes * options.concurrency,
         # What has ended and is not reported yet is held as well.
-        in_flight=sum(min(orders.concurrency, sum(one.begun for one in mine)) for mine in held),
-        stuck_slots=sum(nest.stuck for nest in nests),
+        in_flight=sum(min(options.concurrency, sum(one.begun for one in mine)) for mine in held),
+        stuck_slots=sum(child.stuck for child in child_slots),
         tasks=list(registry),
         vitals=vitals | {"prefetched": sum(not one.begun for mine in held for one in mine)},
     )

@@ -52,7 +52,7 @@ class TestTheEventLoop:
         assert outcomes(exits) == ["FAILED"], "in a process of its own, for it lost its worker twice"
 
 
-@pytest.mark.parametrize("thread", ["claims", "reports", "tells", "log", "event-loop", "processes", "handler"])
+@pytest.mark.parametrize("thread", ["claims", "reports", "run-events", "log", "event-loop", "processes", "handler"])
 def test_a_process_that_lost_a_thread_ends_and_what_it_held_is_recovered(workers: Workers, thread: str) -> None:
     worker = workers.ready("--concurrency", "3", settings=FAR)
     first = [
@@ -126,4 +126,4 @@ class TestTheKeeper:
         wait_for(Status.COMPLETED, job)
         assert outcomes(job) == ["SUCCEEDED"], "its lease was extended"
         wait_until(lambda: bool(Worker.objects.get().vitals["restarts"]))
-        assert set(Worker.objects.get().vitals["restarts"]) == {"heartbeat", "recovery", "chronicle", "watchdog"}
+        assert set(Worker.objects.get().vitals["restarts"]) == {"heartbeat", "recovery", "minutes", "watchdog"}

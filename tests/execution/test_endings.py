@@ -61,8 +61,8 @@ def ended(job: Job, status: Status, by: EndedBy, outcome: OutcomeName | None, **
 
 
 def sweep() -> None:
-    line = GuardedConnection("default", "test")
-    watchdog = Watchdog(line)
+    database = GuardedConnection("default", "test")
+    watchdog = Watchdog(database)
     watchdog._look_at_server = lambda: None  # type: ignore[method-assign]  # a server that was only just started
     watchdog.sweep()
 

@@ -257,23 +257,23 @@ class TestWhatHangs:
         assert hanging(turns, 100.0 + silent) == ({"heartbeat": pytest.approx(silent)} if hangs else {})
 
     def test_a_frozen_heartbeat_is_named(self, clock: Clock) -> None:
-        pulses = LoopLiveness()
-        pulses.line("default", "heartbeat", 0.2)
-        beat = pulses.following("heartbeat", lambda: 0.1)
-        pulses.turned(MAIN)
+        liveness = LoopLiveness()
+        liveness.connection("default", "heartbeat", 0.2)
+        beat = liveness.following("heartbeat", lambda: 0.1)
+        liveness.turned(MAIN)
         clock.now += PATIENCE_WITH_DATABASE - 1
-        pulses.turned(MAIN)
+        liveness.turned(MAIN)
         assert beat() == 0.1
         clock.now += PATIENCE_WITH_DATABASE + 1
-        pulses.turned(MAIN)
-        assert pulses.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
+        liveness.turned(MAIN)
+        assert liveness.hanging() == {"heartbeat": PATIENCE_WITH_DATABASE + 1}
         clock.now += SHORTEST_PATIENCE + 1
-        assert set(pulses.hanging()) == {"heartbeat", MAIN}
+        assert set(liveness.hanging()) == {"heartbeat", MAIN}
 
     def test_a_loop_that_fails_turns_all_the_same(self) -> None:
-        pulses, over, failures = LoopLiveness(), Event(), 0
-        line = pulses.line("default", "recovery", 0.2)
-        first = pulses._turns["recovery"].at
+        liveness, over, failures = LoopLiveness(), Event(), 0
+        database = liveness.connection("default", "recovery", 0.2)
+        first = liveness._turns["recovery"].at
 
         def step() -> float:
             nonlocal failures
@@ -282,28 +282,28 @@ class TestWhatHangs:
                 over.set()
             raise OperationalError("the database is away")
 
-        keep_calling(line, over, pulses.following("recovery", step))
+        keep_calling(database, over, liveness.following("recovery", step))
         assert failures == 3
-        assert pulses._turns["recovery"].at > first
-        assert pulses.unanswered("recovery") == float("inf")
+        assert liveness._turns["recovery"].at > first
+        assert liveness.unanswered("recovery") == float("inf")
 
     def test_a_long_sweep_turns_with_every_statement(self, clock: Clock) -> None:
-        pulses = LoopLiveness()
-        line = pulses.line("default", "watchdog", 10.0)
+        liveness = LoopLiveness()
+        database = liveness.connection("default", "watchdog", 10.0)
         for _ in range(20):
             clock.now += 10
-            assert line.call(lambda: "answer") == "answer"
-        assert pulses.hanging() == {}
+            assert database.call(lambda: "answer") == "answer"
+        assert liveness.hanging() == {}
         clock.now += 5
-        assert pulses.unanswered("watchdog") == 5
+        assert liveness.unanswered("watchdog") == 5
 
     def test_a_loop_with_long_pauses_has_time_for_them(self, clock: Clock) -> None:
-        pulses = LoopLiveness()
-        pulses.line("default", "watchdog", 300.0)
+        liveness = LoopLiveness()
+        liveness.connection("default", "watchdog", 300.0)
         clock.now += 900
-        assert pulses.hanging() == {}
+        assert liveness.hanging() == {}
         clock.now += 1
-        assert pulses.hanging() == {"watchdog": 901}
+        assert liveness.hanging() == {"watchdog": 901}
 
 
 @pytest.mark.usefixtures("pulse_db")

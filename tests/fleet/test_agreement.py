@@ -89,13 +89,13 @@ def alerted() -> set[str]:
         heard.add(name)
 
     alert_raised.connect(raised)
-    recorder = MinuteRecorder(GuardedConnection("default", "chronicle"))
+    recorder = MinuteRecorder(GuardedConnection("default", "minutes"))
     try:
         recorder.write()
         alerts.finish()
     finally:
         alert_raised.disconnect(raised)
-        recorder.line.hang_up()
+        recorder.database.hang_up()
     return heard
 
 

@@ -257,18 +257,18 @@ def watchdog() -> None:
             dog.run_once()
 
 
-def chronicle() -> None:
+def minutes() -> None:
     for job in (make_job(Status.RUNNING) for _ in range(3)):
         Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())])
     Worker.objects.note(pages.presence("host-1"))
-    with line("chronicle") as ours:
+    with line("minutes") as ours:
         MinuteRecorder(ours).write()
     assert Minute.objects.exists()
 
 
 def listening() -> None:
     listener = Listener(ALIAS, (), lambda name: None)
-    listener.line = mock.Mock(call=lambda do, *given: do(*given))
+    listener.database = mock.Mock(call=lambda do, *given: do(*given))
     listener._say("x")
 
 
@@ -283,7 +283,7 @@ def line(name: str) -> Iterator[GuardedConnection]:
         leave_no_line_behind()
 
 
-RUNTIME = [watchdog, chronicle, listening]
+RUNTIME = [watchdog, minutes, listening]
 
 
 # ---------------------------------------------------------------------------------------------------------- operating

@@ -102,7 +102,7 @@ class TestASecretInArguments:
 
     def test_is_not_in_the_error_that_ends_a_loops_turn_either(self, caplog: pytest.LogCaptureFixture) -> None:
         make_job(Status.RUNNING, args=[CANARY], expired=True)
-        line = GuardedConnection("default", "test")
+        database = GuardedConnection("default", "test")
         with a_rule_against("status <> 'RETRYING'"):
             [reaped] = Job.objects.reap()
             assert reaped.status == Status.DEAD_LETTERED, "what may not wait again is not reaped for ever"
@@ -111,9 +111,9 @@ class TestASecretInArguments:
             make_job(args=[CANARY])
             with a_rule_against("status <> 'RUNNING' OR locked_by <> 'x:x:1'", "another"):
                 with pytest.raises(DatabaseError) as caught:
-                    line.call(line.jobs.claim, Identity("x", "x"))
-                line.failed(caught.value)
-        line.hang_up()
+                    database.call(database.jobs.claim, Identity("x", "x"))
+                database.failed(caught.value)
+        database.hang_up()
         assert "another" in caplog.text
         assert CANARY not in caplog.text
         assert CANARY not in str(caught.value)
@@ -195,7 +195,7 @@ def test_a_watchdogs_lines_cannot_be_forged_under_the_formatter_of_a_project(cap
     with override_settings(PULSE={"LEASE_TTL": 0.2, "HEARTBEAT_INTERVAL": 0.05, "WATCHDOG_INTERVAL": 0.1}):
         watchdog.run_once()
         wait_until(lambda: (watchdog.run_once(), Worker.objects.get().stopped_at is not None)[1], patience=5)
-    watchdog.line.hang_up()
+    watchdog.database.hang_up()
     told = [record.getMessage() for record in caplog.records]
     assert any("marked as gone" in one for one in told)
     assert any("held by" in one for one in told)
@@ -236,10 +236,10 @@ def test_a_name_of_ten_kilobytes_with_nul_and_escapes_is_cut_and_cleaned(workers
 def test_a_host_whose_name_no_column_takes_is_a_worker_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel takes any bytes for a name, and Python spells what is no UTF-8 as lone surrogates."""
     monkeypatch.setattr(worker_registration.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
-    orders = WorkerOptions(
+    options = WorkerOptions(
         name="n", alias="default", processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0
     )
-    said = worker_registration.presence_of(Identity("n"), orders, [], {})
+    said = worker_registration.presence_of(Identity("n"), options, [], {})
     assert json.dumps(said.host)
     Worker.objects.note(said)
     assert re.fullmatch(r"[\x21-\x7e]{1,255}", Worker.objects.get().host)

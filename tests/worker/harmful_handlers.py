@@ -135,7 +135,7 @@ def _exits(**_: Any) -> None:
 def _kills_the_threads_of_the_keeper(**_: Any) -> None:
     """Each of them once, at its next turn."""
     over = next(thread for thread in threading.enumerate() if thread.name == "heartbeat")._args[0].over  # type: ignore[attr-defined]
-    doomed = {"heartbeat", "recovery", "chronicle", "watchdog"}
+    doomed = {"heartbeat", "recovery", "minutes", "watchdog"}
     is_over = over.is_set
 
     def is_set() -> bool:

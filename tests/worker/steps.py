@@ -10,6 +10,6 @@ from pulse_django.worker.reporter import Reporter
 from pulse_django.worker.run_events import RunEvents
 
 
-def reporter_for(hand: InFlight, slot_freed: Callable[[], None] = lambda: None) -> Reporter:
+def reporter_for(in_flight: InFlight, slot_freed: Callable[[], None] = lambda: None) -> Reporter:
     """Return a reporter whose lines nobody reads."""
-    return Reporter(GuardedConnection("default", "reports"), hand, slot_freed, RunEvents())
+    return Reporter(GuardedConnection("default", "reports"), in_flight, slot_freed, RunEvents())

@@ -122,8 +122,8 @@ def loop(impatient: None) -> Iterator[Any]:
     """Calls a step in a thread until the test is over."""
     over, threads = threading.Event(), []
 
-    def start(line: GuardedConnection, step: Any) -> threading.Thread:
-        thread = threading.Thread(target=keep_calling, args=(line, over, step))
+    def start(database: GuardedConnection, step: Any) -> threading.Thread:
+        thread = threading.Thread(target=keep_calling, args=(database, over, step))
         threads.append(thread)
         thread.start()
         return thread
@@ -162,14 +162,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("state", KINDS)
 def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fails_first(monkeypatch, "claim", state)
-    job, line, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
+    job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
     claimed: list[Any] = []
 
     def step() -> float:
-        claimed.extend(line.call(line.jobs.claim, identity))
+        claimed.extend(database.call(database.jobs.claim, identity))
         return 0.01
 
-    thread = loop(line, step)
+    thread = loop(database, step)
     wait_until(lambda: bool(claimed))
     assert thread.is_alive()
     assert len(calls) >= 2
@@ -180,14 +180,14 @@ def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch
 def test_the_reports_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = fails_first(monkeypatch, "settle", state)
     make_job(task="testproject.shop.tasks.add", args=[1, 2])
-    hand = InFlight(SharedLeases("me:boot:"), "default", 1)
-    [run] = hand.take(Job.objects.claim(Identity("me", "boot")), 1e9)
-    hand.begin(run)
+    in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
+    [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
+    in_flight.begin(run)
     performed = perform(run)
-    hand.ended(run)
-    reporter = reporter_for(hand)
+    in_flight.ended(run)
+    reporter = reporter_for(in_flight)
     reporter.report(performed)
-    loop(reporter.line, reporter.run_once)
+    loop(reporter.database, reporter.run_once)
     wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
     assert len(calls) >= 2
 
@@ -197,11 +197,11 @@ def test_the_heartbeats_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.3}
     calls = fails_first(monkeypatch, "heartbeat", state)
     make_job()
-    holdings = SharedLeases("me:boot:")
+    shared_leases = SharedLeases("me:boot:")
     [claim] = Job.objects.claim(Identity("me", "boot"))
-    entry = holdings.hold(claim, 0.6)
-    beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [Charge(holdings)])
-    loop(beat.line, beat.run_once)
+    entry = shared_leases.hold(claim, 0.6)
+    beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [Charge(shared_leases)])
+    loop(beat.database, beat.run_once)
     wait_until(lambda: entry.extended_at() > 0)
     assert len(calls) >= 2
 
@@ -212,6 +212,6 @@ def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     calls = fails_first(monkeypatch, "reap", state)
     make_job(Status.RUNNING, expired=True)
     dog = Watchdog(GuardedConnection("default", "watchdog"))
-    loop(dog.line, dog.run_once)
+    loop(dog.database, dog.run_once)
     wait_until(lambda: Job.objects.get().status == Status.RETRYING)
     assert len(calls) >= 2

@@ -47,9 +47,9 @@ class Host:
 
     def __init__(self) -> None:
         self.children = [SharedLeases(f"host:boot.{number}:") for number in (1, 2)]
-        self.charges = [Charge(holdings) for holdings in self.children]
+        self.charges = [Charge(shared_leases) for shared_leases in self.children]
         self.identities = [Identity("host", f"boot.{number}") for number in (1, 2)]
-        self.hands = [InFlight(holdings, "default", 1_000) for holdings in self.children]
+        self.hands = [InFlight(shared_leases, "default", 1_000) for shared_leases in self.children]
         self.heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: self.charges)
 
     def claim(self, count: int = 1, child: int = 0, **job: Any) -> list[Run]:
@@ -69,7 +69,7 @@ def host() -> Iterator[Host]:
     host = Host()
     yield host
     connection.close()  # it has the settings of the line by now
-    host.heartbeat.line.hang_up()
+    host.heartbeat.database.hang_up()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_one_statement_for_all_children_however_many_jobs(host: Host) -> None:
     runs = host.claim(150, child=0) + host.claim(50, child=1)
-    host.heartbeat.line.call(int)  # its connection is there
+    host.heartbeat.database.call(int)  # its connection is there
     with CaptureQueriesContext(connection) as queries:
         host.beat()
     statements = [query["sql"] for query in queries if "lease_until" in query["sql"]]
@@ -309,4 +309,4 @@ def test_the_worker_says_that_it_is_there_and_that_it_goes() -> None:
     assert len(queries) == 0, "not with every look"
     beat.farewell()
     assert Worker.objects.get().stopped_at is not None
-    beat.line.hang_up()
+    beat.database.hang_up()

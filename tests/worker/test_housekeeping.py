@@ -32,9 +32,9 @@ OLD = timedelta(days=-8)
 @pytest.fixture
 def dog(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watchdog]:
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
-    line = GuardedConnection("default", "watchdog")
-    yield Watchdog(line)
-    line.hang_up()
+    database = GuardedConnection("default", "watchdog")
+    yield Watchdog(database)
+    database.hang_up()
 
 
 def presence(name: str) -> Presence:

@@ -25,144 +25,144 @@ SLOTS = 8
 
 
 @pytest.fixture
-def hand() -> InFlight:
+def in_flight() -> InFlight:
     return InFlight(SharedLeases(PREFIX), "default", SLOTS)
 
 
-def take(hand: InFlight, count: int, *, ttl: float = 30.0, granted_ago: float = 0.0) -> list[Run]:
+def take(in_flight: InFlight, count: int, *, ttl: float = 30.0, granted_ago: float = 0.0) -> list[Run]:
     claims: list[Claim] = [claim(number + 1, ttl=ttl) for number in range(count)]
-    return hand.take(claims, time.monotonic() - granted_ago)
+    return in_flight.take(claims, time.monotonic() - granted_ago)
 
 
-def finish(hand: InFlight, runs: list[Run]) -> None:
+def finish(in_flight: InFlight, runs: list[Run]) -> None:
     for run in runs:
-        hand.ended(run)
-    hand.settled(runs)
+        in_flight.ended(run)
+    in_flight.settled(runs)
 
 
-def test_without_experience_there_is_room_for_as_many_as_there_are_slots(hand: InFlight) -> None:
-    assert hand.room() == SLOTS
-    runs = take(hand, 5)
-    assert hand.room() == SLOTS - 5
-    finish(hand, runs)
-    assert hand.room() == SLOTS
-    assert hand.is_idle
+def test_without_experience_there_is_room_for_as_many_as_there_are_slots(in_flight: InFlight) -> None:
+    assert in_flight.room() == SLOTS
+    runs = take(in_flight, 5)
+    assert in_flight.room() == SLOTS - 5
+    finish(in_flight, runs)
+    assert in_flight.room() == SLOTS
+    assert in_flight.is_idle
 
 
-def test_the_prefetch_grows_while_jobs_prove_short(hand: InFlight) -> None:
+def test_the_prefetch_grows_while_jobs_prove_short(in_flight: InFlight) -> None:
     rooms = []
     for _ in range(8):
-        hand.learn([0.0001] * 10)
-        rooms.append(hand.room())
+        in_flight.learn([0.0001] * 10)
+        rooms.append(in_flight.room())
     assert rooms[0] == SLOTS + FIRST_PREFETCH
     assert rooms == sorted(rooms)
     assert rooms[-1] == MOST_AT_ONCE
 
 
-def test_the_prefetch_is_no_more_than_begins_within_its_horizon(hand: InFlight) -> None:
+def test_the_prefetch_is_no_more_than_begins_within_its_horizon(in_flight: InFlight) -> None:
     for _ in range(50):
-        hand.learn([HORIZON / 2])
-    assert hand.room() <= SLOTS + 2 * SLOTS + 1
+        in_flight.learn([HORIZON / 2])
+    assert in_flight.room() <= SLOTS + 2 * SLOTS + 1
 
 
-def test_one_long_job_ends_the_prefetch(hand: InFlight) -> None:
+def test_one_long_job_ends_the_prefetch(in_flight: InFlight) -> None:
     for _ in range(8):
-        hand.learn([0.0001])
-    hand.learn([0.0001, HORIZON * 2])
-    assert hand.room() == SLOTS
+        in_flight.learn([0.0001])
+    in_flight.learn([0.0001, HORIZON * 2])
+    assert in_flight.room() == SLOTS
 
 
-def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(hand: InFlight) -> None:
+def test_a_handler_that_is_taking_long_ends_the_prefetch_before_it_is_over(in_flight: InFlight) -> None:
     for _ in range(8):
-        hand.learn([0.0001])
-    hand.slow_down()
-    assert hand.room() == SLOTS
+        in_flight.learn([0.0001])
+    in_flight.slow_down()
+    assert in_flight.room() == SLOTS
 
 
-def test_a_claim_is_put_off_until_it_is_worth_a_statement(hand: InFlight) -> None:
+def test_a_claim_is_put_off_until_it_is_worth_a_statement(in_flight: InFlight) -> None:
     for _ in range(8):
-        hand.learn([0.0001])
+        in_flight.learn([0.0001])
     runs: list[Run] = []
-    while room := hand.room():
-        runs += take(hand, room)
-    finish(hand, runs[:1])
-    assert hand.room() == 0, "room for one more is not worth asking"
-    finish(hand, runs[1:])
-    assert hand.room() == MOST_AT_ONCE
+    while room := in_flight.room():
+        runs += take(in_flight, room)
+    finish(in_flight, runs[:1])
+    assert in_flight.room() == 0, "room for one more is not worth asking"
+    finish(in_flight, runs[1:])
+    assert in_flight.room() == MOST_AT_ONCE
 
 
-def test_stuck_slots_are_not_filled(hand: InFlight) -> None:
-    runs = take(hand, SLOTS)
+def test_stuck_slots_are_not_filled(in_flight: InFlight) -> None:
+    runs = take(in_flight, SLOTS)
     for run in runs[:-1]:
-        hand.given_up(run)
-        hand.settled([run])
-    assert not hand.is_used_up
-    finish(hand, runs[-1:])
-    assert hand.room() == 1
-    assert not hand.is_idle or hand.stuck
-    hand.given_up(take(hand, 1)[0])
-    assert hand.is_used_up
-    hand.ended(runs[0])  # it came back after all
-    assert len(hand.stuck) == SLOTS - 1
+        in_flight.given_up(run)
+        in_flight.settled([run])
+    assert not in_flight.is_used_up
+    finish(in_flight, runs[-1:])
+    assert in_flight.room() == 1
+    assert not in_flight.is_idle or in_flight.stuck
+    in_flight.given_up(take(in_flight, 1)[0])
+    assert in_flight.is_used_up
+    in_flight.ended(runs[0])  # it came back after all
+    assert len(in_flight.stuck) == SLOTS - 1
 
 
 def test_so_many_jobs_and_no_more() -> None:
-    hand = InFlight(SharedLeases(PREFIX), "default", SLOTS, max_jobs=10)
-    assert hand.room() == SLOTS
-    first = take(hand, 8)
-    assert hand.room() == 0
-    finish(hand, first)
-    assert hand.room() == 2
-    take(hand, 2)
-    assert hand.is_used_up
+    in_flight = InFlight(SharedLeases(PREFIX), "default", SLOTS, max_jobs=10)
+    assert in_flight.room() == SLOTS
+    first = take(in_flight, 8)
+    assert in_flight.room() == 0
+    finish(in_flight, first)
+    assert in_flight.room() == 2
+    take(in_flight, 2)
+    assert in_flight.is_used_up
 
 
-def test_reports_that_nobody_takes_end_the_claims(hand: InFlight) -> None:
+def test_reports_that_nobody_takes_end_the_claims(in_flight: InFlight) -> None:
     for number in range(0, MOST_UNREPORTED, SLOTS):
-        for run in hand.take([claim(number + one) for one in range(1, SLOTS + 1)], time.monotonic()):
-            hand.ended(run)
-    assert hand.room() == 0
+        for run in in_flight.take([claim(number + one) for one in range(1, SLOTS + 1)], time.monotonic()):
+            in_flight.ended(run)
+    assert in_flight.room() == 0
 
 
-def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(hand: InFlight) -> None:
-    [late] = take(hand, 1, ttl=1.0, granted_ago=1.5)
-    [good] = take(hand, 1, ttl=1.0)
-    assert not hand.begin(late)
-    assert hand.begin(good)
+def test_a_job_whose_lease_ran_out_while_it_waited_is_never_begun(in_flight: InFlight) -> None:
+    [late] = take(in_flight, 1, ttl=1.0, granted_ago=1.5)
+    [good] = take(in_flight, 1, ttl=1.0)
+    assert not in_flight.begin(late)
+    assert in_flight.begin(good)
 
 
 def test_a_job_whose_lease_was_lost_while_it_waited_is_never_begun() -> None:
-    holdings = SharedLeases(PREFIX)
-    hand = InFlight(holdings, "default", SLOTS)
-    [run] = take(hand, 1, granted_ago=5.0)
-    holdings.lost(list(holdings.held()))
-    assert not hand.begin(run)
+    shared_leases = SharedLeases(PREFIX)
+    in_flight = InFlight(shared_leases, "default", SLOTS)
+    [run] = take(in_flight, 1, granted_ago=5.0)
+    shared_leases.lost(list(shared_leases.held()))
+    assert not in_flight.begin(run)
 
 
 def test_the_keeper_sees_what_was_begun_and_what_is_over() -> None:
-    holdings = SharedLeases(PREFIX)
-    hand = InFlight(holdings, "default", SLOTS)
-    runs = take(hand, 2)
-    hand.begin(runs[0])
-    assert [held.begun for held in holdings.held()] == [True, False]
-    hand.ended(runs[0])
-    assert len(list(holdings.held())) == 2, "it is held until its report was heard"
-    hand.settled(runs)
-    assert list(holdings.held()) == []
+    shared_leases = SharedLeases(PREFIX)
+    in_flight = InFlight(shared_leases, "default", SLOTS)
+    runs = take(in_flight, 2)
+    in_flight.begin(runs[0])
+    assert [held.begun for held in shared_leases.held()] == [True, False]
+    in_flight.ended(runs[0])
+    assert len(list(shared_leases.held())) == 2, "it is held until its report was heard"
+    in_flight.settled(runs)
+    assert list(shared_leases.held()) == []
 
 
-def test_with_large_payloads_in_hand_nothing_more_is_claimed(hand: InFlight) -> None:
+def test_with_large_payloads_in_hand_nothing_more_is_claimed(in_flight: InFlight) -> None:
     large = [claim(number + 1)._replace(args_json="x" * (MOST_BYTES // 2)) for number in range(2)]
-    first = hand.take(large[:1], time.monotonic())
-    assert hand.room() == SLOTS - 1
-    second = hand.take(large[1:], time.monotonic())
-    assert hand.room() == 0
-    hand.ended(first[0])
-    assert hand.room() == 0, "it is still to be reported"
-    hand.settled(first)
-    assert hand.room() == SLOTS - 1
-    finish(hand, second)
-    assert hand.room() == SLOTS
+    first = in_flight.take(large[:1], time.monotonic())
+    assert in_flight.room() == SLOTS - 1
+    second = in_flight.take(large[1:], time.monotonic())
+    assert in_flight.room() == 0
+    in_flight.ended(first[0])
+    assert in_flight.room() == 0, "it is still to be reported"
+    in_flight.settled(first)
+    assert in_flight.room() == SLOTS - 1
+    finish(in_flight, second)
+    assert in_flight.room() == SLOTS
 
 
 def two_children() -> tuple[InFlight, InFlight]:
@@ -199,7 +199,7 @@ def test_other_jobs_and_a_child_that_was_replaced_are_not_held_up() -> None:
     first.overstays(slow)
     [other] = second.take([again(2)], time.monotonic())
     assert second.begin(other)
-    first._holdings.clear(PREFIX)  # its process is gone, and the thread with it
+    first._shared_leases.clear(PREFIX)  # its process is gone, and the thread with it
     [retry] = second.take([again(1)], time.monotonic())
     assert second.begin(retry)
 
@@ -214,19 +214,19 @@ def test_a_run_that_ended_in_that_moment_leaves_no_mark() -> None:
     assert second.begin(retry)
 
 
-def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(hand: InFlight) -> None:
-    [slow] = take(hand, 1)
-    hand.begin(slow)
-    hand.overstays(slow)
-    hand.given_up(slow)
-    hand.settled([slow])
+def test_an_idle_child_is_replaced_when_a_retry_has_waited_long_for_its_thread(in_flight: InFlight) -> None:
+    [slow] = take(in_flight, 1)
+    in_flight.begin(slow)
+    in_flight.overstays(slow)
+    in_flight.given_up(slow)
+    in_flight.settled([slow])
     later = time.monotonic() + PATIENCE_WITH_OVERSTAYERS + 1
-    assert not hand.blocks_a_retry(later), "nothing waits for it"
-    [retry] = hand.take([again(1)], time.monotonic())
-    assert not hand.begin(retry)
-    assert not hand.blocks_a_retry(later), "it is not idle"
-    finish(hand, [retry])
-    assert not hand.blocks_a_retry(time.monotonic()), "not for long"
-    assert hand.blocks_a_retry(later)
-    hand.ended(slow)
-    assert not hand.blocks_a_retry(later)
+    assert not in_flight.blocks_a_retry(later), "nothing waits for it"
+    [retry] = in_flight.take([again(1)], time.monotonic())
+    assert not in_flight.begin(retry)
+    assert not in_flight.blocks_a_retry(later), "it is not idle"
+    finish(in_flight, [retry])
+    assert not in_flight.blocks_a_retry(time.monotonic()), "not for long"
+    assert in_flight.blocks_a_retry(later)
+    in_flight.ended(slow)
+    assert not in_flight.blocks_a_retry(later)

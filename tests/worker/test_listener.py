@@ -117,7 +117,7 @@ def test_a_pooler_that_lets_nothing_through_is_found_out(
     try:
         assert listener.run_once() == module.BEFORE_TRYING_AGAIN
     finally:
-        listener.line.hang_up()
+        listener.database.hang_up()
     assert not listener.hears
     assert "transaction pooler" in caplog.text
     assert "LISTEN_DSN" in caplog.text
@@ -147,8 +147,8 @@ def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
         for _ in range(8):
             with pytest.raises(psycopg.OperationalError) as caught:
                 listener.run_once()
-            pauses.append(listener.line.failed(caught.value))
-    listener.line.hang_up()
+            pauses.append(listener.database.failed(caught.value))
+    listener.database.hang_up()
     assert len(attempts) == 8
     assert pauses[-1] >= 0.5, "longer from failure to failure"
     assert "responding again" not in caplog.text

@@ -38,9 +38,9 @@ def fails(alias: str, limits: Any) -> Any:
 
 @pytest.fixture
 def writer() -> Iterator[MinuteRecorder]:
-    line = GuardedConnection("default", "chronicle")
-    yield MinuteRecorder(line)
-    line.hang_up()
+    database = GuardedConnection("default", "minutes")
+    yield MinuteRecorder(database)
+    database.hang_up()
 
 
 def latest() -> dict[str, Any]:
@@ -76,7 +76,7 @@ def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pyt
     monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.unwritten", lambda self: unwritten)
     writer.write()
     rival.write()  # looked before the other had written
-    rival.line.hang_up()
+    rival.database.hang_up()
     assert asked == ["asked"]
 
 
@@ -92,7 +92,7 @@ def test_slow_questions_are_left_unasked_when_their_time_is_up(
 
 
 def test_no_connection_is_kept_between_two_minutes(writer: MinuteRecorder) -> None:
-    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulse chronicle'"
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulse minutes'"
     assert writer.run_once() >= 5, "a worker that starts has better things to do"
     assert not Minute.objects.exists()
     writer.run_once()
@@ -113,7 +113,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
     old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
     dog = Watchdog(GuardedConnection("default", "watchdog"))
     swept = dog.sweep(housekeeping=True)
-    dog.line.hang_up()
+    dog.database.hang_up()
     assert [one.lease.job_id for one in swept.reaped] == [lost.pk]
     assert swept.pruned[Status.COMPLETED] == 1
     assert old.pk not in [one.lease.job_id for one in swept.reaped]
@@ -128,5 +128,5 @@ def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.M
     dog.sweep(housekeeping=True)
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)
-    dog.line.hang_up()
+    dog.database.hang_up()
     assert [one.lease.job_id for one in swept.reaped] == [lost.pk]

@@ -17,6 +17,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.words.identity import Identity
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.outcomes import OutcomeName, TimedOut
 from pulse_django.worker.executors.event_loop import EventLoop
 from pulse_django.worker.in_flight import InFlight
@@ -51,16 +52,16 @@ class Executor:
 
 class Bench:
     def __init__(self, *, can_stop: bool) -> None:
-        self.holdings = SharedLeases(PREFIX)
-        self.hand = InFlight(self.holdings, "default", 4)
+        self.shared_leases = SharedLeases(PREFIX)
+        self.in_flight = InFlight(self.shared_leases, "default", 4)
         self.executor = Executor(can_stop=can_stop)
         self.reports: list[Performed] = []
-        self.judge = RunSupervisor(self.hand, lambda run: self.executor, self.reports.append)
-        [self.run] = self.hand.take([claim(1)], time.monotonic())
-        assert self.hand.begin(self.run)
+        self.judge = RunSupervisor(self.in_flight, lambda run: self.executor, self.reports.append)
+        [self.run] = self.in_flight.take([claim(1)], time.monotonic())
+        assert self.in_flight.begin(self.run)
 
     def look(self, later: float = 0.0) -> None:
-        self.judge.look_after(self.hand.active, time.monotonic() + later)
+        self.judge.look_after(self.in_flight.active, time.monotonic() + later)
 
 
 def run_out(run: Run) -> None:
@@ -84,8 +85,8 @@ def test_a_handler_is_told_to_stop_and_keeps_its_lease_and_its_slot(can_stop: bo
     for later in (0.0, 0.5, PATIENCE_WITH_STOPPED + 1):
         bench.look(later)
     assert bench.executor.stopped == [bench.run], "once"
-    assert bench.run in bench.hand
-    assert not bench.hand.stuck
+    assert bench.run in bench.in_flight
+    assert not bench.in_flight.stuck
     assert bench.reports == []
 
 
@@ -94,11 +95,11 @@ def test_what_did_not_stop_goes_on_with_its_deadline_when_a_beat_comes_through(c
     bench = Bench(can_stop=can_stop)
     run_out(bench.run)
     bench.look()
-    bench.holdings.extended(list(bench.holdings.held()), sent_at=time.monotonic())
+    bench.shared_leases.extended(list(bench.shared_leases.held()), sent_at=time.monotonic())
     bench.look(PATIENCE_WITH_STOPPED + 0.1)
     assert not bench.run.is_out_of_touch
     assert bench.run.was_out_of_touch, "whatever it raises now may come from that"
-    bench.run.claim = bench.run.claim._replace(timeout=timedelta(seconds=1))
+    bench.run.claim = bench.run.claim._replace(options=ClaimedOptions(timeout=timedelta(seconds=1)))
     bench.look(PATIENCE_WITH_STOPPED + 2)
     assert isinstance(bench.run.verdict, TimedOut)
 
@@ -107,20 +108,20 @@ def test_what_proves_lost_is_given_up_as_ever() -> None:
     bench = Bench(can_stop=False)
     run_out(bench.run)
     bench.look()
-    bench.holdings.lost(list(bench.holdings.held()))
+    bench.shared_leases.lost(list(bench.shared_leases.held()))
     bench.look(PATIENCE_WITH_STOPPED + 1)
-    assert bench.run not in bench.hand
-    assert bench.hand.stuck
+    assert bench.run not in bench.in_flight
+    assert bench.in_flight.stuck
     assert bench.reports == [], "nothing of it counts"
 
 
 def test_without_a_keeper_nobody_waits_for_a_beat() -> None:
     bench = Bench(can_stop=False)
-    bench.hand.is_orphaned = True
+    bench.in_flight.is_orphaned = True
     run_out(bench.run)
     bench.look()
     bench.look(PATIENCE_WITH_STOPPED + 1)
-    assert bench.run not in bench.hand
+    assert bench.run not in bench.in_flight
 
 
 def test_a_handler_that_stops_because_of_it_is_put_back() -> None:

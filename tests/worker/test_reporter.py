@@ -33,9 +33,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.identity = Identity("bench", "boot")
-        self.hand = InFlight(SharedLeases("bench:boot:"), "default", slots=10)
+        self.in_flight = InFlight(SharedLeases("bench:boot:"), "default", slots=10)
         self.freed = 0
-        self.reporter = reporter_for(self.hand, self._freed)
+        self.reporter = reporter_for(self.in_flight, self._freed)
         self.over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
 
@@ -53,21 +53,21 @@ class Bench:
         for number in range(count):
             make_job(task="testproject.shop.tasks.add", args=[number, 1])
         claims = Job.objects.claim(self.identity, limit=count)
-        runs = self.hand.take(claims, granted_at=time.monotonic())
+        runs = self.in_flight.take(claims, granted_at=time.monotonic())
         return [self._perform(run) for run in runs]
 
     def _perform(self, run: Run) -> Performed:
-        assert self.hand.begin(run)
+        assert self.in_flight.begin(run)
         performed = perform(run)
         performed.ended_at = time.monotonic()
-        self.hand.ended(run)
+        self.in_flight.ended(run)
         return performed
 
     def _freed(self) -> None:
         self.freed += 1
 
     def _serve(self) -> None:
-        keep_calling(self.reporter.line, self.over, self.reporter.run_once)
+        keep_calling(self.reporter.database, self.over, self.reporter.run_once)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_report_that_did_not_arrive_is_sent_again(bench: Bench, monkeypatch: p
     [performed] = bench.performed()
     bench.start()
     bench.reporter.report(performed)
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     assert Job.objects.get().status == Status.COMPLETED
     assert sizes == [1, 1, 1]
     assert bench.freed
@@ -121,7 +121,7 @@ def test_an_answer_that_was_lost_does_not_count_twice(bench: Bench, monkeypatch:
     [performed] = bench.performed()
     bench.start()
     bench.reporter.report(performed)
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     assert lost
     attempt = Attempt.objects.get()
     assert (attempt.outcome, attempt.late_outcome) == ("SUCCEEDED", "")
@@ -133,10 +133,10 @@ def test_a_report_waits_for_a_locked_row_also_when_the_worker_is_stopping(bench:
     bench.start()
     bench.reporter.report(performed)
     with pytest.raises(AssertionError):
-        wait_until(lambda: bench.reporter.is_idle and bench.hand.is_idle, patience=0.4)
+        wait_until(lambda: bench.reporter.is_idle and bench.in_flight.is_idle, patience=0.4)
     assert Job.objects.get().status == Status.RUNNING
     rival.rollback()
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     assert Job.objects.get().status == Status.COMPLETED
 
 
@@ -147,9 +147,9 @@ def test_one_locked_row_keeps_no_other_report_waiting(bench: Bench, rival: Rival
     for performed in (locked, free):
         bench.reporter.report(performed)
     wait_until(lambda: Job.objects.get(pk=free.run.claim.job_id).status == Status.COMPLETED)
-    assert locked.run in bench.hand
+    assert locked.run in bench.in_flight
     rival.rollback()
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
 
 
 def test_a_flood_is_reported_in_few_statements(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_flood_is_reported_in_few_statements(bench: Bench, monkeypatch: pytest
     for performed in bench.performed(100):
         bench.reporter.report(performed)
     bench.start()
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     assert sum(sizes) == 100
     assert len(sizes) <= 3
     assert Job.objects.filter(status=Status.COMPLETED).count() == 100
@@ -167,7 +167,7 @@ def test_a_lone_report_is_sent_at_once(bench: Bench) -> None:
     bench.start()
     [performed] = bench.performed()
     bench.reporter.report(performed)
-    wait_until(lambda: bench.hand.is_idle, patience=2)
+    wait_until(lambda: bench.in_flight.is_idle, patience=2)
 
 
 def out_of_touch(performed: Performed) -> None:
@@ -187,8 +187,8 @@ def test_a_run_whose_lease_ran_out_by_our_own_clock_waits_for_a_beat_that_comes_
     wait_until(lambda: Job.objects.get(pk=other.run.claim.job_id).status == Status.COMPLETED)
     assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.RUNNING
     assert sizes == [1]
-    bench.hand._holdings.extended(list(bench.hand._holdings.held()), sent_at=time.monotonic())
-    wait_until(lambda: bench.hand.is_idle)
+    bench.in_flight._shared_leases.extended(list(bench.in_flight._shared_leases.held()), sent_at=time.monotonic())
+    wait_until(lambda: bench.in_flight.is_idle)
     assert Job.objects.get(pk=waiting.run.claim.job_id).status == Status.COMPLETED
 
 
@@ -198,8 +198,8 @@ def test_a_run_out_of_touch_whose_lease_proves_lost_is_evidence(bench: Bench) ->
     bench.start()
     bench.reporter.report(performed)
     api.release(performed.run.claim.job_id)
-    bench.hand._holdings.lost(list(bench.hand._holdings.held()))
-    wait_until(lambda: bench.hand.is_idle)
+    bench.in_flight._shared_leases.lost(list(bench.in_flight._shared_leases.held()))
+    wait_until(lambda: bench.in_flight.is_idle)
     assert Attempt.objects.get().late_outcome == "SUCCEEDED"
 
 
@@ -209,10 +209,10 @@ def test_a_run_whose_lease_ran_out_reports_nothing_if_nobody_extends_leases_any_
     sizes = settles_counted(monkeypatch)
     [performed] = bench.performed()
     out_of_touch(performed)
-    bench.hand.is_orphaned = True
+    bench.in_flight.is_orphaned = True
     bench.start()
     bench.reporter.report(performed)
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     assert sizes == []
     assert Job.objects.get().status == Status.RUNNING, "a watchdog will see to it"
 
@@ -223,7 +223,7 @@ def test_a_report_that_came_too_late_is_kept_as_evidence(bench: Bench) -> None:
     api.release(job.pk)
     bench.start()
     bench.reporter.report(performed)
-    wait_until(lambda: bench.hand.is_idle)
+    wait_until(lambda: bench.in_flight.is_idle)
     attempt = Attempt.objects.get()
     assert (attempt.outcome, attempt.late_outcome) == ("WORKER_LOST", "SUCCEEDED")
     assert Job.objects.get().status == Status.RETRYING

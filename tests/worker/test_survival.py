@@ -13,6 +13,7 @@ from django.db import OperationalError
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.options import ClaimedOptions
 from pulse_django.words.states import Status
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
@@ -35,10 +36,10 @@ class TestAThread:
     """The threads of an executor outlive whatever goes wrong around a handler."""
 
     @pytest.fixture
-    def hand(self) -> InFlight:
+    def in_flight(self) -> InFlight:
         return InFlight(SharedLeases(PREFIX), "default", 1)
 
-    def run_two(self, hand: InFlight, monkeypatch: pytest.MonkeyPatch, **broken: Any) -> list[Any]:
+    def run_two(self, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch, **broken: Any) -> list[Any]:
         done: list[Any] = []
         both = threading.Event()
 
@@ -49,53 +50,53 @@ class TestAThread:
 
         for name, replacement in broken.items():
             monkeypatch.setattr(threads, name, replacement)
-        executor = Threads(1, hand.begin, note)
-        executor.submit(hand.take([claim(1), claim(2)], time.monotonic()))
+        executor = Threads(1, in_flight.begin, note)
+        executor.submit(in_flight.take([claim(1), claim(2)], time.monotonic()))
         assert both.wait(10), "the thread died with the first"
         return done
 
     def test_an_error_that_no_handler_raised_ends_one_run(
-        self, hand: InFlight, monkeypatch: pytest.MonkeyPatch
+        self, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def breaks(run: Run) -> Any:
             raise OperationalError("in the middle of nowhere")
 
-        done = self.run_two(hand, monkeypatch, perform=breaks)
+        done = self.run_two(in_flight, monkeypatch, perform=breaks)
         assert [performed.report.outcome.name for performed in done] == ["FAILED", "FAILED"]
 
     def test_connections_that_cannot_be_tidied_up_end_no_thread(
-        self, hand: InFlight, monkeypatch: pytest.MonkeyPatch
+        self, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def breaks() -> None:
             raise RuntimeError("no")
 
-        assert len(self.run_two(hand, monkeypatch, tidy_connections=breaks)) == 2
+        assert len(self.run_two(in_flight, monkeypatch, tidy_connections=breaks)) == 2
 
 
 def test_a_run_that_was_settled_promises_nothing_and_is_nobodys_any_more() -> None:
-    hand = InFlight(SharedLeases(PREFIX), "default", 1)
-    [run] = hand.take([claim(1, ttl=0.1)], time.monotonic() - 5.0)
-    hand.ended(run)
-    hand.settled([run])
+    in_flight = InFlight(SharedLeases(PREFIX), "default", 1)
+    [run] = in_flight.take([claim(1, ttl=0.1)], time.monotonic() - 5.0)
+    in_flight.ended(run)
+    in_flight.settled([run])
     assert run.lease_remaining() < 0
-    assert not hand.is_active(run)
-    assert hand.given_up(run) is False
-    assert not hand.stuck
+    assert not in_flight.is_active(run)
+    assert in_flight.given_up(run) is False
+    assert not in_flight.stuck
 
 
 def test_a_job_whose_time_was_up_before_it_had_a_slot_is_not_begun() -> None:
     from datetime import timedelta
 
-    hand = InFlight(SharedLeases(PREFIX), "default", 1)
-    waited = claim(1)._replace(timeout=timedelta(seconds=1))
-    [run] = hand.take([waited], time.monotonic() - 2.0)
-    assert hand.begin(run) is False
+    in_flight = InFlight(SharedLeases(PREFIX), "default", 1)
+    waited = claim(1)._replace(options=ClaimedOptions(timeout=timedelta(seconds=1)))
+    [run] = in_flight.take([waited], time.monotonic() - 2.0)
+    assert in_flight.begin(run) is False
 
 
 def test_progress_of_runs_that_are_over_is_not_kept() -> None:
-    holdings = SharedLeases(PREFIX)
-    entry = holdings.hold(claim(1), 30.0)
-    charge = Charge(holdings)
+    shared_leases = SharedLeases(PREFIX)
+    entry = shared_leases.hold(claim(1), 30.0)
+    charge = Charge(shared_leases)
     charge.progress = {claim(1).lease: "{}", claim(2).lease: "{}"}
     charge.forget_the_gone()
     assert set(charge.progress) == {claim(1).lease}

@@ -41,11 +41,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def line() -> Iterator[GuardedConnection]:
-    line = GuardedConnection("default", "watchdog")
-    yield line
+def database() -> Iterator[GuardedConnection]:
+    database = GuardedConnection("default", "watchdog")
+    yield database
     connection.close()  # it has the settings of the line by now
-    line.hang_up()
+    database.hang_up()
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def expired() -> Job:
     return make_job(Status.RUNNING, expired=True)
 
 
-def test_an_expired_lease_is_ended(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
+def test_an_expired_lease_is_ended(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     job = expired()
-    Watchdog(line).run_once()
+    Watchdog(database).run_once()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
 
-def test_it_tells_what_it_ended(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
+def test_it_tells_what_it_ended(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     last, first = make_job(Status.RUNNING, expired=True, max_attempts=1), expired()
     told: list[Any] = []
     reasons: list[Any] = []
@@ -82,7 +82,7 @@ def test_it_tells_what_it_ended(line: GuardedConnection, clock: Clock, up_for: l
     job_reaped.connect(reaped)
     job_dead_lettered.connect(dead)
     try:
-        Watchdog(line).run_once()
+        Watchdog(database).run_once()
     finally:
         job_reaped.disconnect(reaped)
         job_dead_lettered.disconnect(dead)
@@ -91,10 +91,10 @@ def test_it_tells_what_it_ended(line: GuardedConnection, clock: Clock, up_for: l
 
 
 def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_out(
-    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     dog.run_once()
     with monkeypatch.context() as away:
         away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
@@ -113,10 +113,10 @@ def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_
 
 
 def test_an_outage_that_goes_on_starts_the_wait_again(
-    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     dog.run_once()
     for _ in range(2):
         with monkeypatch.context() as away:
@@ -132,11 +132,11 @@ def test_an_outage_that_goes_on_starts_the_wait_again(
 
 
 def test_a_server_that_has_just_been_started_was_away(
-    line: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     up_for[0] = 5.0
-    job, dog = expired(), Watchdog(line)
+    job, dog = expired(), Watchdog(database)
     dog.run_once()
     clock.now += 24
     up_for[0] += 24
@@ -151,10 +151,10 @@ def test_a_server_that_has_just_been_started_was_away(
 
 
 def test_a_connection_that_was_closed_is_no_outage(
-    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     dog.run_once()
     job, troubles = expired(), iter([OperationalError("idle for too long")])
 
@@ -170,9 +170,9 @@ def test_a_connection_that_was_closed_is_no_outage(
 
 
 def test_a_mistake_is_no_outage(
-    line: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch
+    database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     dog.run_once()
     with monkeypatch.context() as broken:
         broken.setattr("pulse_django.managers.JobManager.reap", lambda self, **_: 1 / 0)
@@ -185,10 +185,10 @@ def test_a_mistake_is_no_outage(
 
 
 def test_sweeps_come_early_at_most_and_not_in_step(
-    line: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
+    database: GuardedConnection, clock: Clock, up_for: list[float], settings: Any
 ) -> None:
     settings.PULSE = {"WATCHDOG_INTERVAL": 10}
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     pauses = {dog.run_once() for _ in range(10)}
     assert all(8 <= pause <= 10 for pause in pauses)
     assert len(pauses) > 5
@@ -199,10 +199,10 @@ def _gone(*_: Any, **__: Any) -> Any:
 
 
 def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beaten_again(
-    line: GuardedConnection, clock: Clock, up_for: list[float]
+    database: GuardedConnection, clock: Clock, up_for: list[float]
 ) -> None:
     """Our own clock may have stood still meanwhile, as a suspended host's does."""
-    dog = Watchdog(line)
+    dog = Watchdog(database)
     dog.run_once()
     up_for[0] += 45.0
     job = expired()
@@ -217,8 +217,8 @@ def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beat
     assert job.status == Status.RETRYING
 
 
-def test_the_usual_pause_is_no_sleep(line: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
-    dog = Watchdog(line)
+def test_the_usual_pause_is_no_sleep(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
+    dog = Watchdog(database)
     dog.run_once()
     up_for[0] += 12.0
     job = expired()

@@ -18,11 +18,11 @@ SETTINGS = PulseSettings(
 
 
 def test_settings_are_the_defaults() -> None:
-    orders = WorkerOptions.of(SETTINGS, "me", {})
-    assert (orders.name, orders.alias) == ("me", "default")
-    assert (orders.processes, orders.concurrency, orders.queues) == (2, 3, ("mail",))
-    assert (orders.grace, orders.max_jobs, orders.max_rss) == (7.0, 100, 200)
-    assert (orders.burst, orders.watchdog) == (False, True)
+    options = WorkerOptions.of(SETTINGS, "me", {})
+    assert (options.name, options.alias) == ("me", "default")
+    assert (options.processes, options.concurrency, options.queues) == (2, 3, ("mail",))
+    assert (options.grace, options.max_jobs, options.max_rss) == (7.0, 100, 200)
+    assert (options.burst, options.watchdog) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class Command(BaseCommand):
         if options["once"]:
             watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
             self._sweep(watchdog, options, housekeeping=True)
-            MinuteRecorder(watchdog.line).write()
+            MinuteRecorder(watchdog.database).write()
             alerts.finish()
             return
         loops = Loops(_log_death)
@@ -129,7 +129,7 @@ class Command(BaseCommand):
     def _run(self, alias: str, loops: Loops, options: dict[str, Any]) -> None:
         interval = options["interval"] or conf.current().watchdog_interval.total_seconds()
         watchdog = Watchdog(loops.connection(alias, "watchdog", interval), interval)
-        minutes = MinuteRecorder(loops.connection(alias, "chronicle", PAUSE))
+        minutes = MinuteRecorder(loops.connection(alias, "minutes", PAUSE))
 
         def step() -> float:
             return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
@@ -137,8 +137,8 @@ class Command(BaseCommand):
         log = LogWriter()
         loops.threads.start("log", log.run, log.over)
         log.install()
-        loops.add(watchdog.line, step)
-        loops.add(minutes.line, minutes.run_once)
+        loops.add(watchdog.database, step)
+        loops.add(minutes.database, minutes.run_once)
         loops.start()
         while not loops.over.wait(TICK) or loops.is_running:
             loops.enforce(time.monotonic())  # this thread closes a connection that does not answer

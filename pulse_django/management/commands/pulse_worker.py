@@ -56,10 +56,10 @@ class Command(BaseCommand):
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
-            orders = self._orders(options)
-            require_tables(orders.alias)
-            self.check(tags=[Tags.database], databases=[orders.alias])  # the others ran before this
-            self._warn_of_data(orders.alias)
+            worker_options = self._worker_options(options)
+            require_tables(worker_options.alias)
+            self.check(tags=[Tags.database], databases=[worker_options.alias])  # the others ran before this
+            self._warn_of_data(worker_options.alias)
             registry.discover()
             configured()
             if options["only_load"]:
@@ -70,7 +70,7 @@ class Command(BaseCommand):
             raise CommandError(f"The database cannot be queried: {' '.join(str(error).split())}") from error
         connections.close_all()  # a process that is forked would share them
         changes = Changes() if options["reload"] else None
-        keeper = Keeper(orders, changed=changes.are_there if changes else lambda: False, exposed=exposed)
+        keeper = Keeper(worker_options, changed=changes.are_there if changes else lambda: False, exposed=exposed)
         try:
             code = keeper.run()
         except PortRefused as error:
@@ -87,7 +87,7 @@ class Command(BaseCommand):
                 if not message.is_silenced():
                     self.stderr.write(self.style.WARNING(str(message)))
 
-    def _orders(self, options: dict[str, Any]) -> WorkerOptions:
+    def _worker_options(self, options: dict[str, Any]) -> WorkerOptions:
         queues = options["queues"]
         flags = options | {
             "queues": tuple(name.strip() for name in queues.split(",") if name.strip()) if queues else None,

@@ -24,10 +24,10 @@ LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of 
 
 
 class Executors:
-    def __init__(self, slots: int, begin: Begin, done: Done, nursery: Channel, start_thread: Start) -> None:
+    def __init__(self, slots: int, begin: Begin, done: Done, fork_server: Channel, start_thread: Start) -> None:
         self.threads = Threads(slots, begin, done, start_thread)
         self.loop = EventLoop(slots, begin, done, start_thread)
-        self.processes = Processes(slots, begin, done, nursery, start_thread)
+        self.processes = Processes(slots, begin, done, fork_server, start_thread)
         self._routes: dict[str, Executor] = {}
 
     def of(self, run: Run) -> Executor:

@@ -65,7 +65,7 @@ def runner_main(_order: Message, channel: Channel) -> int:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this process when the nursery is gone, even if a handler holds the interpreter."""
+    """Have the kernel kill this process when the fork server is gone, even if a handler holds the interpreter."""
     with suppress(Exception):  # Linux has it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -55,7 +55,7 @@ class Ward:
 
 
 class Processes:
-    """``nursery`` is the channel on which new processes are asked for. All of it happens in one thread."""
+    """``fork_server`` is the channel on which new processes are asked for. All of it happens in one thread."""
 
     can_stop = kills = True
 
@@ -64,10 +64,10 @@ class Processes:
         slots: int,
         begin: Begin,
         done: Done,
-        nursery: Channel,
+        fork_server: Channel,
         start: Start = start_thread,
     ) -> None:
-        self._slots, self._begin, self._done, self._nursery = slots, begin, done, nursery
+        self._slots, self._begin, self._done, self._fork_server = slots, begin, done, fork_server
         self._start_thread = start
         self._waiting = RunQueue()
         self._wards: dict[int, Ward] = {}
@@ -98,7 +98,7 @@ class Processes:
 
     def _serve(self) -> None:
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._selector.register(self._nursery, selectors.EVENT_READ)
+        self._selector.register(self._fork_server, selectors.EVENT_READ)
         while True:
             try:
                 self._turn()
@@ -110,8 +110,8 @@ class Processes:
         for key, _ in self._selector.select(timeout=TICK if self._wards else None):
             if key.fileobj is self._woken:
                 self._woken.recv(4_096)
-            elif key.fileobj is self._nursery:
-                self._hear_nursery()
+            elif key.fileobj is self._fork_server:
+                self._read_fork_server()
             elif key.data in self._wards.values():
                 self._hear(key.data)
         self._look_after()
@@ -136,18 +136,18 @@ class Processes:
     def _ask_for(self, run: Run) -> None:
         self._number += 1
         channel, theirs = Channel.pair()
-        self._nursery.send({"number": self._number}, [theirs.fileno()])
+        self._fork_server.send({"number": self._number}, [theirs.fileno()])
         theirs.close()
         ward = self._wards[self._number] = Ward(run, channel)
         self._selector.register(channel, selectors.EVENT_READ, ward)
         channel.send({"claim": claim_to_wire(run.claim), "granted_at": run.granted_at, "alias": run.alias})
 
-    def _hear_nursery(self) -> None:
+    def _read_fork_server(self) -> None:
         try:
-            messages = self._nursery.receive()
+            messages = self._fork_server.receive()
         except Hung:
             self._orphaned = True
-            self._selector.unregister(self._nursery)
+            self._selector.unregister(self._fork_server)
             for number in list(self._wards):
                 self._ended(number, "lost with its fork server")
             return
