@@ -17,7 +17,7 @@ from .execution.notify import ANY_QUEUE, wake_workers
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
 from .models import Job
-from .signals import tell_when_committed
+from .signals import send_when_committed
 from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
 from .words.endings import EndedBy, run_ended
@@ -108,7 +108,7 @@ def release(
             ending = run_ended(
                 job, report.lease, status=status, by=EndedBy.CALLER, outcome=report.outcome.name, reason=reason
             )
-            tell_when_committed(Job, ending, using=alias)
+            send_when_committed(Job, ending, using=alias)
     return settled
 
 

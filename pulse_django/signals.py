@@ -79,7 +79,7 @@ alert_ended = SafeSignal()
 worker_lost = SafeSignal()
 
 
-def tell(signal: Signal, sender: type, **facts: Any) -> None:
+def send(signal: Signal, sender: type, **facts: Any) -> None:
     """Send to whoever listens; nobody usually does, and then it costs nothing. Nothing that a receiver raises gets out.
 
     ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
@@ -92,16 +92,16 @@ def tell(signal: Signal, sender: type, **facts: Any) -> None:
         logger.error("A signal receiver raised %s", type(error).__name__, exc_info=error)
 
 
-def tell_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
+def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
     """Say that a job has come to its end, if it has."""
     if ending is None:
         return
-    tell(job_finished, sender, ending=ending, using=using)
+    send(job_finished, sender, ending=ending, using=using)
     if ending.status is Status.DEAD_LETTERED:
-        tell(job_dead_lettered, sender, job_id=ending.job_id, reason=ending.reason, using=using)
+        send(job_dead_lettered, sender, job_id=ending.job_id, reason=ending.reason, using=using)
 
 
-def tell_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
+def send_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
     """Say that a job has come to its end, once the caller's transaction is committed: at once if there is none."""
     if ending is not None and (job_finished.receivers or job_dead_lettered.receivers):
-        transaction.on_commit(partial(tell_finished, sender, ending, using=using), using=using)
+        transaction.on_commit(partial(send_finished, sender, ending, using=using), using=using)

@@ -6,7 +6,7 @@ from logging import ERROR, INFO
 
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import error_after_completion, job_failed, lease_lost, tell, tell_finished
+from pulse_django.signals import error_after_completion, job_failed, lease_lost, send, send_finished
 from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from pulse_django.words.states import Status
@@ -27,7 +27,7 @@ def announce(performed: Performed, settled: Settled) -> None:
     status = settled.accepted.get(report.lease) if report is not None else None
     if report is not None and status is None:
         if report.lease in settled.lost:
-            tell(lease_lost, Job, claim=claim, outcome=report.outcome, using=using)
+            send(lease_lost, Job, claim=claim, outcome=report.outcome, using=using)
         return
     if performed.run.completed:
         status = Status.COMPLETED
@@ -36,12 +36,12 @@ def announce(performed: Performed, settled: Settled) -> None:
         return
     outcome = report.outcome if report is not None else performed.run.verdict or Succeeded()
     if status is not Status.COMPLETED and outcome.name in _FAILURES:
-        tell(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
+        send(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
     if not status.is_terminal:
         return
     reason = getattr(report.decision if report else None, "reason", "")
     ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WORKER, outcome=outcome.name, reason=reason)
-    tell_finished(Job, ending, using=using)
+    send_finished(Job, ending, using=using)
     # Django logs a success as INFO, anything else as ERROR.
     if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)
@@ -54,7 +54,7 @@ def _tell_error_after_completion(performed: Performed) -> None:
         return
     text = "job %d %r attempt %d: completed, then the handler raised %s"
     logger.error(text, claim.job_id, claim.task, claim.attempt, error.summary, exc_info=performed.error)
-    tell(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
+    send(error_after_completion, Job, claim=claim, error=error, using=performed.run.alias)
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
@@ -68,9 +68,9 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
         return
     sender = sender_of(task)
     if performed.error is None:
-        tell(task_finished, sender, task_result=result)
+        send(task_finished, sender, task_result=result)
         return
     try:
         raise performed.error
     except BaseException:  # Django's own receiver logs the exception that is being handled
-        tell(task_finished, sender, task_result=result)
+        send(task_finished, sender, task_result=result)

@@ -15,7 +15,7 @@ from django.db import Error
 from pulse_django import conf
 from pulse_django.exceptions import DeadlinePassed, Discard, JobCancelled, LeaseLost, Snooze
 from pulse_django.models import Job
-from pulse_django.signals import job_started, tell
+from pulse_django.signals import job_started, send
 from pulse_django.words import traces
 from pulse_django.words.decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from pulse_django.words.error_details import ErrorReport
@@ -138,8 +138,8 @@ def prepared(run: Run, task: Task) -> Call:
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
-        tell(task_started, sender_of(task), task_result=context.task_result)
-    tell(job_started, Job, claim=claim, task=task, using=run.alias)
+        send(task_started, sender_of(task), task_result=context.task_result)
+    send(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)
 
 

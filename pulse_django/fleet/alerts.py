@@ -17,7 +17,7 @@ from django.core.mail import mail_admins
 from pulse_django import conf
 from pulse_django.models import Job, Minute
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import alert_ended, alert_raised, tell
+from pulse_django.signals import alert_ended, alert_raised, send
 from pulse_django.store.sql_functions import StatementTimestamp
 
 from .conditions import Finding, Verdict
@@ -30,7 +30,7 @@ REMEMBERED = timedelta(hours=1)
 _telling: list[Thread] = []
 
 
-def send(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
+def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
     """Note in the minute which incidents are open. Tell those that begin and those that are over."""
     settings, before = conf.current(), _open_before(alias)
     alerted = [finding for finding in verdict.findings if finding.condition.is_alerted(settings)]
@@ -71,7 +71,7 @@ def _tell(begun: list[Finding], over: Collection[str], *, mail: bool) -> None:
 def _tell_others(begun: list[Finding], over: Collection[str], mail: bool) -> None:
     for one in begun:
         condition = one.condition
-        tell(
+        send(
             alert_raised,
             Job,
             name=condition.name,
@@ -82,7 +82,7 @@ def _tell_others(begun: list[Finding], over: Collection[str], mail: bool) -> Non
             to_do=condition.to_do,
         )
     for name in over:
-        tell(alert_ended, Job, name=name)
+        send(alert_ended, Job, name=name)
     if not mail or not begun:
         return
     try:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import tell_finished
+from pulse_django.signals import send_finished
 from pulse_django.store.job_queries import PUT_BACK_SINCE
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.decisions import DeadLetter
@@ -76,7 +76,7 @@ def give_up(alias: str) -> list[int]:
         reason, outcome = getattr(report.decision, "reason", ""), report.outcome.name
         logger.warning("job %d %s: %s", claim.job_id, status, reason)
         ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WATCHDOG, outcome=outcome, reason=reason)
-        tell_finished(Job, ending, using=alias)
+        send_finished(Job, ending, using=alias)
         if status is Status.DEAD_LETTERED:
             given_up.append(claim.job_id)
     return sorted(given_up)

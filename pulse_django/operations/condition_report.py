@@ -76,18 +76,18 @@ def _rehearsed(condition: Condition, finding: Finding) -> Iterator[str]:
     yield "Nothing was changed. Add --yes to apply it."
 
 
-def perform(condition: Condition, alias: str, tell: Callable[[str], object]) -> dict[str, Any]:
+def perform(condition: Condition, alias: str, write: Callable[[str], object]) -> dict[str, Any]:
     """Repair, print each step, and ask once more at the end."""
     steps = repaired = 0
     try:
         for step in repair(condition, alias):
             steps += 1
             repaired += step.repaired
-            tell(f"  step {steps}: {len(step.subjects)} found, {step.repaired} repaired")
+            write(f"  step {steps}: {len(step.subjects)} found, {step.repaired} repaired")
     except RepairRefused as refused:
         raise Unrepairable(f"Refused: {refused}.") from refused
     except Error as error:
         raise Unrepairable(f"Failed after {repaired} repaired: {inert(' '.join(str(error).split()))}") from error
     finding = ask(condition, alias)
-    tell(f"{condition.name}: {repaired} repaired; it {'is clear now' if finding.is_clear else 'still applies'}")
+    write(f"{condition.name}: {repaired} repaired; it {'is clear now' if finding.is_clear else 'still applies'}")
     return {"name": condition.name, "steps": steps, "repaired": repaired, "is_clear": finding.is_clear}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pulse_django.signals import tell_when_committed
+from pulse_django.signals import send_when_committed
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.endings import EndedBy, Ending
@@ -46,7 +46,7 @@ def request_cancel(
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
     for row in rows:
         if row[0] in cancelled:
-            tell_when_committed(jobs.model, _ending_of(row, reason), using=jobs.write_alias)
+            send_when_committed(jobs.model, _ending_of(row, reason), using=jobs.write_alias)
     return CancelRequested(cancelled=cancelled, asked=asked, refused=asked_for - cancelled - asked)
 
 

@@ -53,7 +53,7 @@ class MinuteRecorder:
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
         self.database.call(minutes.note, minute, _noted(verdict))
-        self.database.call(alerts.send, self.database.alias, minute, verdict)
+        self.database.call(alerts.update, self.database.alias, minute, verdict)
 
 
 def _noted(verdict: conditions.Verdict) -> dict[str, Any]:

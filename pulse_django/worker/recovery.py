@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import tell, tell_finished, worker_lost
+from pulse_django.signals import send, send_finished, worker_lost
 from pulse_django.words.decisions import decide
 from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.leases import Lease
@@ -124,7 +124,7 @@ class Recovery:
                 self._tell(job, report, status)
         leases = tuple(settled.accepted)
         logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
-        tell(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.database.alias)
+        send(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.database.alias)
         return bool(settled.skipped)
 
     def _report_on(self, job: Job, death: Death, begun: set[Lease]) -> Report:
@@ -148,4 +148,4 @@ class Recovery:
         )
         outcome = report.outcome.name
         ending = run_ended(job, report.lease, status=status, by=EndedBy.KEEPER, outcome=outcome, reason=reason)
-        tell_finished(Job, ending, using=self.database.alias)
+        send_finished(Job, ending, using=self.database.alias)

@@ -138,4 +138,4 @@ class Reporter:
         if took:
             self._in_flight.learn(took)
         self._slot_freed()
-        self._run_events.tell(over, settled)
+        self._run_events.add(over, settled)

@@ -27,7 +27,7 @@ class RunEvents:
     def is_idle(self) -> bool:
         return self._inbox.empty() and not self._busy
 
-    def tell(self, performed: list[Performed], settled: Settled) -> None:
+    def add(self, performed: list[Performed], settled: Settled) -> None:
         """Take over what is to be told. Called by the reporter."""
         now = time.monotonic()
         for one in performed:

@@ -18,7 +18,7 @@ from pulse_django.models import Job, Queue, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import job_reaped, tell, tell_finished
+from pulse_django.signals import job_reaped, send, send_finished
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import one_line
 from pulse_django.words.states import Status
@@ -243,5 +243,5 @@ class Watchdog:
             reaped.status,
             extra={"job_id": lease.job_id, "attempt": lease.attempt, "holder": lease.holder},
         )
-        tell(job_reaped, Job, reaped=reaped, using=self.database.alias)
-        tell_finished(Job, reaped.ending, using=self.database.alias)
+        send(job_reaped, Job, reaped=reaped, using=self.database.alias)
+        send_finished(Job, reaped.ending, using=self.database.alias)

@@ -56,7 +56,7 @@ def minutes() -> list[datetime]:
 
 def write(minute: datetime, **options: Any) -> None:
     Minute.objects.write(minute, **options)
-    alerts.send("default", minute, ask_all("default"))
+    alerts.update("default", minute, ask_all("default"))
     alerts.finish()
 
 
@@ -135,7 +135,7 @@ def test_an_incident_that_cannot_be_checked_is_not_over(told: list[tuple[str, st
     found, unknown = Finding(condition=one, subjects=[Subject(1, "x")]), Finding(condition=one, error="timeout")
     for minute, answer in ((first, found), (second, unknown), (third, found)):
         Minute.objects.write(minute)
-        alerts.send("default", minute, Verdict([answer]))
+        alerts.update("default", minute, Verdict([answer]))
     alerts.finish()
     assert told == [("raised", "a")]
 
@@ -159,7 +159,7 @@ def test_a_mail_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
     make_job(next_run_at=now(timedelta(minutes=-5)))
     minute = minutes()[0]
     Minute.objects.write(minute)
-    alerts.send("default", minute, ask_all("default"))  # returns although nobody has answered
+    alerts.update("default", minute, ask_all("default"))  # returns although nobody has answered
     assert asked.wait(5)
     assert not answered.is_set()
     answered.set()
