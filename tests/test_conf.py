@@ -130,7 +130,15 @@ def test_settings_are_read_once_and_again_after_they_changed() -> None:
 
 @pytest.mark.parametrize(
     "alerts",
-    [5, {5: 1}, {"dead-letters": "1"}, {"dead-letters": -1}, {"dead-letters": float("nan")}, {"dead-letters": None}],
+    [
+        5,
+        {5: 1},
+        {"dead-letters": "1"},
+        {"dead-letters": -1},
+        {"dead-letters": float("nan")},
+        {"dead-letters": None},
+        {"dead-letters": 10**400},
+    ],
 )
 def test_alerts_are_numbers_or_flags_by_name(alerts: object) -> None:
     parsed, problems = parse({"ALERTS": alerts})

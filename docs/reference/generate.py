@@ -81,14 +81,6 @@ def signs_page() -> str:
     return "".join(lines)
 
 
-OF_SEVERITY = {
-    Severity.BROKEN: "The protocol rules this out: something else writes to the tables, or the server lost a commit.",
-    Severity.STUCK: "Work waits, and will not be done unless a person acts.",
-    Severity.FAILING: "Work is tried, and too much of it fails.",
-    Severity.RISK: "Work goes on, and one day will not. These are warnings: they do not make the fleet unhealthy.",
-}
-
-
 def conditions_page() -> str:
     lines = [
         "# Conditions\n",
@@ -99,7 +91,7 @@ def conditions_page() -> str:
         "[Check and repair conditions](../how-to/conditions.md) shows how to use it, and how to add your own.\n",
     ]
     for severity in Severity:
-        lines += [f"\n## {severity.value.capitalize()}\n\n{OF_SEVERITY[severity]}\n"]
+        lines += [f"\n## {severity.value.capitalize()}\n\n{severity.means}\n"]
         lines += [
             "\n| name | when all is well | if not | what to do | allowed | repair |\n",
             "|---|---|---|---|---|---|\n",

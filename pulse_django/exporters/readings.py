@@ -45,7 +45,8 @@ def read(alias: str) -> list[Reading]:
     now, minute, signs, totals = _latest(alias)
     health = snapshot_queries.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
-    found = list(_of_conditions(history.numbers(signs.get("conditions"))))
+    unasked = signs.get("unasked")
+    found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
     return [*counted, *found, *age, *_of_queues(health), *_of_workers(health)]
 
@@ -64,6 +65,11 @@ def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
         yield Reading(CONDITIONS, (name, str(severity)), count)
         if severity in (conditions.Severity.BROKEN, conditions.Severity.STUCK):
             yield Reading(ORPHANED_JOBS, (name,), count)
+
+
+def _of_unasked(names: Any) -> Iterator[Reading]:
+    for name in names if isinstance(names, list) else []:
+        yield Reading(CONDITIONS, (str(name), "unknown"), 1)
 
 
 def _of_queues(health: Health) -> Iterator[Reading]:

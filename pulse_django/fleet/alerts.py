@@ -7,10 +7,10 @@ one tells; and an incident is told when it begins and when it is over, not for a
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.mail import mail_admins
 
@@ -27,33 +27,57 @@ logger = SafeLogger("pulse_django.alerts")
 # An incident that was open before a longer gap between two minutes is told again.
 REMEMBERED = timedelta(hours=1)
 
+MOST_OF_A_KEY = 200  # characters
+
 _telling: list[Thread] = []
 
 
 def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
-    """Note in the minute which incidents are open. Tell those that begin and those that are over."""
-    settings, before = conf.current(), _open_before(alias)
-    alerted = [finding for finding in verdict.findings if finding.condition.is_alerted(settings)]
-    found = {finding.condition.name: finding for finding in alerted if finding.subjects}
-    # What could not be checked is not over.
-    unknown = {finding.condition.name for finding in alerted if finding.error}
-    still = {name: before[name] for name in before if name in unknown}
-    Minute.objects.db_manager(alias).note(
-        minute, {"alerts": still | {name: len(one.subjects) for name, one in found.items()}}
-    )
-    begun = [one for name, one in found.items() if name not in before]
-    over = [name for name in before if name not in found and name not in unknown]
+    """Note in the minute which incidents are open. Send an alert for each that begins, and for each that is over."""
+    settings, before = conf.current(), _before(alias)
+    found = {one.condition.name: one for one in verdict.found if one.condition.is_alerted(settings)}
+    open_now = {name: _keys(one, before.incidents.get(name)) for name, one in found.items() if _counts(one, before)}
+    begun = [found[name] for name in open_now if set(open_now[name]) - set(before.incidents.get(name, ()))]
+    # What is unknown here is of an app that other processes have. What is not alerted any more is not over.
+    asked = {finding.condition.name: finding for finding in verdict.findings}
+    over = [name for name in before.incidents if name in asked and asked[name].is_clear]
+    unknown = {name: keys for name, keys in before.incidents.items() if name not in asked}
+    Minute.objects.db_manager(alias).note(minute, {"alerts": unknown | open_now})
     _tell(begun, over, mail=settings.alert_mail)
     return begun
 
 
-def _open_before(alias: str) -> Mapping[str, int]:
+class _Before(NamedTuple):
+    """What the minute before said."""
+
+    incidents: Mapping[str, Sequence[str]]
+    unasked: Collection[str]
+
+
+def _before(alias: str) -> _Before:
     rows = Minute.objects.using(alias).filter(
         minute__gt=StatementTimestamp() - REMEMBERED, minute__lte=StatementTimestamp()
     )
-    signs = rows.order_by("-minute").values_list("signs", flat=True)
-    latest: Any = next((one["alerts"] for one in signs if isinstance(one, Mapping) and "alerts" in one), {})
-    return latest if isinstance(latest, Mapping) else {}
+    noted = [one for one in rows.order_by("-minute").values_list("signs", flat=True) if isinstance(one, dict)]
+    latest: Any = next((one for one in noted if isinstance(one.get("alerts"), dict)), {})
+    unasked: Any = next((one["unasked"] for one in noted[1:] if isinstance(one.get("unasked"), list)), [])
+    incidents = {name: keys for name, keys in latest.get("alerts", {}).items() if isinstance(keys, list)}
+    return _Before(incidents, unasked)
+
+
+def _counts(one: Finding, before: _Before) -> bool:
+    """A condition that cannot be checked is an incident after two minutes: one may be a lock or a restart."""
+    name = one.condition.name
+    return bool(one.subjects) or name in before.unasked or name in before.incidents
+
+
+def _keys(one: Finding, before: Sequence[str] | None) -> Sequence[str]:
+    """Return what the incident is about. A queue or task that joins is told; of single jobs only the first."""
+    if one.error:
+        return before or ["unknown"]
+    return sorted(
+        {"job" if isinstance(subject.key, int) else str(subject.key)[:MOST_OF_A_KEY] for subject in one.subjects}
+    )
 
 
 def _tell(begun: list[Finding], over: Collection[str], *, mail: bool) -> None:

@@ -86,6 +86,9 @@ class History:
         return answered / (answered + failed) if answered + failed else None
 
 
+NOTHING = History(now=None, minutes=())
+
+
 def read(alias: str) -> History:
     """Read the last hours: one query."""
     rows = (

@@ -1,4 +1,4 @@
-"""Looking without touching: a transaction in which the server refuses every write, and gives up in time."""
+"""Read without touching: transactions in which the server refuses every write, and gives up in time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from django.db import connections, transaction
 
 from pulse_django.store.transactions import refuse_other_vendors
 
-# No look takes a tenth of it on a healthy server; on a sick one it must not add to the load for long.
+# No read takes a tenth of it on a healthy server; on a sick one it must not add to the load for long.
 TIMEOUT = "15s"
+# A table that is being altered is not waited for: an operator, a probe or a page wants an answer.
+LOCK_TIMEOUT = "1s"
 
 
 @contextmanager
@@ -24,5 +26,24 @@ def read_only(alias: str) -> Iterator[None]:
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            cursor.execute(f"SET LOCAL statement_timeout = '{TIMEOUT}'")
+            _limit(cursor, TIMEOUT)
         yield
+
+
+@contextmanager
+def briefly(alias: str, timeout: str) -> Iterator[None]:
+    """Read for at most so long a statement. A caller's transaction gets its own settings back."""
+    connection = connections[alias]
+    is_nested = connection.in_atomic_block
+    with transaction.atomic(using=alias):
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            _limit(cursor, timeout)
+        yield
+        if is_nested:  # settings outlive a savepoint that is released, and not one that is rolled back
+            transaction.set_rollback(True, using=alias)
+
+
+def _limit(cursor: object, timeout: str) -> None:
+    cursor.execute(f"SET LOCAL statement_timeout = '{timeout}'")  # type: ignore[attr-defined]
+    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")  # type: ignore[attr-defined]

@@ -26,6 +26,8 @@ COUNTED = 10_000
 MOST_WORKERS = 500
 GLANCED = 50_000  # waiting jobs that are counted for whoever looks every few seconds
 
+NOTHING = Health(queues=(), statuses=(), workers=(), dead_letters=(), expired_leases=0, oldest_expired=None)
+
 Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
 
 # Their statuses are written out: a partial index serves only what the planner can prove, also with server-side binding.

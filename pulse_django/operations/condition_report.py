@@ -27,12 +27,12 @@ def findings_in_words(
             yield f"{good('ok  ')} {one.name}: {one.says}"
             continue
         mark = bad("FAIL") if finding.is_problem else warning("WARN")
-        yield f"{mark} {one.name} ({one.severity}): {one.says}"
+        yield f"{mark} {one.name} ({one.severity}): {one.means}"
         if finding.error:
             yield f"       {finding.says}"
             continue
         yield from _subjects(finding, "       ")
-        yield f"       What it means: {one.means}"
+        yield f"       Expected: {one.says}"
         yield f"       What to do: {one.to_do}"
         yield f"       More: docs/{one.page}"
         if one.repair is not None:

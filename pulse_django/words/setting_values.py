@@ -62,7 +62,10 @@ def _alerts(value: object) -> Mapping[str, float | bool]:
     for name, most in value.items():
         if not isinstance(most, int | float) or not most >= 0:
             raise ValueError(f"{name!r} is {most!r}. Use True, False or the number that is allowed.")
-    return MappingProxyType({name: most if isinstance(most, bool) else float(most) for name, most in value.items()})
+    try:
+        return MappingProxyType({name: most if isinstance(most, bool) else float(most) for name, most in value.items()})
+    except OverflowError as error:
+        raise ValueError("A number is too large.") from error
 
 
 # By the annotation of the field that holds the value.

@@ -212,7 +212,8 @@ CONDITIONS = VitalSign(
     kind=SignKind.GAUGE,
     labels=("condition", "severity"),
     means="Number of objects to which a condition of the catalogue applies. Counting stops at a limit.",
-    to_do="The reference of conditions says what each means and what to do. All but risks make the fleet unhealthy.",
+    to_do="The reference of conditions says what each means and what to do. Risks do not make the fleet unhealthy. "
+    "The severity is unknown if a condition could not be checked.",
 )
 MINUTE_AGE = VitalSign(
     name="minute_age_seconds",

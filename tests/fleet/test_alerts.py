@@ -17,6 +17,7 @@ from pulse_django.fleet.conditions import Condition, Finding, Severity, Subject,
 from pulse_django.models import Minute
 from pulse_django.signals import alert_ended, alert_raised
 from pulse_django.words.states import Status
+from pulse_django.worker.minute_recorder import _noted
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
 
@@ -91,7 +92,7 @@ def test_another_watchdog_goes_on_with_the_incident(told: list[tuple[str, str]])
     for number in range(3):
         make_job(Status.DEAD_LETTERED, attempts=0, finished_at=first + timedelta(seconds=number))
     write(first)
-    assert Minute.objects.get(minute=first).signs["alerts"] == {"dead-letters": 2}
+    assert Minute.objects.get(minute=first).signs["alerts"] == {"dead-letters": ["queue default", "task tests.add"]}
     write(second)
     assert told == [("raised", "dead-letters")]
 
@@ -131,12 +132,58 @@ def test_problems_raise_alerts_and_risks_do_not_unless_the_setting_says_so(
 
 def test_an_incident_that_cannot_be_checked_is_not_over(told: list[tuple[str, str]]) -> None:
     first, second, third, _ = minutes()
-    one = Condition(name="a", severity=Severity.STUCK, says="", means="", to_do="", sql="SELECT 1, '' LIMIT %(limit)s")
+    one = condition()
     found, unknown = Finding(condition=one, subjects=[Subject(1, "x")]), Finding(condition=one, error="timeout")
     for minute, answer in ((first, found), (second, unknown), (third, found)):
-        Minute.objects.write(minute)
-        alerts.update("default", minute, Verdict([answer]))
+        say(minute, answer)
+    assert told == [("raised", "a")]
+
+
+def say(minute: datetime, *answers: Finding) -> None:
+    """Record a minute with these answers."""
+    Minute.objects.write(minute)
+    verdict = Verdict(answers)
+    Minute.objects.note(minute, _noted(verdict))
+    alerts.update("default", minute, verdict)
     alerts.finish()
+
+
+def condition(name: str = "a") -> Condition:
+    return Condition(
+        name=name, severity=Severity.STUCK, says="", means="", to_do="", sql="SELECT 1, '' LIMIT %(limit)s"
+    )
+
+
+def test_what_cannot_be_checked_for_two_minutes_is_an_incident(told: list[tuple[str, str]]) -> None:
+    first, second, third, fourth = minutes()
+    unknown = Finding(condition=condition(), error="permission denied")
+    say(first, unknown)
+    assert told == [], "one minute may be a lock"
+    say(second, unknown)
+    say(third, unknown)
+    assert told == [("raised", "a")]
+    say(fourth, Finding(condition=condition()))
+    assert told[1:] == [("ended", "a")]
+
+
+def test_a_queue_or_task_that_joins_an_incident_is_told_and_a_job_is_not(told: list[tuple[str, str]]) -> None:
+    first, second, third, fourth = minutes()
+    say(first, Finding(condition=condition(), subjects=[Subject("mail", ""), Subject(7, "")]))
+    say(second, Finding(condition=condition(), subjects=[Subject("mail", ""), Subject(8, ""), Subject(9, "")]))
+    assert told == [("raised", "a")]
+    say(third, Finding(condition=condition(), subjects=[Subject("mail", ""), Subject("reports", ""), Subject(9, "")]))
+    say(fourth, Finding(condition=condition(), subjects=[Subject("reports", "")]))
+    assert told == [("raised", "a"), ("raised", "a")]
+
+
+def test_what_is_not_alerted_any_more_or_unknown_here_does_not_end(told: list[tuple[str, str]], settings: Any) -> None:
+    first, second, third, fourth = minutes()
+    found = Finding(condition=condition(), subjects=[Subject("mail", "")])
+    say(first, found)
+    say(second)  # a process without the app that asks it
+    say(third, found)
+    settings.PULSE = {"ALERTS": {"a": False}}
+    say(fourth, found)
     assert told == [("raised", "a")]
 
 

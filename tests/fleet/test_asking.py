@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from pulse_django.fleet.conditions import Condition, Severity, ask, ask_all, catalogue, known, named, register
+from pulse_django.fleet.conditions import (
+    Condition,
+    Severity,
+    Threshold,
+    ask,
+    ask_all,
+    asking,
+    catalogue,
+    known,
+    named,
+    register,
+)
 from pulse_django.models import Queue
 from tests.factories import make_job, now
 from tests.fleet.test_conditions import LONG_AGO
 from tests.protocol.steps import sql
+from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("vacuumed")
 
@@ -214,8 +227,8 @@ def test_a_lost_connection_is_raised_and_no_answer() -> None:
 def test_questions_that_come_too_late_are_left_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse_django.fleet.conditions.asking.BUDGET", 0.0)
     assert [finding.condition.name for finding in ask_all("default").found] == ["schema-incomplete"], "not in SQL"
-    register(condition("wrong", sql="SELECT 1 / 0, '' LIMIT %(limit)s"))
-    assert len(ask_all("default").found) == len(known())
+    register(condition("of-an-app", sql="SELECT 1, '' LIMIT %(limit)s"))
+    assert [finding.condition.name for finding in ask_all("default").found] == ["schema-incomplete", "of-an-app"]
 
 
 def test_all_are_asked_in_one_statement() -> None:
@@ -234,3 +247,89 @@ def test_the_worst_comes_first_in_one_line() -> None:
     assert [finding.condition.name for finding in verdict.found] == ["z", "a", "b", "c"]
     assert verdict.says.startswith("z: 1: y; a: 1: x; 2: x; 3: x; and 2 more; b: ")
     assert not verdict.is_well
+
+
+@pytest.mark.parametrize(
+    "awkward",
+    ["SELECT 1, 'x' LIMIT %(limit)s;", "SELECT 1, 'x' LIMIT %(limit)s -- all", "SELECT 1, NULL LIMIT %(limit)s",
+     "SELECT '{}'::jsonb, 5 LIMIT %(limit)s", "SELECT gen_random_uuid(), 'x' LIMIT %(limit)s"],
+)  # fmt: skip
+def test_sql_of_an_app_needs_to_work_alone_only(awkward: str) -> None:
+    register(condition("awkward", sql=awkward))
+    with CaptureQueriesContext(connection) as queries:
+        [finding] = ask_all("default").found
+    assert (finding.condition.name, len(finding.subjects), finding.error) == ("awkward", 1, "")
+    assert len(queries) < 25
+    assert "awkward" in check("--check", "--json")[0]
+    assert "WARN awkward" in check("--check")[0]
+
+
+@pytest.mark.parametrize("columns", ["1", "1, 'x', 'y'"])
+def test_rows_of_another_shape_are_an_error(columns: str) -> None:
+    register(condition("wrong-shape", sql=f"SELECT {columns} LIMIT %(limit)s"))
+    [finding] = ask_all("default").found
+    assert "must return rows of (key, words)" in finding.error
+
+
+def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exits(alias: str, limits: Any) -> Any:
+        raise SystemExit(3)
+
+    def fails(alias: str, limits: Any) -> Any:
+        return sql("SELECT 1 / 0")
+
+    def writes(alias: str, limits: Any) -> Any:
+        sql("INSERT INTO pulse_django_queue (name) VALUES ('vandal')")
+        return []
+
+    def sleeps(alias: str, limits: Any) -> Any:
+        return sql("SELECT 1, pg_sleep(20)::text")
+
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.STATEMENT_TIMEOUT", "200ms")
+    for look in (exits, fails, writes, sleeps):
+        register(condition(look.__name__, look=look))
+    register(condition("pairs", look=lambda alias, limits: [(1, 2)]))
+    with transaction.atomic():
+        found = {finding.condition.name: finding for finding in ask_all("default").found}
+        assert sql("SELECT 1") == [(1,)], "the transaction of the caller goes on"
+    assert "SystemExit" in found["exits"].error
+    assert "division by zero" in found["fails"].error
+    assert "read-only transaction" in found["writes"].error
+    assert "statement timeout" in found["sleeps"].error
+    assert found["pairs"].subjects == [(1, "2")]
+
+
+def test_settings_of_the_callers_transaction_stay_as_they_were() -> None:
+    with transaction.atomic():
+        sql("SET LOCAL statement_timeout = '61s'")
+        ask_all("default")
+        assert sql("SHOW statement_timeout") == [("61s",)]
+        assert sql("SHOW transaction_read_only") == [("off",)]
+
+
+def test_a_table_that_is_locked_is_not_waited_for_by_each_question(rival: Rival) -> None:
+    rival.begin()
+    rival.run(sql, "LOCK TABLE pulse_django_job")
+    begin = time.monotonic()
+    verdict = ask_all("default")
+    assert time.monotonic() - begin < asking.BUDGET
+    assert verdict.is_unknown
+    assert not verdict.is_well
+    rival.rollback()
+    assert ask_all("default").is_well
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a\nb", "Loud", "x" * 3 + "_y"])
+def test_a_name_is_words_joined_by_hyphens(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a condition"):
+        condition(name, sql="SELECT 1, '' LIMIT %(limit)s")
+
+
+def test_a_threshold_overwrites_no_parameter_of_others() -> None:
+    with pytest.raises(ValueError, match="Limits has a parameter of that name"):
+        condition("overdue", sql="SELECT 1, '' LIMIT %(limit)s", threshold=Threshold(default=1, unit="jobs"))
+
+
+def test_long_words_are_cut_in_one_line() -> None:
+    register(condition("long", sql="SELECT 1, repeat('x', 1000000) LIMIT %(limit)s"))
+    assert len(ask_all("default").says) < 400

@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import OperationalError, connections
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.history import History, Pick
+from pulse_django.fleet.read_only import briefly
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
     DEATH_TO_REQUEUE,
@@ -30,6 +33,7 @@ from .sparkline import Sparkline, draw, rate_in_words
 
 MOST_QUEUES = 50  # with lines; more are told by number
 HOUR = timedelta(hours=1)
+TIMEOUT = "5s"  # of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class Sign:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardFacts:
     verdict: conditions.Verdict
+    error: str  # why nothing else could be read
     elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
     is_watched: bool  # a minute was recorded lately
     queues: list[QueueRow]
@@ -74,10 +79,18 @@ class BoardFacts:
 
 
 def gather(alias: str) -> BoardFacts:
-    """Read everything: a few queries, whatever the number of jobs."""
-    health, past, settings = snapshot_queries.glance(alias), history.read(alias), conf.current()
+    """Read everything: a few queries, whatever the number of jobs. A locked table is not waited for."""
+    settings, verdict = conf.current(), conditions.ask_all(alias)
+    try:
+        with briefly(alias, TIMEOUT):
+            health, past, error = snapshot_queries.glance(alias), history.read(alias), ""
+    except OperationalError as refused:
+        if connections[alias].connection is None:
+            raise
+        health, past, error = snapshot_queries.NOTHING, history.NOTHING, error_in_one_line(refused)
     return BoardFacts(
-        verdict=conditions.ask_all(alias),
+        verdict=verdict,
+        error=error,
         elsewhere=_elsewhere(past),
         is_watched=past.latest is not None,
         queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],

@@ -22,6 +22,7 @@ from __future__ import annotations
 from . import failures, jobs, queues, schema, server, workers  # noqa: F401 - they register what they hold
 from .asking import Finding, Verdict, ask, ask_all
 from .catalogue import (
+    OURS,
     Condition,
     Limits,
     Repair,
@@ -34,6 +35,8 @@ from .catalogue import (
     register,
 )
 from .repairs import Step, repair
+
+OURS.update(one.name for one in known())
 
 __all__ = [
     "Condition",

@@ -7,25 +7,29 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connections
 
 from pulse_django import conf
+from pulse_django.fleet.read_only import briefly
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
-from .catalogue import Condition, Limits, Subject, known
+from .catalogue import OURS, Condition, Limits, Subject, known
 
 logger = SafeLogger("pulse_django.conditions")
 
 # Longer, and a question that goes wrong is felt by the queue; shorter, and a busy server leaves it unanswered.
 STATEMENT_TIMEOUT = "5s"
-# Seconds for questions that are asked one after the other. Longer, and a page or a minute is late; shorter leaves
-# slow ones unasked.
-BUDGET = 30.0
-MOST_IN_A_LINE = 3  # subjects
+# Seconds until no further question is asked. Longer, and pages, probes and minutes are late; shorter leaves slow
+# questions unasked.
+BUDGET = 8.0
+MOST_TIMEOUTS = 2  # in a row of questions that are asked alone: the next ones would wait as well
+TIMEOUTS = ("57014", "55P03")  # of a statement, and of a lock
+MOST_IN_A_LINE, MOST_CHARACTERS = 3, 300  # subjects, and of each
 
 Call = Callable[..., Any]  # runs a function that uses the database
 
@@ -42,6 +46,7 @@ class Finding:
     subjects: list[Subject] = field(default_factory=list)
     is_more: bool = False  # there are more subjects than these
     error: str = ""  # why it could not be asked
+    is_timeout: bool = False  # by the server's or our own limits
 
     @property
     def is_clear(self) -> bool:
@@ -62,7 +67,8 @@ class Finding:
         """One line: what was found, with the first subjects. Text from rows is made inert."""
         if self.error:
             return f"could not be checked: {inert(self.error)}"
-        shown = [inert(f"{subject.key}: {subject.words}") for subject in self.subjects[:MOST_IN_A_LINE]]
+        first = self.subjects[:MOST_IN_A_LINE]
+        shown = [inert(f"{subject.key}: {subject.words}", MOST_CHARACTERS) for subject in first]
         left = len(self.subjects) - len(shown)
         return "; ".join([*shown, f"and {left}{'+' if self.is_more else ''} more"] if left else shown)
 
@@ -103,6 +109,11 @@ class Verdict:
         return [finding for finding in self.findings if finding.is_problem]
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known to be wrong, and some problems could not be checked."""
+        return bool(self.problems) and all(finding.error for finding in self.problems)
+
+    @property
     def is_well(self) -> bool:
         """Whether no condition is broken, stuck or failing. A risk alone does not make the fleet unhealthy."""
         return not self.problems
@@ -119,16 +130,17 @@ class Verdict:
 def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly) -> Verdict:
     """Ask every condition. ``call`` runs each step that uses the database."""
     limits, conditions = limits or Limits.of(conf.current()), known()
-    together: list[Condition] = [one for one in conditions if one.sql]
-    found = call(_ask_together, together, alias, limits)
-    until = time.monotonic() + BUDGET
+    until, timeouts = time.monotonic() + BUDGET, 0
+    # Those of apps are asked alone: one that does not fit the statement would spoil it for all.
+    found = call(_ask_together, [one for one in conditions if one.sql and one.name in OURS], alias, limits)
     for one in conditions:
         if one.name in found:
             continue
-        if time.monotonic() < until:
+        if timeouts < MOST_TIMEOUTS and time.monotonic() < until:
             found[one.name] = call(ask, one, alias, limits)
+            timeouts += found[one.name].is_timeout
         else:
-            found[one.name] = Finding(condition=one, error="there was no time left to ask")
+            found[one.name] = Finding(condition=one, error="the database takes too long to answer", is_timeout=True)
     return Verdict([found[one.name] for one in conditions])
 
 
@@ -140,8 +152,11 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
     except DatabaseError as error:
         if _is_lost(alias):
             raise
-        return Finding(condition=condition, error=error_in_one_line(error))
-    except Exception as error:  # a question of an app
+        is_timeout = getattr(error.__cause__, "sqlstate", None) in TIMEOUTS
+        return Finding(condition=condition, error=error_in_one_line(error), is_timeout=is_timeout)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # code of an app, which may raise SystemExit
         logger.exception("Checking condition %s failed", condition.name)
         return Finding(condition=condition, error=f"{type(error).__name__}: {error_in_one_line(error)}")
     return _finding(condition, subjects, limits)
@@ -149,13 +164,21 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
 
 def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     """Return what a condition applies to, or raise what went wrong."""
-    if condition.look is not None:
-        return list(condition.look(alias, limits))[: limits.limit]
-    return [Subject(*row) for row in _rows(alias, condition.sql, limits)]
+    if condition.look is None:
+        return [_subject(row) for row in _rows(alias, condition.sql, limits)]
+    with briefly(alias, STATEMENT_TIMEOUT):
+        return [_subject(row) for row in islice(condition.look(alias, limits), limits.limit)]
+
+
+def _subject(row: Sequence[Any]) -> Subject:
+    if len(row) != 2:
+        raise ValueError(f"a condition must return rows of (key, words), not {len(row)} columns")
+    key, words = row
+    return Subject(key, "" if words is None else str(words))
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
-    """Ask in one statement. One question that fails spoils the statement: then there is no answer."""
+    """Ask in one statement. If it fails there is no answer: each is asked alone then."""
     questions = [
         f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
         f" FROM ({one.sql}) AS found (key, words))"
@@ -165,13 +188,14 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
         return {}
     try:
         rows = _rows(alias, " UNION ALL ".join(questions), replace(limits, limit=limits.limit + 1))
-    except DatabaseError:
+    except DatabaseError as error:
         if _is_lost(alias):
             raise
+        logger.warning("Asking the conditions together failed: %s", error_in_one_line(error))
         return {}
     subjects = defaultdict(list)
     for place, _, key, words in sorted(rows, key=lambda row: row[:2]):
-        subjects[place].append(Subject(None if key is None else json.loads(key), words))
+        subjects[place].append(_subject((None if key is None else json.loads(key), words)))
     return {one.name: _finding(one, subjects[place], limits) for place, one in enumerate(conditions)}
 
 
@@ -181,8 +205,7 @@ def _finding(condition: Condition, subjects: list[Subject], limits: Limits) -> F
 
 
 def _rows(alias: str, sql: str, limits: Limits) -> list[tuple[Any, ...]]:
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        cursor.execute(f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")
+    with briefly(alias, STATEMENT_TIMEOUT), connections[alias].cursor() as cursor:
         cursor.execute(sql, limits.params())
         return list(cursor.fetchall())
 

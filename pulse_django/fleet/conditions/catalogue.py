@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -9,13 +10,26 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pulse_django import conf
+from pulse_django.fleet.history import FRESH
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class Severity(StrEnum):
-    BROKEN = "broken"  # the protocol rules it out: something else writes to the tables, or the server lost a commit
-    STUCK = "stuck"  # work waits, and will not be done unless a person acts
-    FAILING = "failing"  # work is tried, and too much of it fails
-    RISK = "risk"  # work goes on, and one day will not
+    BROKEN = "broken"
+    STUCK = "stuck"
+    FAILING = "failing"
+    RISK = "risk"
+
+    @property
+    def means(self) -> str:
+        return {
+            Severity.BROKEN: "The protocol rules this out: something else writes to the tables, or the server lost a "
+            "commit.",
+            Severity.STUCK: "Work waits, and will not be done unless a person acts.",
+            Severity.FAILING: "Work is tried, and too much of it fails.",
+            Severity.RISK: "Work goes on, and one day will not. This is a warning: the fleet counts as healthy.",
+        }[self]
 
     @property
     def is_problem(self) -> bool:
@@ -36,6 +50,7 @@ class Threshold:
 
     default: float
     unit: str  # in words, for the documentation
+    most: float = 1e9  # that the setting may allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +72,7 @@ class Limits:
     # Shorter, and a quiet task has too few runs to judge; longer, and a fixed task stays red.
     lately: timedelta = timedelta(minutes=15)
     few_runs: int = 10  # fewer say nothing about a rate
-    unrecorded: timedelta = timedelta(minutes=5)  # the recorder writes every minute, and waits after an outage
+    unrecorded: timedelta = FRESH
     thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have their default
 
     @classmethod
@@ -115,10 +130,22 @@ class Condition:
     repair: Repair | None = None
 
     def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} cannot name a condition: use words in lower case, joined by hyphens")
+        if self.threshold is not None and self.name.replace("-", "_") in Limits.__slots__:
+            raise ValueError(f"{self.name!r} has a threshold, and Limits has a parameter of that name")
         if (not self.sql) == (self.look is None):
             raise ValueError(f"{self.name}: give either sql or look")
         if self.sql and "%(limit)s" not in self.sql:
             raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
+
+    def refuses(self, allowed: float) -> str:
+        """Say why that number cannot be its threshold. Empty: it can."""
+        if self.threshold is None:
+            return "but this condition has no threshold: use True or False"
+        if not 0 <= allowed <= self.threshold.most:
+            return f"but at most {self.threshold.most:g} makes sense"
+        return ""
 
     def is_alerted(self, settings: conf.PulseSettings) -> bool:
         """Whether it raises an alert: by ``PULSE["ALERTS"]``, or else if it is a problem."""
@@ -127,6 +154,7 @@ class Condition:
 
 
 _known: dict[str, Condition] = {}
+OURS: set[str] = set()  # the names of Pulse's own
 
 
 def register(condition: Condition) -> Condition:

@@ -22,7 +22,6 @@ def check_alerts(**_: Any) -> list[CheckMessage]:
             close = difflib.get_close_matches(name.lower().replace("_", "-"), conditions, n=1)
             hint = f"Did you mean {close[0]}?" if close else f"Known conditions: {', '.join(conditions)}."
             found.append(Error(f"ALERTS has an unknown condition {name!r}.", hint=hint, id="pulse_django.E011"))
-        elif not isinstance(most, bool) and conditions[name].threshold is None:
-            message = f"ALERTS[{name!r}] is a number, and this condition has no threshold."
-            found.append(Error(message, hint="Use True or False.", id="pulse_django.E011"))
+        elif not isinstance(most, bool) and (problem := conditions[name].refuses(most)):
+            found.append(Error(f"ALERTS[{name!r}] is {most:g}, {problem}.", id="pulse_django.E011"))
     return found

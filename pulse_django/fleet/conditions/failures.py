@@ -72,7 +72,7 @@ register(
         means="The task or a service that it uses is broken. Retries repeat the failures until the jobs die.",
         to_do="Read the errors of the failed attempts. If a service is down, pause the queue until it is back.",
         page=DEAD_LETTERS_GROW,
-        threshold=Threshold(default=0.5, unit="failed share of the runs of a task or the jobs of a queue, lately"),
+        threshold=Threshold(default=0.5, unit="failed share of a task's runs or a queue's jobs, lately", most=1),
         sql=f"""
 WITH recent AS (
     SELECT signs

@@ -52,7 +52,8 @@ register(
         severity=Severity.RISK,
         says="No transaction of this database is older than a few minutes.",
         means="Vacuum cannot remove rows that died since it began, which slows down claims and heartbeats.",
-        to_do="Find its owner; SELECT pg_terminate_backend(pid) ends it, ROLLBACK PREPARED a prepared one. Drop slots.",
+        to_do="Find its owner. SELECT pg_terminate_backend(pid) ends a session, ROLLBACK PREPARED a prepared "
+        "transaction. Drop replication slots that are not used.",
         page=TABLE_GROWS,
         sql="""
 SELECT which, pg_catalog.concat(what, ', for ' || pg_catalog.date_trunc('second', age)::text)

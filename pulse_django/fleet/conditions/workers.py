@@ -20,7 +20,11 @@ SELECT pg_catalog.concat('worker ', name, ':', boot_id), pg_catalog.concat(
     ' runs'
 )
 FROM pulse_django_worker
-WHERE stopped_at IS NULL AND last_beat_at <= statement_timestamp() - %(silence)s
+WHERE CASE
+    WHEN stopped_at IS NULL THEN last_beat_at < statement_timestamp() - %(silence)s
+    -- A watchdog marked it as gone. One that stops says so itself, soon after its last heartbeat.
+    ELSE last_beat_at < stopped_at - %(silence)s AND stopped_at > statement_timestamp() - %(lately)s
+END
 ORDER BY last_beat_at
 LIMIT %(limit)s
 """,

@@ -15,8 +15,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Limits, Verdict, ask_all, known
-from pulse_django.fleet.read_only import read_only
+from pulse_django.fleet.conditions import Limits, Verdict, ask_all, known, named
 from pulse_django.operations import arguments
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
@@ -51,13 +50,13 @@ class Command(BaseCommand):
     def _fleet(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
         alias = arguments.alias_of(options)
         try:
-            with read_only(alias):
-                require_tables(alias)
-                verdict = _verdict(alias, dict(options["allow"]))
+            require_tables(alias)
+            verdict = _verdict(alias, dict(options["allow"]))
         except (Error, ImproperlyConfigured) as error:
             return UNKNOWN, explained(error, alias), {}
-        said = "The fleet is healthy." if verdict.is_well else "The fleet is not healthy."
-        return (WELL if verdict.is_well else UNWELL), f"{said} {verdict.says}".strip(), verdict.to_json()
+        code = WELL if verdict.is_well else UNKNOWN if verdict.is_unknown else UNWELL
+        said = ("The fleet is healthy.", "The fleet is not healthy.", "The fleet could not be checked.")[code]
+        return code, f"{said} {verdict.says}".strip(), verdict.to_json()
 
     def _worker(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
         if options["port"] is None:
@@ -100,6 +99,6 @@ def _allowed(text: str) -> tuple[str, float]:
         number = float(most)
     except ValueError:
         number = -1.0
-    if name not in _measured() or not number >= 0:
+    if name not in _measured() or named(name).refuses(number):
         raise ArgumentTypeError(f"{text!r}: use NAME=NUMBER, where NAME is one of {', '.join(_measured())}")
     return name, number

@@ -73,21 +73,26 @@ class Command(BaseCommand):
         self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False
     ) -> tuple[dict[str, Any], list[str]]:
         try:
+            # Outside of the snapshot: the ages that conditions ask for would grow while it stands still.
+            verdict = conditions.ask_all(alias) if selection.is_everything else conditions.Verdict([])
             with read_only(alias):
-                return self._glance(alias) if is_glance else self._look(alias, selection, stopped_workers)
+                if is_glance:
+                    return self._glance(alias, verdict)
+                return self._look(alias, selection, stopped_workers, verdict)
         except (Error, ImproperlyConfigured) as error:
             raise CommandError(inert(explained(error, alias))) from error
 
-    def _glance(self, alias: str) -> tuple[dict[str, Any], list[str]]:
+    def _glance(self, alias: str, verdict: conditions.Verdict) -> tuple[dict[str, Any], list[str]]:
         health, past = snapshot_queries.glance(alias), history.read(alias)
-        lines = health_in_lines(health, conditions.ask_all(alias))
+        lines = health_in_lines(health, verdict)
         return {}, lines + eight_in_lines(health, past)
 
-    def _look(self, alias: str, selection: Selection, stopped_workers: bool) -> tuple[dict[str, Any], list[str]]:
+    def _look(
+        self, alias: str, selection: Selection, stopped_workers: bool, verdict: conditions.Verdict
+    ) -> tuple[dict[str, Any], list[str]]:
         if not selection.is_everything:
             matching = match(selection, alias)
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
         health = snapshot_queries.take(alias, stopped_workers=stopped_workers)
-        verdict = conditions.ask_all(alias)
         lines = health_in_lines(health, verdict) + eight_in_lines(health, history.read(alias))
         return {**verdict.to_json(), **to_json(health)}, lines
