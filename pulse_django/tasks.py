@@ -33,7 +33,7 @@ _CELERYS = {
     "subtask": "enqueue the next task at the end of this one",
 }
 
-_OF_CALLS = (OF_CALL - OF_TASK) | {"runs_in", "delay", "key"}
+_OF_CALLS = OF_CALL - OF_TASK
 _OF_DECLARATIONS = OF_TASK - OF_CALL
 _OF_DECORATOR = OF_TASK | {"takes_context"}
 
@@ -57,10 +57,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
-        object.__setattr__(self, "aliases", tuple(self.aliases))
-        if isinstance(self.masked, str):
-            raise InvalidTask(f"masked: {self.masked!r} is a single name; write masked=({self.masked!r},).")
-        object.__setattr__(self, "masked", tuple(self.masked))
+        for option in ("aliases", "masked"):
+            object.__setattr__(self, option, _names(option, getattr(self, option)))
         if unknown := self._unknown_masks():
             raise InvalidTask(f"masked: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
@@ -91,8 +89,10 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         run_after = changes.pop("run_after", None)
         if isinstance(run_after, timedelta):
             changes |= {"runs_in": run_after, "run_after": None}
-        elif run_after is not None:
+        elif isinstance(run_after, datetime):
             changes |= {"runs_in": None, "run_after": run_after}
+        elif run_after is not None:
+            raise TypeError(f"run_after: {run_after!r} is neither a datetime nor a timedelta.")
         return replace(self, **changes)
 
     def _check_options(self) -> None:
@@ -124,6 +124,14 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             called = self.func.__name__
             raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
+
+
+def _names(option: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise InvalidTask(f"{option}: {given!r} is a single name; write {option}=({given!r},).")
+    if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in given):
+        raise InvalidTask(f"{option}: {given!r} is not a list of names.")
+    return tuple(given)
 
 
 def _restored(key: str, changes: dict[str, Any]) -> Task:
@@ -161,4 +169,6 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         registry.add(made)
         return made
 
+    if function is not None and not callable(function):
+        raise TypeError(f"@task takes a function or options by name, not {function!r}. For a name: @task(name=...).")
     return decorate if function is None else decorate(function)

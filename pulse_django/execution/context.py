@@ -15,6 +15,8 @@ from django.db import transaction
 from pulse_django import conf
 from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from pulse_django.models import Job
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable
 from pulse_django.words.decisions import Complete
 from pulse_django.words.outcomes import Failed, returned
@@ -24,6 +26,8 @@ from .databases import alias_of_completion, result_id
 from .masking import hides_result
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
 from .tasks_framework import TaskContext
+
+logger = SafeLogger("pulse_django.jobs")
 
 TOKEN_HEADER = "Pulse-Fencing-Token"  # noqa: S105 - the name of a header
 KEY_HEADER = "Idempotency-Key"
@@ -138,7 +142,8 @@ class Context(TaskContext):
                     raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")
         except LeaseLost:
             if report is not None:
-                jobs.settle([report])  # once more, for the evidence: the first went with the transaction
+                jobs.settle([report])  # once more, for the ledger: the first was rolled back with the transaction
+                _report_refusal(self.run, report, alias)
             raise
         except BaseException:
             if report is not None and not self.run.completed:
@@ -172,3 +177,11 @@ class Context(TaskContext):
                     "this run lost its lease to another run, or the job's row is locked; the progress was not saved"
                 )
             time.sleep(PAUSE_BEFORE_LOCKED_ROW)
+
+
+def _report_refusal(run: Run, report: Report, alias: str) -> None:
+    """Log and signal a completion that was refused, as the worker does for every other report."""
+    claim = run.claim
+    text = "job %d %r attempt %d: lease lost; its completion was refused and rolled back"
+    logger.warning(text, claim.job_id, claim.task, claim.attempt)
+    send(lease_lost, Job, claim=claim, outcome=report.outcome, using=alias)

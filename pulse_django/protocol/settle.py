@@ -1,4 +1,9 @@
-"""End runs: accept each report whose lease still holds, and keep the verdict of the others as evidence."""
+"""End runs: accept each report whose lease is still the job's, and record the others as late outcomes.
+
+A lease is the job's if its id, holder and attempt are. Time is not compared: a lease that expired and was not reaped
+is accepted. A refused report changes nothing: the answer says ``lost``, the reporter counts it, and ``run_events`` logs
+it and sends ``lease_lost``.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +68,9 @@ _COMPLETIONS = """
     ) AS report (id, holder, attempt, result)
 """
 
-# A statement of its own: the ledger row of a run that was ended while the settle above waited for its lock is newer
-# than that settle's snapshot.
-_KEEP_LATE_VERDICTS = """
+# A statement of its own, for its snapshot: if the settle above waited for a reap to commit, it does not see the ledger
+# row that the reap wrote.
+_RECORD_LATE_OUTCOMES = """
 WITH report AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
 ),
@@ -114,11 +119,10 @@ RETURNING attempt.job_id
 
 
 def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -> Settled:
-    """End these runs: accept each report whose lease still holds, keep the verdict of the others as evidence.
+    """End these runs: accept each report whose lease is still the job's, and record the others as late outcomes.
 
-    Inside a transaction of the caller's the reports become part of it; if that is rolled back, so is the evidence.
-    Without ``wait``, a job whose row somebody else has locked is answered as skipped instead of waited for: report
-    it again soon.
+    Inside a transaction of the caller's the reports become part of it; if that is rolled back, so are late outcomes.
+    Without ``wait``, a job whose row another transaction has locked is answered as skipped: report it again soon.
     """
     first: dict[Lease, Report] = {}
     for report in reports:
@@ -127,11 +131,13 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
         return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
     rows = _settle(jobs, list(first.values()), wait)
     accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
-    refused = first.keys() - accepted.keys()
-    skipped = still_held(jobs, refused) if refused and not wait else frozenset()
-    late = [report for report in reports if first[report.lease] is not report or report.lease in refused - skipped]
-    repeated = _keep_late_verdicts(jobs, late) & (refused - skipped) if late else frozenset()
-    lost = frozenset(refused - skipped - repeated)
+    others = first.keys() - accepted.keys()
+    skipped = still_held(jobs, others) if others and not wait else frozenset()
+    refused = others - skipped
+    # A second report on one lease is late as well, though the first was accepted.
+    late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
+    repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
+    lost = frozenset(refused - repeated)
     return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
 
 
@@ -174,9 +180,10 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
 
 
-def _keep_late_verdicts(jobs: JobReader, refused: Sequence[Report]) -> frozenset[Lease]:
-    keys = [keys_of(report.lease) | {"outcome": report.outcome.name} for report in refused]
-    rows = run_joined(jobs.write_alias, _KEEP_LATE_VERDICTS, [json.dumps(keys)])
+def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
+    """Record them in the ledger, but for those that it has already: return the leases of these."""
+    keys = [keys_of(report.lease) | {"outcome": report.outcome.name} for report in late]
+    rows = run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [json.dumps(keys)])
     return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
 

@@ -5,7 +5,7 @@ They are read from the declarations once, at import: what happens for each job f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from operator import attrgetter
@@ -55,13 +55,13 @@ def with_settings(values: tuple[Any, ...], settings: object) -> tuple[Any, ...]:
     return values
 
 
-def _check_of(kind: type[JobOptions]) -> Callable[[JobOptions], None]:
-    """Make what raises InvalidJob for the first value that is not allowed. Most are the defaults."""
-    options = [OPTIONS[field.name] for field in fields(kind)]
+def _check_of(names: Iterable[str]) -> Callable[[object], None]:
+    """Make a function that raises InvalidJob for the first value that is not allowed. Most are the defaults."""
+    options = [OPTIONS[name] for name in names]
     values_of = attrgetter(*(option.name for option in options))
     each = tuple((option.name, option.default, option.kind.check) for option in options)
 
-    def check(given: JobOptions) -> None:
+    def check(given: object) -> None:
         for (name, default, refuse), value in zip(each, values_of(given)):  # noqa: B905 - strict costs, for every job
             if value is not default:  # 0 equals False, and is none
                 refuse(name, value)
@@ -69,14 +69,34 @@ def _check_of(kind: type[JobOptions]) -> Callable[[JobOptions], None]:
     return check
 
 
-check_job = _check_of(JobOptions)
-check_task = _check_of(Options)
+check_job = _check_of(field.name for field in fields(JobOptions))
+check_task = _check_of(["priority", "queue_name", *(field.name for field in fields(Options))])
+
+# What other queues call it, or other versions of this one did.
+_ELSEWHERE = {
+    "countdown": "run_after",
+    "delay": "run_after",
+    "eta": "run_after",
+    "runs_in": "run_after",
+    "key": "idempotency_key",
+    "max_retries": "max_attempts",
+    "retries": "max_attempts",
+    "queue": "queue_name",
+    "time_limit": "timeout",
+}
 
 
 def refuse_strangers(given: Collection[str], known: Collection[str], where: str) -> None:
     """Raise for a name that is no option there, and say which was meant."""
     for name in given:
         if name not in known:
-            meant = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {meant[0]!r}?" if meant else f"The options are {', '.join(sorted(known))}."
-            raise TypeError(f"{where} has no option {name!r}. {hint}")
+            raise TypeError(f"{where} has no option {name!r}. {_hint(name, known)}")
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    meant = _ELSEWHERE.get(name) or next(iter(get_close_matches(name, {*known, *OPTIONS}, n=1)), None)
+    if meant is None:
+        return f"The options are {', '.join(sorted(known))}."
+    if meant in known:
+        return f"Did you mean {meant!r}?"
+    return f"Did you mean {meant!r}? Give it to {'@task' if meant in OF_TASK else '.using()'}."

@@ -18,7 +18,7 @@ class Kind(Protocol):
 
     @property
     def allowed(self) -> str:
-        """Say it in a cell of the reference."""
+        """Return the allowed values, for the reference."""
 
     def check(self, name: str, value: object) -> None:
         """Raise InvalidJob for a value that is not allowed."""
@@ -147,9 +147,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class CheckedElsewhere:
-    """What one value alone does not tell: whether an alias is known, or whether names fit the function."""
+    """A value that cannot be checked alone: an alias, or names that must fit the function."""
 
     allowed: str
 
     def check(self, name: str, value: object) -> None:
-        """Leave it to those who know the rest."""
+        """Leave it to ``tasks.py``, which knows the function and the backends."""

@@ -1,8 +1,8 @@
-"""What a task can be told. An option is declared here, and the rest of the package follows.
+"""The options of a task. An option is declared here, and the rest of the package follows.
 
 An entry of ``TaskOptions`` or ``CallOptions`` declares it: where it may be given, its type, and an ``Option`` with the
 rest. Type checkers need its attribute in writing as well: ``JobOptions`` and ``Options`` are those of tasks and of new
-jobs, ``ClaimedOptions`` those that a worker is told with each job. A test holds them together.
+jobs, ``ClaimedOptions`` those that a claim returns with each job. A test holds them together.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Isolation(StrEnum):
 
 
 class _Anywhere(TypedDict, total=False):
-    """What is told to a task for all its jobs, or to ``.using()`` for some. None says nothing."""
+    """What ``@task`` takes for all jobs, and ``.using()`` for some. None is the same as leaving it out."""
 
     priority: Annotated[
         int | None,
@@ -122,14 +122,14 @@ class TaskOptions(_Anywhere, total=False):
         Option(
             kind=CheckedElsewhere(f"names of at most {MAX_TASK_NAME} characters"),
             default=(),
-            help="Keys of old. Jobs that carry them still find their task.",
+            help="Earlier names of the task. Waiting jobs that carry them still find it.",
         ),
     ]
     retry: Annotated[
         RetryPolicy | None,
         Option(
             kind=Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
-            help="Which exceptions are retried, and at what pace.",
+            help="Which exceptions are retried, and after which delays.",
         ),
     ]
     max_losses: Annotated[
@@ -171,7 +171,7 @@ class TaskOptions(_Anywhere, total=False):
         Option(
             kind=CheckedElsewhere("names of parameters"),
             default=(),
-            help='Parameters that nobody sees in the admin or in logs. `"return"` is the result.',
+            help='Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
 
@@ -235,7 +235,7 @@ class Options(JobOptions):
 
 
 class ClaimedOptions(NamedTuple):
-    """The options that a worker is told with each job."""
+    """The options that a claim returns with each job."""
 
     timeout: timedelta | None = None
     stall_after: timedelta | None = None

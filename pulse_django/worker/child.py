@@ -267,7 +267,7 @@ class Child:
         databases = (self._claimer.database, self._reporter.database)
         how_it_is = {
             "stuck": len(self._in_flight.stuck),
-            "refused": self._reporter.refused,
+            "refused_settles": self._reporter.refused,
             "database_errors": sum(database.errors for database in databases),
         }
         if how_it_is != self._said:

@@ -119,7 +119,7 @@ class Children:
     def _note(self, child: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
         vitals, before = self._heartbeat.vitals, child.said
-        vitals.refused[Verb.SETTLE] += said["refused"] - before.get("refused", 0)
+        vitals.refused[Verb.SETTLE] += said["refused_settles"] - before.get("refused_settles", 0)
         vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
         child.stuck, child.said = said["stuck"], said
 

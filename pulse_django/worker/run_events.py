@@ -70,7 +70,7 @@ def _tell_of(performed: Performed, settled: Settled) -> None:
 def _log_and_announce(performed: Performed, settled: Settled) -> None:
     run, report = performed.run, performed.report
     if report is not None and report.lease in settled.lost:
-        log_lost(run, f"its late outcome {report.outcome.name} is recorded in the ledger")
+        log_lost(run, f"its late outcome {report.outcome.name} is recorded in the ledger", report.outcome.name)
     elif report is not None or run.completed:
         took = 0.0 if run.begun_at is None else (performed.ended_at or run.begun_at) - run.begun_at
         status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"

@@ -119,8 +119,8 @@ def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
     }
 
 
-def log_lost(run: Run, what: str) -> None:
-    """Tell that a lease was lost, and what that meant for its run."""
+def log_lost(run: Run, what: str, outcome: str = "") -> None:
+    """Log that a lease was lost, and what that meant for its run."""
     claim = run.claim
     logger.warning(
         "job %d %r attempt %d: lease lost; %s",
@@ -128,12 +128,12 @@ def log_lost(run: Run, what: str) -> None:
         claim.task,
         claim.attempt,
         what,
-        extra=facts_of(run, "", 0),
+        extra=facts_of(run, outcome, 0),
     )
 
 
 def log_out_of_touch(run: Run, what: str) -> None:
-    """Tell that a lease was not extended in time, though nobody is known to have taken it."""
+    """Log that a lease was not extended in time, though no other run is known to have the job."""
     claim = run.claim
     text = "job %d %r attempt %d: the lease was not extended in time; %s"
     logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))

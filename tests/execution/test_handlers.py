@@ -17,6 +17,7 @@ from pulse_django.execution.results import result_of
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Fence, Job
 from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
+from pulse_django.signals import lease_lost
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat
 from pulse_django.words.identity import Identity
@@ -275,15 +276,26 @@ class TestExactlyOnceInTheSameDatabase:
         assert Invoice.objects.count() == 1
 
     @pytest.mark.parametrize("task", [tasks.make_invoice, tasks.make_invoice_by_hand], ids=lambda task: task.name)
-    def test_a_zombie_whose_job_was_given_away_leaves_nothing(self, task: Any) -> None:
+    def test_a_zombie_whose_job_was_given_away_leaves_nothing(
+        self, task: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         result = task.enqueue(7)
         zombie = Zombie(result)
         zombie.freeze()
         run_job(result)
+        heard: list[tuple[int, str]] = []
+
+        def lost(claim: Any, outcome: Any, **facts: Any) -> None:
+            heard.append((claim.job_id, outcome.name))
+
+        lease_lost.connect(lost)
         performed = perform(zombie.run)  # the frozen worker wakes up and runs its handler
+        lease_lost.disconnect(lost)
         assert performed.report is None
         assert zombie.run.lost
         assert Invoice.objects.count() == 1
+        assert heard == [(zombie.run.claim.job_id, "SUCCEEDED")]
+        assert "lease lost; its completion was refused and rolled back" in caplog.text
 
     def test_a_zombie_that_wakes_up_before_anybody_else_leaves_nothing_either(self) -> None:
         result = tasks.make_invoice.enqueue(7)

@@ -1,0 +1,77 @@
+"""Options that make no sense are refused where they are written, with what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulse_django import task
+from pulse_django.execution.registry import registry
+from pulse_django.execution.tasks_framework import InvalidTask
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+
+
+def handler(order: int = 0) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"queue_name": ""}, "queue_name: '' is not a non-empty string"),
+        ({"queue_name": "a\nb"}, "queue_name: .* contains unprintable characters"),
+        ({"queue_name": 5}, "queue_name: 5 is not a non-empty string"),
+        ({"priority": "5"}, "priority: '5' is not a whole number"),
+        ({"priority": True}, "priority: True is not a whole number"),
+        ({"priority": 101}, "priority: 101"),
+        ({"aliases": "abc"}, r"aliases: 'abc' is a single name; write aliases=\('abc',\)"),
+        ({"aliases": 5}, "aliases: 5 is not a list of names"),
+        ({"masked": [["order"]]}, "masked: .* is not a list of names"),
+    ],
+)
+def test_a_value_that_no_job_could_have_is_refused_by_the_decorator(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidTask, match=said):
+        task(**options)(handler)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("delay", r"Did you mean 'run_after'\? Give it to .using\(\)."),
+        ("countdown", r"Did you mean 'run_after'\? Give it to .using\(\)."),
+        ("retries", "Did you mean 'max_attempts'?"),
+        ("queue", "Did you mean 'queue_name'?"),
+        ("max_loses", "Did you mean 'max_losses'?"),
+        ("nonsense_of_all_kinds", "The options are aliases, "),
+    ],
+)
+def test_an_unknown_option_of_the_decorator_says_which_was_meant(option: str, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        task(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"delay": 5}, "Did you mean 'run_after'?"),
+        ({"key": "x"}, "Did you mean 'idempotency_key'?"),
+        ({"max_loses": 3}, r"Did you mean 'max_losses'\? Give it to @task."),
+        ({"run_after": 5}, "run_after: 5 is neither a datetime nor a timedelta"),
+        ({"run_after": "tomorrow"}, "run_after: 'tomorrow' is neither"),
+        ({"run_after": True}, "run_after: True is neither"),
+    ],
+)
+def test_an_option_of_a_call_says_which_was_meant(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        task(name="refuses.options")(handler).using(**options)
+
+
+@pytest.mark.parametrize("given", ["mail", 5])
+def test_what_is_no_function_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="takes a function or options by name"):
+        task(given)
