@@ -34,6 +34,7 @@ def read_only(alias: str) -> Iterator[None]:
 def briefly(alias: str, timeout: str) -> Iterator[None]:
     """Read for at most so long a statement. A caller's transaction gets its own settings back."""
     connection = connections[alias]
+    refuse_other_vendors(connection)
     is_nested = connection.in_atomic_block
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:

@@ -43,8 +43,9 @@ def problem_with_tables(alias: str) -> str:
     for model in models:
         table = model._meta.db_table
         if not any(name == table for name, _ in there):
-            return f"The tables of Pulse in database {alias!r} are older than this code: table {table} is missing. "
-            f"{run}"
+            return (
+                f"The tables of Pulse in database {alias!r} are older than this code: table {table} is missing. {run}"
+            )
         for field in model._meta.concrete_fields:
             if (table, field.column) not in there:
                 why = f"{table} has no column {field.column}"

@@ -121,10 +121,9 @@ class Child:
                 if nudged or self._why or time.monotonic() - self._ticked_at >= TICK / 2:
                     self._tick(claiming)
         self._finished.set()
-        self._reporter.interrupt()
-        reporting.join(PATIENCE_AT_END)
-        self._run_events.interrupt()
-        telling.join(PATIENCE_AT_END)
+        for part, thread in ((self._reporter, reporting), (self._run_events, telling)):
+            part.interrupt()
+            thread.join(PATIENCE_AT_END)
         log.close(PATIENCE_AT_END)
         self._keeper.send({"ended": self._why})
         self._keeper.flush()
@@ -215,7 +214,7 @@ class Child:
         self._ticked_at = now = time.monotonic()
         self._held.live()
         self._loops.check()
-        self._tell_trouble(now)
+        self._note_failures(now)
         for database in (self._claimer.database, self._reporter.database):
             database.enforce(now)
         self._keeper.flush()
@@ -227,20 +226,19 @@ class Child:
             self._give_back()
         elif not self._why:
             self._end_if_due()
-        self._say_how_it_is()
+        self._report_vitals()
 
-    def _tell_trouble(self, now: float) -> None:
+    def _note_failures(self, now: float) -> None:
         since = self._reporter.failing_since
-        self._held.tell_trouble(unreported_since=since, cut_off_since=self._claimer.database.cut_off_since)
+        self._held.note_failures(unreported_since=since, cut_off_since=self._claimer.database.cut_off_since)
         self._in_flight.cannot_report = bool(since) and now - since > longest_wait()
 
     def _end_if_due(self) -> None:
         if self._options.burst and self._claimer.drained and self._in_flight.is_idle:
             self._drain(DRAINED)
         elif self._in_flight.is_used_up:
-            self._drain(
-                "all its slots are stuck" if self._in_flight.stuck else f"it has run {self._in_flight.taken} jobs"
-            )
+            in_flight = self._in_flight
+            self._drain("all its slots are stuck" if in_flight.stuck else f"it has run {in_flight.taken} jobs")
         elif self._in_flight.blocks_a_retry(time.monotonic()):
             self._drain("a retry is waiting for a handler that does not end")
         elif self._options.max_rss and resident_mib() > self._options.max_rss:
@@ -263,7 +261,7 @@ class Child:
                 lease = run.claim.lease
                 self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
 
-    def _say_how_it_is(self) -> None:
+    def _report_vitals(self) -> None:
         databases = (self._claimer.database, self._reporter.database)
         how_it_is = {
             "stuck": len(self._in_flight.stuck),

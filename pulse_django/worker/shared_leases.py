@@ -91,7 +91,7 @@ class SharedLeases:
         """Show a sign of life."""
         self._real[_ALIVE_AT] = time.monotonic()
 
-    def tell_trouble(self, *, unreported_since: float, cut_off_since: float) -> None:
+    def note_failures(self, *, unreported_since: float, cut_off_since: float) -> None:
         """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
         self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
 

@@ -36,7 +36,7 @@ from .catalogue import (
 )
 from .repairs import Step, repair
 
-OURS.update(one.name for one in known())
+OURS |= {one.name for one in known()}
 
 __all__ = [
     "Condition",

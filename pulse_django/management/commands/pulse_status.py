@@ -23,7 +23,7 @@ from pulse_django.operations.selection import Selection
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import is_terminal, showable
 from pulse_django.operations.vital_sign_lines import eight_in_lines
-from pulse_django.store.tables import explained
+from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 from pulse_django.words.states import Status
 
@@ -73,8 +73,10 @@ class Command(BaseCommand):
         self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False
     ) -> tuple[dict[str, Any], list[str]]:
         try:
-            # Outside of the snapshot: the ages that conditions ask for would grow while it stands still.
-            verdict = conditions.ask_all(alias) if selection.is_everything else conditions.Verdict([])
+            verdict = conditions.Verdict([])
+            if selection.is_everything:
+                require_tables(alias)
+                verdict = conditions.ask_all(alias)  # before the snapshot: ages would grow while it stands still
             with read_only(alias):
                 if is_glance:
                     return self._glance(alias, verdict)
