@@ -44,7 +44,7 @@ def jobs(
     task: Task | str | None = None,
     using: str | None = None,
 ) -> JobQuerySet:
-    """Return jobs to look at. Reading them waits for nobody and keeps nobody waiting."""
+    """Return jobs to look at. Reading them takes no locks."""
     wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}
     found: JobQuerySet = Job.objects.using(alias_of_jobs(using))
     return found.filter(**{field: value for field, value in wanted.items() if value is not None})

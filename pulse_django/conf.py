@@ -42,7 +42,7 @@ class PulseSettings:
     keep_completed: timedelta = timedelta(days=7)
     # The same for cancelled jobs.
     keep_cancelled: timedelta = timedelta(days=7)
-    # The same for dead letters: somebody should have looked at them by then. 0: for ever.
+    # The same for dead letters: an operator should have read them by then. 0: for ever.
     keep_dead_letters: timedelta = timedelta()
     # How long a due job may wait, while workers of its queue are idle, until `pulse_watchdog --check` calls it stuck.
     overdue_after: timedelta = timedelta(minutes=5)

@@ -78,7 +78,7 @@ class Job(models.Model):
     max_losses = models.SmallIntegerField(null=True, blank=True)  # NULL: the fleet's
     free_losses = models.BooleanField(default=False, db_default=False)  # a lost worker costs no attempt
 
-    locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL is "nobody"
+    locked_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)  # NULL: no holder
     lease_until = models.DateTimeField(null=True, blank=True)
     token = models.BigIntegerField(null=True, blank=True)  # of the run that holds the lease
     lease_ttl = models.DurationField(null=True, blank=True)  # NULL: the fleet's
@@ -204,7 +204,7 @@ class Queue(models.Model):
     id = models.BigAutoField(primary_key=True)
     name = ShortText(max_length=MAX_QUEUE_NAME, unique=True)
     paused_at = models.DateTimeField(null=True, blank=True)
-    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until somebody resumes it
+    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
     pause_reason = models.TextField(blank=True, default="", db_default="")
 
     objects: ClassVar[QueueManager] = QueueManager()
@@ -240,7 +240,7 @@ class Fence(models.Model):
 
 
 class Minute(models.Model):
-    """What the whole fleet did in one minute, written once by whoever comes first."""
+    """What the whole fleet did in one minute, written once, by the first watchdog that comes."""
 
     minute = models.DateTimeField(primary_key=True)  # its beginning
     signs = models.JSONField()  # what was counted in it, and how things stood

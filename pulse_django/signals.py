@@ -80,7 +80,7 @@ worker_lost = SafeSignal()
 
 
 def send(signal: Signal, sender: type, **facts: Any) -> None:
-    """Send to whoever listens; nobody usually does, and then it costs nothing. Nothing that a receiver raises gets out.
+    """Send to all receivers. Without any it costs nothing, and nothing that a receiver raises gets out.
 
     ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
     """
@@ -90,6 +90,11 @@ def send(signal: Signal, sender: type, **facts: Any) -> None:
         signal.send_robust(sender, **facts)
     except BaseException as error:
         logger.error("A signal receiver raised %s", type(error).__name__, exc_info=error)
+
+
+def is_end_heard() -> bool:
+    """Whether anything receives the end of a job. An ``Ending`` that nothing reads is not made for every job."""
+    return bool(job_finished.receivers or job_dead_lettered.receivers)
 
 
 def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> None:
@@ -103,5 +108,5 @@ def send_finished(sender: type, ending: Ending | None, *, using: str | None) -> 
 
 def send_when_committed(sender: type, ending: Ending | None, *, using: str) -> None:
     """Say that a job has come to its end, once the caller's transaction is committed: at once if there is none."""
-    if ending is not None and (job_finished.receivers or job_dead_lettered.receivers):
+    if ending is not None and is_end_heard():
         transaction.on_commit(partial(send_finished, sender, ending, using=using), using=using)

@@ -117,7 +117,9 @@ def options_page() -> str:
     ]
     for one in OPTIONS.values():
         where = " | ".join("yes" if there else "" for there in (one.for_task, one.for_call))
-        default = f"the setting `{one.setting.upper()}`" if one.setting else show_default(one.default)
+        default = (
+            f"the setting `{one.setting_at_enqueue.upper()}`" if one.setting_at_enqueue else show_default(one.default)
+        )
         lines.append(f"| `{one.name}` | {where} | {default} | {one.kind.allowed} | {one.help} |\n")
     return "".join(lines)
 

@@ -1,4 +1,4 @@
-"""What somebody types, into the search box or an address: a number, the id of a job, or words."""
+"""What a user types, into the search box or an address: a number, the id of a job, or words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOBODY = 0
 
 
 def number_in(text: str) -> int | None:
-    """Return a number of digits that a bigint holds; whatever else somebody types is as good as nothing."""
+    """Return a number of digits that a bigint holds; anything else counts as nothing."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

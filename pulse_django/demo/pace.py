@@ -1,4 +1,4 @@
-"""How fast the demo goes: a fleet's constants, scaled so that nobody waits, or as they are in production."""
+"""How fast the demo goes: a fleet's constants, scaled to be short, or as they are in production."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Row:
     attempts: int = 0
     locked_by: str = ""
     lease_until: datetime | None = None
-    lease_left: float | None = None  # seconds; negative: it ran out, and nobody has looked yet
+    lease_left: float | None = None  # seconds; negative: it expired and was not reaped yet
     progress: Any = field(default=None, repr=False)
     last_error: str = ""
     result: Any = field(default=None, repr=False)
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def was_lost(self) -> bool:
-        """Its first run is over and it was not the last. A second run may have begun before anybody looked."""
+        """Its first run is over and it was not the last. A second run may have begun before it was seen."""
         return self.status == Status.RETRYING or self.attempts > 1
 
 

@@ -45,7 +45,7 @@ def line(row: Row, elapsed: float) -> str:
 
 
 def has_news(row: Row, before: Row | None, *, counting_down: bool = False) -> bool:
-    """Whether a plain line is worth it. A lease that nobody extends is worth one for each second."""
+    """Whether a plain line is worth it. A lease that is not extended is worth one for each second."""
     return before is None or _news(row, counting_down) != _news(before, counting_down)
 
 

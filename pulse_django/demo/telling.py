@@ -29,7 +29,7 @@ class Telling:
     screen: Screen
     stage: Stage
     pace: DemoPace
-    queue: str  # of the demo alone: it touches nobody's jobs
+    queue: str  # of the demo alone: it touches no other jobs
     patience: float
 
     def enqueue(self, task: Task, *args: Any) -> int:

@@ -90,7 +90,7 @@ class Context(TaskContext):
         self.run.check()
 
     def lease_remaining(self) -> timedelta:
-        """How long the lease surely holds if nobody extends it, by this host's own clock."""
+        """How long the lease surely holds if it is not extended, by this host's own clock."""
         return timedelta(seconds=max(0.0, self.run.lease_remaining()))
 
     def progress(self, done: float, total: float | None = None, *, flush: bool = False, **payload: Any) -> None:

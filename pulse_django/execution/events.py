@@ -1,4 +1,4 @@
-"""Tells whoever listens what became of a run: our own signals, and Django's of a task's end."""
+"""Sends the signals of a run's end: Pulse's own, and Django's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from logging import ERROR, INFO
 
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.signals import error_after_completion, job_failed, lease_lost, send, send_finished
+from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
 from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
 from pulse_django.words.states import Status
@@ -22,7 +22,7 @@ _FAILURES = frozenset({Failed.name, TimedOut.name, Stalled.name, WorkerLost.name
 
 
 def announce(performed: Performed, settled: Settled) -> None:
-    """Tell whoever listens what became of a run, and Django's ``task_finished`` of a job that has come to its end."""
+    """Send the signals of a run, and Django's ``task_finished`` if its job has come to its end."""
     report, claim, using = performed.report, performed.run.claim, performed.run.alias
     status = settled.accepted.get(report.lease) if report is not None else None
     if report is not None and status is None:
@@ -39,16 +39,17 @@ def announce(performed: Performed, settled: Settled) -> None:
         send(job_failed, Job, claim=claim, status=status, outcome=outcome, using=using)
     if not status.is_terminal:
         return
-    reason = getattr(report.decision if report else None, "reason", "")
-    ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WORKER, outcome=outcome.name, reason=reason)
-    send_finished(Job, ending, using=using)
+    if is_end_heard():
+        reason = getattr(report.decision if report else None, "reason", "")
+        ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WORKER, outcome=outcome.name, reason=reason)
+        send_finished(Job, ending, using=using)
     # Django logs a success as INFO, anything else as ERROR.
     if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
         _announce_to_django(performed, performed.task, status, outcome)
 
 
 def _tell_error_after_completion(performed: Performed) -> None:
-    """The job stays completed. Somebody should look at what its handler did not do any more."""
+    """The job stays completed. The log and the signal say what its handler raised afterwards."""
     error, claim = performed.afterwards, performed.run.claim
     if error is None:
         return
@@ -63,7 +64,7 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
         claim = run.claim
         result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
         result = finished(result, status, outcome, run.begun_at)
-    except Exception:  # the job is settled; whether somebody hears of it changes nothing
+    except Exception:  # the job is settled; the signals change nothing about it
         logger.exception("Sending the signals for the end of job %d failed", run.claim.job_id)
         return
     sender = sender_of(task)

@@ -121,14 +121,14 @@ class Call(NamedTuple):
 
     args: list[Any]
     kwargs: dict[str, Any]
-    context: Context | None  # None: nobody would see it
+    context: Context | None  # None: nothing would read it
 
     def __repr__(self) -> str:
         return without(self, "args", "kwargs")
 
 
 def prepared(run: Run, task: Task) -> Call:
-    """Read the arguments, make the context if anybody will see it, and announce the start."""
+    """Read the arguments, make the context if anything will read it, and announce the start."""
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
     context = None
@@ -219,7 +219,7 @@ def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
 
 
 def _out_of_touch(run: Run) -> Outcome | None:
-    """A handler that stopped because nobody could say whether it still held its lease: if it did, nothing happened."""
+    """A handler that stopped because it was not known whether it still held its lease: if it did, nothing happened."""
     return None if run.lost or run.reported else OUT_OF_TOUCH
 
 

@@ -52,7 +52,7 @@ def fenced_update(queryset: QuerySet[Any], context: HasToken, /, **values: Any) 
             .select_for_update(no_key=True)
             .values_list("pk", flat=True)
         )
-        # Asked again under the locks: what a row was before somebody else wrote it is no reason to write it now.
+        # Asked again under the locks: what a row was before another write is no reason to write it now.
         still = wanted.filter(pk__in=locked).values_list("pk", "fencing_token")
         tokens = dict(still)
         if newer := [pk for pk, token in tokens.items() if token > context.token]:

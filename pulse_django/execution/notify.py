@@ -1,7 +1,7 @@
 """Waking idle workers: a NOTIFY after the commit that brought work. A hint, and never more: workers poll as well.
 
 A NOTIFY inside the enqueuing transaction would serialise the commits of all enqueuers (275 a second instead of 2,241,
-measured with eight clients and commits of 3 ms). So it is sent afterwards, in a transaction of its own that nobody
+measured with eight clients and commits of 3 ms). So it is sent afterwards, in a transaction of its own that no one
 waits for to reach the disk, and at most once in ten milliseconds for a queue: who listens looks a second time after
 that, so that what was committed meanwhile in silence is seen too.
 """
@@ -35,7 +35,7 @@ def wake_workers(alias: str, queues: Iterable[str]) -> None:
     """Let idle workers look at these queues once the caller's transaction has committed."""
     connection = connections[alias]
     if not connection.in_atomic_block and not connection.get_autocommit():
-        return  # whoever commits by hand tells nobody when; workers poll
+        return  # code that commits by hand does not say when; workers poll
     if conf.current().notify:
         transaction.on_commit(partial(_notify, alias, frozenset(queues)), using=alias, robust=True)
 
@@ -53,7 +53,7 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, [CHANNEL, queue])
-        except Error as error:  # the jobs are committed: whoever enqueued them has nothing to worry about
+        except Error as error:  # the jobs are committed: their enqueuer must not see an error
             del _notified_at[alias, queue]
             logger.info("Notifying the workers failed: %s", error_in_one_line(error))
             if connection.connection is not None and not connection.connection.closed:

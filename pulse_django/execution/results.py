@@ -60,7 +60,7 @@ def as_enqueued(task: Task, job: Job) -> Task:
         priority=job.priority,
         database=None if job._state.db == routers_alias() else job._state.db,
         **{
-            option.name: _own(task, option.name, getattr(job, option.column), getattr(fleet, option.setting, None))
+            option.name: _own(task, option.name, getattr(job, option.column), getattr(fleet, option.setting_at_enqueue, None))
             for option in JOB_OPTIONS
         },
     )

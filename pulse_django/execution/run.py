@@ -67,7 +67,7 @@ class Run:
     ) -> None:
         """``granted_at`` is this host's monotonic clock *before* the claim was sent: the lease cannot be older.
 
-        ``beat`` extends the lease at once, for those who have nobody that does it in the background.
+        ``beat`` extends the lease at once, for callers without a background heartbeat.
         """
         self.claim = claim
         self.alias = alias  # of the database that the job lives in; None: where the router says
@@ -75,9 +75,9 @@ class Run:
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False
-        self.was_out_of_touch = False  # its handler was told to stop because nobody could say who has the job
-        self.reported = False  # somebody has spoken for this run; what comes later is evidence
-        self.verdict: Outcome | None = None  # of whoever made the handler stop
+        self.was_out_of_touch = False  # its handler was asked to stop because it was not known who has the job
+        self.reported = False  # there is a report on this run; a later one is a late outcome
+        self.verdict: Outcome | None = None  # of the one that made the handler stop
         self.begun_at: float | None = None
         self.told_at: float | None = None  # when it was told to stop, though it may not listen
         self._clock = clock
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def is_out_of_touch(self) -> bool:
-        """Told to stop because its lease was not extended in time; whether somebody else has the job is not known."""
+        """Whether it was asked to stop because its lease was not extended in time. Another run may have the job."""
         return self.told_at is not None and self.verdict is None and not self.lost
 
     def look(self) -> None:
@@ -164,7 +164,7 @@ class Run:
         self._extended_at = max(self._extended_at, sent_at)
 
     def is_first_report(self) -> bool:
-        """Say, once, that nobody has reported on this run yet."""
+        """Return True once: to the first that reports on this run."""
         with self._lock:
             first, self.reported = not self.reported, True
         return first

@@ -44,7 +44,7 @@ def _declares_tasks(path: Path) -> bool:
     try:
         source = path.read_bytes()
         return bool(_MENTIONS_AN_API.search(source)) and _has_a_task(ast.parse(source))
-    except (OSError, SyntaxError, ValueError):  # whoever imports it is told
+    except (OSError, SyntaxError, ValueError):  # its import will raise it
         return False
 
 

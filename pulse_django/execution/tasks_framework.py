@@ -52,7 +52,7 @@ _DJANGOS_OWN = "log_task_"
 
 
 def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
-    """Whether sending a signal of Django's would reach anybody: a receiver of the project's, or Django's with its
+    """Whether sending a signal of Django's would reach a receiver: one of the project's, or Django's with its
     logger on for this level. Making what is sent takes longer than running a short job."""
     receivers = signal.receivers
     if not receivers:

@@ -52,7 +52,7 @@ def text(signs: Iterable[VitalSign], readings: Iterable[Reading], *, prefix: str
 
 
 def _nothing(sign: VitalSign) -> list[Reading]:
-    """A counter begins at zero, or its first event would be no increase. Of which labels, nobody knows yet."""
+    """A counter begins at zero, or its first event would be no increase. Which labels it will have is not known yet."""
     if sign.labels or sign.kind is SignKind.GAUGE:
         return []
     return [Reading(sign, (), {"sum": 0, "buckets": {}} if sign.kind is SignKind.HISTOGRAM else 0)]

@@ -31,7 +31,7 @@ exposition.require()  # while the project starts, and not at three in the mornin
 @cache_control(no_store=True)
 @require_safe
 @login_not_required  # it asks for itself: who comes with a token has no session
-@transaction.non_atomic_requests  # a database that is away is told by us, and not by whoever opens a transaction
+@transaction.non_atomic_requests  # we report a database that is away, not the code that opens a transaction
 def metrics(request: HttpRequest) -> HttpResponse:
     """Serve the vital signs to users with ``view_board``, and to the bearer of ``PULSE["METRICS_TOKEN"]``."""
     try:

@@ -40,7 +40,7 @@ class History:
         return numbers(found) if isinstance(found, dict) else None
 
     def sampled(self, queue: str) -> int:
-        """Return how many jobs were due in a queue when somebody last counted them."""
+        """Return how many jobs were due in a queue when they were last counted."""
         queues = self._said("queues")
         found = queues.get(queue) if isinstance(queues, dict) else None
         return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else 0
@@ -51,7 +51,7 @@ class History:
         return next((signs[key] for signs in fresh if key in signs), None)
 
     def line(self, pick: Pick) -> list[float | None]:
-        """Return one number a minute, as means over a few minutes each; None where nobody wrote."""
+        """Return one number a minute, as means over a few minutes each; None where no minute was written."""
         length = SPAN / POINTS
         found: list[list[float]] = [[] for _ in range(POINTS)]
         for minute, signs in self.minutes:
@@ -66,7 +66,7 @@ class History:
         return sum(recent) / len(recent) if recent else None
 
     def total(self, pick: Pick, within: timedelta = SPAN) -> int | None:
-        """Return how many there were; None: nobody wrote."""
+        """Return how many there were; None: no minute was written."""
         found = [pick(signs) for minute, signs in self.minutes if self._age(minute) <= within]
         return round(sum(found)) if found else None
 

@@ -16,7 +16,7 @@ class QueueFacts:
     is_more: bool = False  # than was counted
     is_paused: bool = False
     pause_reason: str = ""
-    paused_until: datetime | None = None  # None: until somebody resumes it
+    paused_until: datetime | None = None  # None: until it is resumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,5 +61,5 @@ class Health:
     statuses: tuple[StatusCount, ...]
     workers: tuple[WorkerFacts, ...]
     dead_letters: tuple[DeadLetterFacts, ...]  # the latest
-    expired_leases: int  # ran out, and nobody reaped them
+    expired_leases: int  # expired and not reaped
     oldest_expired: timedelta | None

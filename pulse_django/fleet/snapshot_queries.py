@@ -24,7 +24,7 @@ from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFa
 # Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
 COUNTED = 10_000
 MOST_WORKERS = 500
-GLANCED = 50_000  # waiting jobs that are counted for whoever looks every few seconds
+GLANCED = 50_000  # waiting jobs that are counted for readers that come every few seconds
 
 NOTHING = Health(queues=(), statuses=(), workers=(), dead_letters=(), expired_leases=0, oldest_expired=None)
 
@@ -125,7 +125,7 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
 
 
 def glance(alias: str) -> Health:
-    """Look at what moves, for whoever looks often: depths up to a bound, and what ended not at all."""
+    """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
     running = _rows(alias, _RUNNING)
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(

@@ -1,4 +1,4 @@
-"""Jobs whose task no live worker knows: workers put them back, and in the end somebody has to say so."""
+"""Jobs whose task no live worker knows: workers put them back, and after a while a watchdog makes them dead letters."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-# Their parent has not asked how they ended, or they are on their way out: nobody is at home.
+# Their parent has not asked how they ended, or they are ending: they run no code any more.
 _GONE = frozenset("ZX")
 
 

@@ -12,7 +12,7 @@ _FULL, _EMPTY = "█", "░"
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether somebody looks, and sees colours and lines that change. Django's wrapper of a stream says so too."""
+    """Whether it is a terminal that shows colours and changing lines. Django's wrapper of a stream says so too."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 

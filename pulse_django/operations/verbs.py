@@ -80,7 +80,7 @@ class RetryMany:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelMany:
-    """Cancel what waits, and ask what runs to stop. Whoever was asked before is not asked again."""
+    """Cancel what waits, and ask what runs to stop. A job that was asked before is not asked again."""
 
     selection: Selection
     reason: str = ""
@@ -120,7 +120,7 @@ class PruneMany:
 
     @property
     def statuses(self) -> tuple[Status, ...]:
-        """Dead letters go only when they are named: somebody should have looked at them."""
+        """Dead letters are deleted only when they are named: an operator should have read them."""
         return self.selection.statuses or (Status.COMPLETED, Status.CANCELLED)
 
     def jobs(self, alias: str) -> JobQuerySet:

@@ -30,7 +30,7 @@ Seven habits hold in every statement below:
 
 - What touches several rows locks them first, jobs in the order of their ids and attempts of their (job, number), or
   skips locked ones. Sorted parameters alone deadlock.
-- Locks are FOR NO KEY UPDATE, but for what is to be deleted: an open transaction of somebody who refers to a job by
+- Locks are FOR NO KEY UPDATE, but for what is to be deleted: an open transaction of an app that refers to a job by
   foreign key is no reason to skip its heartbeat.
 - One bad row or value fails itself and not its batch: values are cleaned and bounded on their way in, and where a
   batch is refused all the same, its rows are tried one by one.

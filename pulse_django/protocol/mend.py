@@ -90,7 +90,7 @@ def _mend_one(jobs: JobReader, job_id: int) -> list[int]:
 
 def shorten_leases(jobs: JobReader, *, step: timedelta | None = None, limit: int = REAP_LIMIT) -> int:
     """After the server's clock was set back by ``step``, shorten up to ``limit`` leases by as much, to one TTL at
-    least. Return how many. If nobody knows by how much, shorten those to one TTL that no worker can have meant.
+    least. Return how many. Without a known ``step``, shorten to one TTL the leases that no worker can have asked for.
 
     No lease is taken from its holder, whose next heartbeat extends it.
     """

@@ -43,7 +43,7 @@ _IS_STILL_OVER = """
             OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )"""
 
-# What ``decide()`` says of a run that nobody reports on. A table-driven test compares the two.
+# What ``decide()`` says of a run without a report. A table-driven test compares the two.
 _REAP = f"""
 WITH over AS MATERIALIZED (
     SELECT
@@ -130,7 +130,7 @@ def reap_these(jobs: JobReader, job_ids: Sequence[int]) -> list[Reaped]:
 
 
 def overlooked(jobs: JobReader, beyond: timedelta, *, limit: int = REAP_LIMIT) -> list[int]:
-    """Return running jobs whose lease ran out longer ago than that, and whose rows nobody has locked now."""
+    """Return running jobs whose lease ran out longer ago than that, and whose rows are not locked now."""
     over = jobs.using(jobs.write_alias).reapable().exclude(lease_ran_out_lately(beyond))
     sql, params = compiled(skip_locked(over.order_by("id").values("id"))[:limit], jobs.write_alias)
     return [job_id for (job_id,) in run_alone(jobs.write_alias, sql, params, lock_timeout=REAP_LOCK_TIMEOUT)]

@@ -44,7 +44,7 @@ class Depth(NamedTuple):
     is_more: bool  # than was counted
 
 
-# Of a row of pulse_django_queue: whether nobody may claim from that queue now.
+# Of a row of pulse_django_queue: whether no worker may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
 CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
@@ -180,7 +180,7 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
     def held_by(self, holder_prefix: str) -> list[Job]:
         """Return the running jobs of all holders that begin so: those of one process, or of one start of a worker."""
         held = self.using(self.write_alias).running().filter(locked_by__startswith=holder_prefix).order_by("id")
-        return list(held.defer("args", "kwargs", "progress"))  # long, and no business of whoever ends their runs
+        return list(held.defer("args", "kwargs", "progress"))  # long, and not needed to end their runs
 
     def leases_of(self, holder: str) -> list[Lease]:
         """Return what one claim was granted and still holds."""

@@ -1,4 +1,4 @@
-"""JSON columns that can always be read: one row that nobody can decode must not close the list that it stands in."""
+"""JSON columns that can always be read: one row that cannot be decoded must not break the list that it is in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from django.db import models
 
 # What stands for a value that Python cannot read: numbers of more than 4,300 digits, lists within lists for thousands
-# of levels. Pulse stores no such value; whoever writes rows by hand can.
+# of levels. Pulse stores no such value; rows written by hand may have one.
 UNREADABLE = "(cannot be read)"
 
 

@@ -81,7 +81,7 @@ RETURNING minute
 
 class MinuteManager(models.Manager["Minute"]):
     def unwritten(self) -> list[datetime]:
-        """Return the minutes that are over and that nobody has written, of the last few."""
+        """Return the minutes that are over and not written yet, of the last few."""
         return [minute for (minute,) in run_joined(self._alias, _UNWRITTEN, [MOST_CAUGHT_UP - 1])]
 
     def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
@@ -103,7 +103,7 @@ class MinuteManager(models.Manager["Minute"]):
         run_joined(self._alias, _NOTE, [json.dumps(signs), minute])
 
     def forget(self, older_than: timedelta = KEPT) -> int:
-        """Delete what is older than anybody looks at, but for the totals."""
+        """Delete minutes that are too old for every reader, but for the totals."""
         return len(run_joined(self._alias, _FORGET, [older_than]))
 
     def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:

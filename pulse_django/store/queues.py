@@ -50,7 +50,7 @@ RETURNING name
 
 
 class Pause(NamedTuple):
-    """The pause that somebody saw and decides about."""
+    """The pause that a user saw and decides about."""
 
     paused_at: datetime | None  # None: the queue was not paused
 

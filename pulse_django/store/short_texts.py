@@ -1,7 +1,7 @@
 """Short text columns that are compared by PostgreSQL's own operators, whatever else the search path holds.
 
 ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path, finds
-none of the catalogue's, and takes ``text``'s only if nobody has planted a better one. Compared as ``text`` it fits the
+none of the catalogue's, and takes ``text``'s only if no better one was planted. Compared as ``text`` it fits the
 catalogue's own exactly (docs/adr/0039).
 """
 

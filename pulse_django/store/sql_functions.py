@@ -52,7 +52,7 @@ class JsonType(Func):
 class Fingerprint(Func):
     """What an error has in common with others of its kind: its text without numbers, ids and addresses.
 
-    Whoever changes a letter of the template makes another index of it (docs/adr/0024).
+    A changed letter in the template makes it another index (docs/adr/0024).
     """
 
     template = (

@@ -153,7 +153,7 @@ def _run_in_own_transaction(
 
 class _told_briefly:  # noqa: N801 - reads as a phrase; a generator would cost each statement more
     """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
-    would logs, dead letters and whoever collects errors."""
+    would logs, dead letters and error trackers."""
 
     def __enter__(self) -> None:
         pass

@@ -81,7 +81,7 @@ def _ran(run: Run) -> Ran:
 
 
 def reported(performed: Performed) -> Ran:
-    """Settle what a run reports, and tell whoever listens."""
+    """Settle what a run reports, and send the signals."""
     claim, alias = performed.run.claim, alias_of(performed.run)
     jobs = Job.objects.db_manager(alias)
     settled = jobs.settle([performed.report] if performed.report else [])
@@ -89,7 +89,7 @@ def reported(performed: Performed) -> Ran:
         jobs.keep_errors_after_completion({claim.lease: performed.afterwards})
     announce(performed, settled)
     if isinstance(performed.error, KeyboardInterrupt):
-        raise performed.error  # whoever runs the tests wants to stop
+        raise performed.error  # the user wants to stop the tests
     outcome = performed.report.outcome.name if performed.report else None
     return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id, alias), alias)
 

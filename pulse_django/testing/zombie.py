@@ -25,7 +25,7 @@ class Zombie:
 
     zombie = Zombie(job)        # it holds the job
     zombie.freeze()             # its lease runs out, and the job is due again
-    run_job(job)                # somebody else does the work
+    run_job(job)                # another worker does the work
     zombie.report("late")       # ... and the late report changes nothing
     """
 

@@ -35,7 +35,9 @@ OF_CALL = frozenset(name for name, option in OPTIONS.items() if option.for_call)
 
 _JOB_NAMES = tuple(option.name for option in JOB_OPTIONS)
 _JOB_DEFAULTS = tuple(option.default for option in JOB_OPTIONS)
-_FROM_SETTINGS = tuple((place, option.setting) for place, option in enumerate(JOB_OPTIONS) if option.setting)
+_FROM_SETTINGS = tuple(
+    (place, option.setting_at_enqueue) for place, option in enumerate(JOB_OPTIONS) if option.setting_at_enqueue
+)
 
 values_of: Callable[[JobOptions], tuple[Any, ...]] = attrgetter(*_JOB_NAMES)
 

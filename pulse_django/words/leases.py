@@ -27,7 +27,7 @@ class Lease(NamedTuple):
 class Claim(NamedTuple):
     """A lease together with the work it was granted for.
 
-    Payloads stay JSON until somebody asks: one that cannot be read must fail its own job and no other of the batch.
+    Payloads stay JSON until they are read: one that cannot be read must fail its own job and no other of the batch.
     """
 
     lease: Lease

@@ -12,7 +12,7 @@ LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
 SHORTEST_LEASE = timedelta(milliseconds=100)
-# As of the setting LEASE_TTL. Nobody recovers the job of a dead worker before its lease has run out.
+# As of the setting LEASE_TTL. The job of a dead worker is not recovered before its lease has expired.
 LONGEST_LEASE = timedelta(days=1)
 # Far from the ends of both Python's calendar and PostgreSQL's, whatever the time zone.
 FIRST_YEAR, LAST_YEAR = 1900, 9000

@@ -33,7 +33,7 @@ class Option:
     label: str = ""  # on the page of a job
     column: str = ""  # of the jobs table
     default: Any = None
-    setting: str = ""  # that None takes when the job is enqueued; without one, the column is NULL then
+    setting_at_enqueue: str = ""  # that None becomes when the job is enqueued; without one, the column is NULL
     name: str = ""
     annotation: Any = None
     for_task: bool = False

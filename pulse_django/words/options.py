@@ -67,7 +67,7 @@ class _Anywhere(TypedDict, total=False):
         Option(
             kind=Whole(1, MOST_ATTEMPTS),
             column="max_attempts",
-            setting="max_attempts",
+            setting_at_enqueue="max_attempts",
             label=_("Maximum attempts"),
             help=_("How many runs a job may have before it becomes a dead letter."),
         ),

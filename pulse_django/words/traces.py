@@ -1,4 +1,4 @@
-"""The trace that a job belongs to, for whoever follows requests through systems. Nobody does until somebody says so.
+"""The trace that a job belongs to, for tracers that follow requests. None does until one is installed.
 
 What travels on the job is a W3C ``traceparent``; this module knows nothing more of it.
 """

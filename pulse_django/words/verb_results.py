@@ -41,7 +41,7 @@ class Beat:
     """The answer to a heartbeat. Every lease is in exactly one of ``alive``, ``lost`` and ``skipped``."""
 
     alive: frozenset[Lease]  # extended by one TTL
-    lost: frozenset[Lease]  # somebody else's by now: stop the handler, report nothing
+    lost: frozenset[Lease]  # the job belongs to another run: stop the handler, report nothing
     skipped: frozenset[Lease]  # another statement had locked its row: beat again soon, do not give up
     cancelled: frozenset[Lease]  # those of ``alive`` whose job was asked to stop
 

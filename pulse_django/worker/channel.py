@@ -46,7 +46,7 @@ class Channel:
     def send(self, message: Message, fds: list[int] | None = None) -> None:
         """Put a message on its way, with files for the other process; what does not fit now goes with ``flush``."""
         if self.is_stuck:
-            return  # whoever does not read will not be helped by more
+            return  # a reader that does not read is not helped by more
         data = json.dumps(message).encode() + b"\n"
         with self._lock:
             self._out.append((data, [os.dup(fd) for fd in fds or []]))

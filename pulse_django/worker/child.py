@@ -198,7 +198,7 @@ class Child:
                 self._relay.answered(message)
 
     def _orphaned(self) -> None:
-        """Nobody extends our leases any more. What runs may go on for as long as they last."""
+        """The keeper is gone, and the leases are not extended any more. Runs may go on for as long as they last."""
         logger.error("The parent process died: finishing running jobs and claiming no more")
         self._in_flight.is_orphaned = True
         self._drain(ORPHANED)

@@ -1,4 +1,4 @@
-"""One place for a child, and whoever fills it: each that dies is followed by another."""
+"""A place for one child process. A child that died is replaced."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ChildSlot:
     stuck: int = 0
     said: Message = field(default_factory=dict)  # how the child says that it is
     born_at: float = 0.0
-    hung_at: float = float("inf")  # since its channel was closed, though nobody told us of its death
+    hung_at: float = float("inf")  # since its channel was closed without a report of its death
     relaying_at: float = float("inf")  # since it was told to send its reports to us
     is_leaving: bool = False  # it was told to end, for its own sake
     failing: str = ""  # what it says that ends it

@@ -18,7 +18,7 @@ class DatabaseFault(StrEnum):
     """The kinds of trouble, by what helps."""
 
     CUT_OFF = "cut off"  # the connection is of no use any more: open another
-    BUSY = "busy"  # somebody was in the way: the same again, soon
+    BUSY = "busy"  # another transaction was in the way: try the same again soon
     FULL = "full"  # the server has no room for us now: the same again, later
     CHANGING = "changing"  # the schema is being migrated under our feet: the same again, later
     MISTAKE = "mistake"  # nothing that waiting would heal, but neither would giving up

@@ -136,14 +136,14 @@ class _Nursery:
             if not pid:
                 return
             if pid in self._nursing:
-                self._end_runners(self._nursing.pop(pid))  # before anybody is told that the child is gone
+                self._end_runners(self._nursing.pop(pid))  # before the keeper learns that the child is gone
             if pid in self._born:
                 channel, number = self._born.pop(pid)
                 if channel in self._asking:
                     channel.send({"died": number, "pid": pid, "status": status})
 
     def _end_runners(self, channel: Channel | None) -> None:
-        """Kill what a child had made for its runs, or all of it: nobody extends their leases any more.
+        """Kill what a child had made for its runs, or all of it: their leases are not extended any more.
 
         It returns when they are gone, so that a job which is handed back is certainly not being run.
         """

@@ -1,6 +1,6 @@
-"""The port of a worker: probes for whoever supervises it, and its own numbers. It never asks the database.
+"""The HTTP port of a worker: probes for its supervisor, and its own numbers. It never uses the database.
 
-What it tells is read from the memory of the keeper, by threads of its own: nobody who asks can keep the worker waiting.
+Threads of its own read the keeper's memory: no client can keep the worker waiting.
 """
 
 from __future__ import annotations

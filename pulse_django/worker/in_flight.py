@@ -35,9 +35,9 @@ class InFlight:
     def __init__(self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
         self.slots = slots
         self.taken = 0
-        self.is_orphaned = False  # nobody extends its leases any more
+        self.is_orphaned = False  # its leases are not extended any more
         self.cannot_report = False  # what it claimed now would run and stay unreported
-        self.stuck: dict[int, Run] = {}  # their handlers hold a slot, and nobody waits for them any more
+        self.stuck: dict[int, Run] = {}  # abandoned: their handlers still hold a slot
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._unreported: dict[int, Run] = {}
         self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
@@ -133,7 +133,7 @@ class InFlight:
         return bool(self._overstaying) and self.is_idle and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS
 
     def is_active(self, run: Run) -> bool:
-        """Waiting for a slot, or running, and nobody has given it up."""
+        """Whether it waits for a slot or runs, and was not abandoned."""
         return id(run) in self._active
 
     # Several threads move runs from one dict to the other; a run must not be seen in neither.
@@ -149,7 +149,7 @@ class InFlight:
                 self._unreported[id(run)] = run
 
     def given_up(self, run: Run) -> bool:
-        """Note that nobody waits for this handler any more, though it keeps its slot. False: it has just ended."""
+        """Abandon this handler, though it keeps its slot. False: it has just ended."""
         with self._lock:
             if self._active.pop(id(run), None) is None:
                 return False

@@ -52,7 +52,7 @@ class Exit(IntEnum):
 
     STOPPED = 0  # as it was asked to, or nothing was left to do
     REFUSED = 1  # it did not start: checks, flags or imports (what Django does with a CommandError)
-    ABANDONED = 3  # it lost the process that makes its children; whoever supervises it should start it again
+    ABANDONED = 3  # it lost the process that forks its children; its supervisor should start it again
     NOW = 130  # it was told twice: leases that it held run out as after a crash
 
 
@@ -98,7 +98,7 @@ class Keeper:
             return child_main(self._options, shared_leases[order["index"]], order, keeper, fork_server)
 
         _pid, fork_server = start_fork_server(Births(child, runner_main))
-        self._open_outlet()  # only now: whoever is forked would inherit the port
+        self._open_outlet()  # only now: a forked process would inherit the port
         woken = self._install_signals()
         self._selector.register(fork_server, selectors.EVENT_READ)
         self._selector.register(woken, selectors.EVENT_READ)

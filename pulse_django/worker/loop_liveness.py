@@ -1,7 +1,7 @@
 """Whether the loops of a keeper still turn: each says so whenever it begins a step, and with every statement.
 
 A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
-worker that hangs, which somebody would then restart together with all the others.
+worker that hangs, and its supervisor would restart it together with all the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAIN = "main"
 PAUSES = 3  # that a loop may leave out
 # Seconds. Shorter, and a host that was paused for a moment looks dead.
 SHORTEST_PATIENCE = 10.0
-# Of loops that ask the database. Connecting to it may wait for a resolver, which nobody can interrupt: half a minute
+# Of loops that ask the database. Connecting to it may wait for a resolver, which cannot be interrupted: half a minute
 # and more while names are not answered. Shorter restarts workers for that; longer leaves one that hangs.
 PATIENCE_WITH_DATABASE = 60.0
 
@@ -38,7 +38,7 @@ def hanging(turns: Mapping[str, Turn], now: float) -> dict[str, float]:
 
 
 class LoopLiveness:
-    """Written by the loops of a keeper, each its own, and read by whoever asks."""
+    """Written by the loops of a keeper, each its own, and read by the HTTP port."""
 
     def __init__(self) -> None:
         self._patience: dict[str, float] = {}

@@ -37,7 +37,7 @@ class MinuteRecorder:
         return PAUSE * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def write(self) -> None:
-        """Write the minutes that nobody has written. Who wrote the latest asks the conditions."""
+        """Write the minutes that are not written yet. The writer of the latest asks the conditions."""
         minutes = Minute.objects.db_manager(self.database.alias)
         unwritten = self.database.call(minutes.unwritten)
         for minute in unwritten[:-1]:

@@ -1,7 +1,7 @@
 """The threads that a process of a worker cannot work without: one that ends too early is noticed, whatever ended it.
 
 A child that has lost one ends itself, and its keeper recovers what it held. A keeper starts the thread again: it has
-leases to extend, and nobody else would recover its children.
+leases to extend, and no other process would recover its children.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Outages:
     beats: Beats | None = None
     trusts_leases_at: float = float("-inf")
     is_on: bool = False
-    _is_long: bool = False  # nobody could write, for longer than we can tell
+    _is_long: bool = False  # no write was possible, for an unknown time
     _answered_at: float = float("-inf")
 
     def answered(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of the jobs of a child that died: about a second later they are somebody else's."""
+"""Recovers the jobs of a child that died, within about a second."""
 
 from __future__ import annotations
 

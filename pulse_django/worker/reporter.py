@@ -1,4 +1,4 @@
-"""Reports how runs ended: a lone one at once, a flood in hundreds, and again until somebody has heard it."""
+"""Reports how runs ended: one at once, many in batches of hundreds, and again until the database has answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .run_logs import log_lost
 logger = SafeLogger("pulse_django.worker")
 
 MOST_AT_ONCE = 400
-# With more than this about to end, waiting for a moment makes a larger batch and delays nobody who would notice.
+# With more than this about to end, waiting for a moment makes a larger batch, and the delay is not noticeable.
 FLOOD = 32
 LINGER = 0.003
 TICK = 0.5
@@ -56,7 +56,7 @@ class Reporter:
         batch = self._unsent + self._next()
         if not batch:
             return 0.0
-        self._unsent = batch  # until somebody has heard it
+        self._unsent = batch  # until it is reported
         waiting: list[Performed] = []
         sendable: list[Performed] = []
         for performed in batch:
@@ -109,9 +109,9 @@ class Reporter:
             return None
 
     def _is_out_of_touch(self, performed: Performed) -> bool:
-        """A run whose lease is gone by our own clock reports nothing: somebody else may have it.
+        """A run whose lease is over by our own clock reports nothing: another run may have the job.
 
-        As long as a keeper goes on extending it, the next beat that comes through says whether somebody has. If so,
+        As long as a keeper goes on extending it, the next heartbeat that succeeds says whether one has. If so,
         the report is told as evidence; if not, the lease is ours again.
         """
         run = performed.run

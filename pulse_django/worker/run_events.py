@@ -1,4 +1,4 @@
-"""Tells whoever wants to know how runs ended: a line in the log, and signals. The next reports do not wait for it."""
+"""Logs how runs ended, and sends the signals. The next reports do not wait for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunEvents:
         self._inbox.put(None)
 
     def run(self, finished: Event) -> None:
-        """Tell until told to finish, and everything has been told."""
+        """Publish until ``finished`` is set and everything was published."""
         while not (finished.is_set() and self._inbox.empty()):
             self.run_once()
 
@@ -54,13 +54,13 @@ class RunEvents:
         try:
             with OneWrite.batch():
                 for performed in ended:
-                    _tell_of(performed, settled)
+                    _publish(performed, settled)
         finally:
             self._busy = False
 
 
-def _tell_of(performed: Performed, settled: Settled) -> None:
-    """Log one run, and announce it. What the project's code raises meanwhile changes nothing: the run is settled."""
+def _publish(performed: Performed, settled: Settled) -> None:
+    """Log one run and send its signals. What the project's code raises changes nothing: the run is settled."""
     try:
         _log_and_announce(performed, settled)
     except BaseException:

@@ -47,10 +47,10 @@ class RunSupervisor:
         return waits_too_long
 
     def _judge(self, run: Run, now: float) -> None:
-        """End a run that may not go on, or that nobody can stop."""
+        """End a run that must not go on, or that cannot be stopped."""
         remaining = run.lease_remaining()
         if run.reported or run.completed or not self._in_flight.is_active(run):
-            return  # it ended while we were looking, and what its entry says is somebody else's
+            return  # it ended meanwhile, and its entry belongs to another run
         if run.is_out_of_touch and not self._in_flight.is_orphaned:
             self._await_word(run, now, remaining)
             return
@@ -76,7 +76,7 @@ class RunSupervisor:
             self._give_up(run)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
-        """A handler that did not stop goes on if a beat comes through after all: nobody else has had its job."""
+        """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
         if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
             run.told_at = None
             if not self._executor_of(run).can_stop:  # others may be cleaning up

@@ -137,11 +137,11 @@ class SharedLeases:
             self._real[at + _EXTENDED_AT] = sent_at  # last: a new name promises nothing until it is there
 
     def lost(self, held: Sequence[HeldLease]) -> None:
-        """Answer that these leases are somebody else's by now."""
+        """Answer that these leases are lost."""
         self._tell(held, _LOST)
 
     def is_told_lost(self, held: HeldLease) -> bool:
-        """Whether it has been said already that this lease is somebody else's: there is nothing left to extend."""
+        """Whether this lease was answered as lost already: there is nothing left to extend."""
         at = self._address(held)
         return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
 

@@ -1,4 +1,4 @@
-"""Looks for runs that are over without anybody having said so, and sends them through retry or dead letter.
+"""Finds runs that are over without a report, and sends them through retry or dead letter.
 
 Any number of watchdogs may run, in workers and alone; they share the work without knowing of each other.
 """
@@ -38,7 +38,7 @@ SWEEPS_TO_NOTICE = 1.2
 PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
-BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; nobody waits for it
+BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
 KEEP_WORKERS = timedelta(days=7)
 
 
@@ -68,7 +68,7 @@ class Watchdog:
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
         self._clock: ServerClock | None = None  # when the last sweep ended
-        self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: nobody knows
+        self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
 
     def run_once(self) -> float:
@@ -125,7 +125,7 @@ class Watchdog:
     def _reap_overlooked(self, lately: timedelta) -> list[Reaped]:
         """End runs whose lease ran out before the last sweep, which left them.
 
-        Most likely somebody's transaction had locked the row, and its heartbeats were skipped as well. The holder looks
+        Most likely another transaction had locked the row, and its heartbeats were skipped as well. The holder looks
         again several times a second, so it comes first if it lives.
         """
         overlooked: list[int] = self.database.call(self.database.jobs.overlooked, lately, limit=MOST_OVERLOOKED)
@@ -188,7 +188,7 @@ class Watchdog:
             self._steps.append(None)
         while self._steps:
             self._shorten_leases(self._steps[0])
-            self._steps.pop(0)  # last: a row that somebody has locked is waited for, and then tried again
+            self._steps.pop(0)  # last: a locked row is waited for, and then tried again
 
     def _slept(self, since: float, ttl: float) -> bool:
         """Whether this host did not get to run for a lease or longer, by the server's clock.

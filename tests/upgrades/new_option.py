@@ -9,11 +9,11 @@ from tests.crash.processes import ROOT
 
 DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
 
-_ENTRY = """    max_result_bytes: Annotated[
+_ENTRY = """    imaginary_limit: Annotated[
         int | None,
         Option(
             kind=Whole(100, 1_000_000),
-            column="max_result_bytes",
+            column="imaginary_limit",
             label=_("Maximum result bytes"),
             help=_("How large a result may be."),
         ),
@@ -26,18 +26,18 @@ _EDITS = [
     (
         DECLARATION,
         "    idempotency_key: str | None = None\n",
-        "    idempotency_key: str | None = None\n    max_result_bytes: int | None = None\n",
+        "    idempotency_key: str | None = None\n    imaginary_limit: int | None = None\n",
     ),
     (
         DECLARATION,
         "    timeout: timedelta | None = None\n    stall_after",
-        "    max_result_bytes: int | None = None\n    timeout: timedelta | None = None\n    stall_after",
+        "    imaginary_limit: int | None = None\n    timeout: timedelta | None = None\n    stall_after",
     ),
     (
         MODEL,
         "    stall_after = models.DurationField(null=True, blank=True)\n",
         "    stall_after = models.DurationField(null=True, blank=True)\n"
-        "    max_result_bytes = models.IntegerField(null=True, blank=True)\n",
+        "    imaginary_limit = models.IntegerField(null=True, blank=True)\n",
     ),
 ]
 
@@ -61,21 +61,21 @@ def refusal(call):
     except Exception as error:
         return str(error)
 
-@task(name="later.plain", max_result_bytes=5_000)
+@task(name="later.plain", imaginary_limit=5_000)
 def plain(): ...
 
-ids = [plain.enqueue().id, plain.using(max_result_bytes=700).enqueue().id, *enqueue_many(plain, [()])]
+ids = [plain.enqueue().id, plain.using(imaginary_limit=700).enqueue().id, *enqueue_many(plain, [()])]
 setup_test_environment()
 client = Client()
 client.force_login(User.objects.create_superuser("operator"))
 print(json.dumps({
-    "rows": [Job.objects.get(pk=one).max_result_bytes for one in ids],
-    "in the task": refusal(lambda: task(name="later.wrong", max_result_bytes=99)(plain.func)),
-    "in a call": refusal(lambda: plain.using(max_result_bytes=1_000_001)),
-    "of the result": plain.get_result(ids[1]).task.max_result_bytes,
+    "rows": [Job.objects.get(pk=one).imaginary_limit for one in ids],
+    "in the task": refusal(lambda: task(name="later.wrong", imaginary_limit=99)(plain.func)),
+    "in a call": refusal(lambda: plain.using(imaginary_limit=1_000_001)),
+    "of the result": plain.get_result(ids[1]).task.imaginary_limit,
     "page": client.get(f"/admin/pulse_django/job/{ids[1]}/change/").content.decode(),
     "reference": generate.options_page(),
-    "claimed": [one.options.max_result_bytes for one in Job.objects.claim(Identity("later"), limit=3)],
+    "claimed": [one.options.imaginary_limit for one in Job.objects.claim(Identity("later"), limit=3)],
 }))
 """
 

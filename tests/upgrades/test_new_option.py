@@ -65,8 +65,8 @@ def test_a_worker_is_told(seen: dict[str, Any]) -> None:
 
 
 def test_values_beyond_the_bounds_are_refused(seen: dict[str, Any]) -> None:
-    assert seen["in the task"] == "later.wrong: max_result_bytes: 99 is not within 100 to 1000000"
-    assert seen["in a call"] == "later.plain: max_result_bytes: 1000001 is not within 100 to 1000000"
+    assert seen["in the task"] == "later.wrong: imaginary_limit: 99 is not within 100 to 1000000"
+    assert seen["in a call"] == "later.plain: imaginary_limit: 1000001 is not within 100 to 1000000"
 
 
 def test_the_page_of_a_job_and_the_reference_show_it(seen: dict[str, Any]) -> None:
@@ -74,4 +74,4 @@ def test_the_page_of_a_job_and_the_reference_show_it(seen: dict[str, Any]) -> No
     assert "Maximum result bytes" in page
     assert "How large a result may be." in page
     assert "700" in page[page.index("Maximum result bytes") :][:500]
-    assert "| `max_result_bytes` | yes | yes |  | 100 to 1,000,000 | How large a result may be. |" in seen["reference"]
+    assert "| `imaginary_limit` | yes | yes |  | 100 to 1,000,000 | How large a result may be. |" in seen["reference"]

@@ -206,7 +206,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return self.change_view(request, object_id)
 
     def _only(self, request: HttpRequest, *methods: str) -> None:
-        """Refuse whoever may not look, and whatever is not a look."""
+        """Refuse users without the permission, and requests that are not reads."""
         if not self.has_view_permission(request) or request.method not in methods:
             raise PermissionDenied
 

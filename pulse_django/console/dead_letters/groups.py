@@ -177,7 +177,7 @@ def _letter_of(row: tuple[Any, ...]) -> Letter:
 def oldest(alias: str, fingerprint: str, *, until: Place, most: int) -> tuple[list[int], bool]:
     """Return the ids of up to ``most`` dead letters of a group, first dead first, and whether there are others.
 
-    None of them died after ``until``: the newest that was there when somebody decided about them.
+    None of them died after ``until``: the newest that was there when the user decided about them.
     """
     params = {"fingerprint": fingerprint, "most": most, "finished_at": until.finished_at, "id": until.id}
     rows = run_joined(alias, group_sql.OLDEST, params)

@@ -128,7 +128,7 @@ class Act:
 
     name: str
     label: Any
-    says: Any  # what it does, for whoever hovers or hears the page
+    says: Any  # what it does, for hovering and for screen readers
     done: Any  # for the message, and the log of the admin
     permission: str
     statuses: tuple[Status, ...]

@@ -29,7 +29,7 @@ AGES = {
 
 
 class Chosen(admin.SimpleListFilter):
-    """One value of a list, or any other that somebody writes into the address: a link may be older than the list."""
+    """One value of a list, or any other that is written into the address: a link may be older than the list."""
 
     def value(self) -> str | None:
         value = super().value()

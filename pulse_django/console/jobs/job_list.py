@@ -110,7 +110,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
         moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived
         if answer.revived:
             done = self.model.objects.only("pk", "task").filter(pk__in=answer.revived)
-            who: Any = request.user.pk  # whoever has a permission is somebody
+            who: Any = request.user.pk  # a user with a permission is not anonymous
             LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
         self.message_user(request, _told(revived, moved_on), messages.WARNING if moved_on else messages.SUCCESS)
 

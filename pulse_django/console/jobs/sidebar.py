@@ -14,7 +14,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.store.job_queries import CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
 
-MOST = 100  # of each kind; more are a list that nobody reads, and an address still takes any
+MOST = 100  # of each kind; more are too long to read, and an address still takes any
 MOST_TASKS = 200
 MOST_GROUPS = 20
 GROUPS_LOOKED_AT = 200  # one probe of the index each; with more groups of errors the last in the alphabet count

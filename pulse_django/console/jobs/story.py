@@ -156,7 +156,7 @@ def _checkpoint_of(progress: Any) -> str:
 
 
 def spelt(value: Any) -> str:
-    """Spell a value as JSON. What somebody wrote by hand may lie deeper than that can be done for."""
+    """Spell a value as JSON. A value that was written by hand may be nested too deeply for it."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=2)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""Conditions of single jobs: what the protocol rules out, and what nobody would look for."""
+"""Conditions of single jobs: what the protocol rules out, and what would go unnoticed."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _look(alias: str, limits: Limits) -> Iterable[Subject]:
 def _rebuild(alias: str, names: Sequence[str]) -> int:
     """Build what has a name in the models. Columns and the sequence are for ``migrate``.
 
-    One that cannot be built, because rows are in its way or somebody holds the table, keeps no other from it.
+    One that cannot be built, because rows are in its way or the table is locked, does not prevent the others.
     """
     wanted = {one.name: (model, one) for model in models_with_tables() for one in _named(model)}
     built, refused = 0, []
@@ -106,7 +106,7 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
                 _alter(alias, f"{_sql_of(model, one, editor)} NOT VALID")
             editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
             return
-        # A build that broke off leaves an index that is not valid. It serves nobody.
+        # An interrupted build leaves an invalid index, which is of no use.
         editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted}", None)
         if isinstance(one, Index):
             editor.add_index(model, one, concurrently=True)  # type: ignore[call-arg]  # PostgreSQL's editor has it
@@ -121,7 +121,7 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
 
 
 def _alter(alias: str, statement: str) -> None:
-    """Change a table under its strongest lock, or give up soon: whoever comes after waits behind us."""
+    """Change a table under its strongest lock, or give up soon: every later statement waits behind it."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         cursor.execute(statement)

@@ -76,7 +76,7 @@ FROM (
     UNION ALL
     SELECT
         pg_catalog.concat('replication slot ', slot_name),
-        pg_catalog.concat(pg_catalog.age(xmin), ' transactions behind, and nobody reads it'), NULL
+        pg_catalog.concat(pg_catalog.age(xmin), ' transactions behind, and not in use'), NULL
     FROM pg_replication_slots
     WHERE NOT active AND xmin IS NOT NULL
 ) AS open

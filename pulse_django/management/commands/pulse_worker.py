@@ -66,7 +66,7 @@ class Command(BaseCommand):
                 return
         except (ValueError, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
-        except OperationalError as error:  # whoever supervises workers starts it again
+        except OperationalError as error:  # the supervisor starts it again
             raise CommandError(f"The database cannot be queried: {' '.join(str(error).split())}") from error
         connections.close_all()  # a process that is forked would share them
         changes = Changes() if options["reload"] else None

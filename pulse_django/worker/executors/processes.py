@@ -47,7 +47,7 @@ class Ward:
         self.outcome: Outcome | None = None
         self.afterwards: ErrorReport | None = None  # what its handler raised after it had completed the job
         self.said_done = False
-        self.out_of_touch = False  # killed because nobody could say whether it still held its lease
+        self.out_of_touch = False  # killed because it was not known whether it still held its lease
         self.told_extended = 0.0
         self.told_cancelled = False
         self.kill_at = float("inf")

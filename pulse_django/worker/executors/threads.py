@@ -97,6 +97,6 @@ class Threads:
 
     def _sleep(self, bed: threading.Lock) -> None:
         self._sleeping.append(bed)
-        if self._waiting and self._wake_one():  # something came in between: whoever was woken, somebody is awake
+        if self._waiting and self._wake_one():  # something came in between: one thread is awake
             pass
         bed.acquire()
