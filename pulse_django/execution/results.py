@@ -60,8 +60,8 @@ def as_enqueued(task: Task, job: Job) -> Task:
         priority=job.priority,
         database=None if job._state.db == routers_alias() else job._state.db,
         **{
-            option.name: _own(task, option.name, getattr(job, option.column), getattr(fleet, option.setting_at_enqueue, None))
-            for option in JOB_OPTIONS
+            one.name: _own(task, one.name, getattr(job, one.column), getattr(fleet, one.setting_at_enqueue, None))
+            for one in JOB_OPTIONS
         },
     )
 
