@@ -1,4 +1,4 @@
-"""What a project can do to its jobs, by id: look, cancel, retry, take back."""
+"""What a project can do with its jobs, by id: read, cancel, retry and release them."""
 
 from __future__ import annotations
 

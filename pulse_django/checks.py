@@ -1,4 +1,4 @@
-"""System checks with stable ids: everything that is wrong with the setup, told before it hurts.
+"""System checks with stable ids: everything that is wrong with the setup, before it does harm.
 
 | id | meaning |
 |---|---|

@@ -1,4 +1,4 @@
-"""The ``PULSE`` setting: one dict, parsed once into a frozen value, every problem told at once.
+"""The ``PULSE`` setting: one dict, parsed once into a frozen value, with all problems reported at once.
 
 System checks print the problems (``checks.py``); ``current()`` raises them all when a project went on regardless.
 """

@@ -1,4 +1,4 @@
-"""Signals: what a project may listen to. A receiver that raises, even SystemExit, is logged and does no harm.
+"""The signals that a project may receive. A receiver that raises, even SystemExit, is logged and does no harm.
 
 | signal | sent when | arguments |
 |---|---|---|

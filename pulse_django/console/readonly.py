@@ -1,4 +1,4 @@
-"""Mixed into the admins of tables that people only look at."""
+"""A mixin for the admins of read-only tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""``manage.py pulse_demo``: workers that are really killed, and what becomes of their jobs."""
+"""``manage.py pulse_demo``: kill real workers, and see their jobs recovered."""

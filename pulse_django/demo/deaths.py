@@ -1,4 +1,4 @@
-"""Three ways for a worker to be gone: its child is killed, all of it is killed, or it comes back from the dead."""
+"""Three ways to lose a worker: its child is killed, all of it is killed, or it is frozen and continues later."""
 
 from __future__ import annotations
 

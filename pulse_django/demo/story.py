@@ -1,4 +1,4 @@
-"""The story: its acts in order, its beginning and its end. Each act says what comes, does it, and proves it."""
+"""The acts of the demo in order. Each says what comes, does it, and proves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the story is told: do something, watch the table until what should follow does, and fail if it does not."""
+"""Plays one act: do something, watch the table until the expected follows, and fail if it does not."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a claim to a report: find the task, call its handler, say what happened, and tell those who listen."""
+"""From a claim to a report: find the task, call its handler, make the report, and send the signals."""

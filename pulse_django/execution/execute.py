@@ -1,4 +1,4 @@
-"""From a claim to a report: find the task, call its handler, say what happened and what is to be done about it."""
+"""From a claim to a report: find the task, call its handler, and report the outcome and the decision."""
 
 from __future__ import annotations
 

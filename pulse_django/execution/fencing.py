@@ -1,4 +1,4 @@
-"""Fencing for other resources: a write with an older token than the resource has seen changes nothing, and says so."""
+"""Fencing for other resources: a write with an older token than the last changes nothing, and raises."""
 
 from __future__ import annotations
 

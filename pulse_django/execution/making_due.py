@@ -1,4 +1,4 @@
-"""What operators do to make work due: each wakes idle workers, which would otherwise find it at their next poll."""
+"""Operations that make jobs due. They wake idle workers, which would find the jobs at their next poll otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Middleware: context managers that stand around every handler, as ``PULSE["MIDDLEWARE"]`` names them.
+"""Middleware: context managers that wrap every handler, as ``PULSE["MIDDLEWARE"]`` names them.
 
     @contextmanager
     def timed(context):

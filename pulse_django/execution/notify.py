@@ -1,4 +1,4 @@
-"""Waking idle workers: a NOTIFY after the commit that brought work. A hint, and never more: workers poll as well.
+"""Wakes idle workers with a NOTIFY after a commit that enqueued jobs. It is only a hint: workers poll as well.
 
 A NOTIFY inside the enqueuing transaction would serialise the commits of all enqueuers (275 a second instead of 2,241,
 measured with eight clients and commits of 3 ms). So it is sent afterwards, in a transaction of its own that no one

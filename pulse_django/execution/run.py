@@ -1,4 +1,4 @@
-"""One run of a handler: what its worker and its handler have to tell each other while it goes on."""
+"""One run of a handler: the state that its worker and its handler share while it goes on."""
 
 from __future__ import annotations
 

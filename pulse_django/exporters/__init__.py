@@ -1,1 +1,1 @@
-"""Where the vital signs leave the project: Prometheus, OpenTelemetry, probes over HTTP."""
+"""Exporters of the vital signs: Prometheus, OpenTelemetry, probes over HTTP."""

@@ -1,4 +1,4 @@
-"""Who may see how the fleet is, other than in the admin: users with ``view_board``, and the bearer of a token."""
+"""Who may read the state of the fleet outside the admin: users with ``view_board``, and the bearer of a token."""
 
 from __future__ import annotations
 

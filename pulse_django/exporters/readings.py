@@ -1,4 +1,4 @@
-"""All vital signs of the fleet as they stand, for any outlet: five short queries, whatever the number of jobs."""
+"""All vital signs of the fleet now, for any exporter: a few short queries, whatever the number of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of one worker, from what it says of itself: no database is asked."""
+"""The numbers of one worker, from its own memory: the database is not used."""
 
 from __future__ import annotations
 

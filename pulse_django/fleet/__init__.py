@@ -1,1 +1,1 @@
-"""How the fleet is: its facts, its history, what is wrong with it and what to do. Nothing here changes a job."""
+"""The state of the fleet: facts, history, conditions, alerts, advice. Only repairs and given-up tasks change jobs."""

@@ -1,4 +1,4 @@
-"""Facts as JSON knows them: dataclasses become objects, durations seconds, instants ISO 8601."""
+"""Facts as JSON: dataclasses become objects, durations seconds, instants ISO 8601."""
 
 from __future__ import annotations
 

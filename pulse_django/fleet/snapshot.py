@@ -1,4 +1,4 @@
-"""How the fleet is, as facts: what commands print and the admin shows. Ages are the database's, by its own clock."""
+"""Facts about the fleet that commands print and the admin shows. Ages are by the clock of the database."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Start processes of workers, look at them, signal them and end them: for the demo, the tests and the benchmarks."""
+"""Start, inspect, signal and end worker processes: for the demo, the tests and the benchmarks."""

@@ -1,4 +1,4 @@
-"""Which processes there are, and who made them: from /proc, or from ``ps`` where there is none, as on macOS."""
+"""The running processes and their parents: from /proc, or from ``ps`` where there is none, as on macOS."""
 
 from __future__ import annotations
 

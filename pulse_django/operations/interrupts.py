@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish: the first lets the batch at hand end, the second ends the program at once."""
+"""Ctrl-C and SIGTERM: the first lets the current batch end, the second ends the program at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course that pulse_retry, pulse_cancel and pulse_prune share: choose, preview, and with --yes do and report."""
+"""What pulse_retry, pulse_cancel and pulse_prune share: select, preview, and with --yes apply and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a selection matches, in bounded time: how many of which status and task, and the newest of them.
+"""What a selection matches, in bounded time: counts by status and task, and the newest jobs.
 
 Each status is asked through its own index. Of what completed or was cancelled only the latest are looked at, because
 no index knows their task or their error, and there may be millions.

@@ -1,4 +1,4 @@
-"""What an operation would touch, before it does: how many, of which kind, how old. It changes nothing."""
+"""Preview what an operation would change: how many jobs, of which kind, how old. Read-only."""
 
 from __future__ import annotations
 

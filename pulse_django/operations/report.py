@@ -1,4 +1,4 @@
-"""What an operation really did, also when it was broken off: for people in lines, for programs as JSON."""
+"""What an operation did, also if it was interrupted: in lines, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which jobs an operator means: a frozen value that commands and the admin turn into the same query."""
+"""Which jobs an operator selects: a frozen value that commands and the admin turn into the same query."""
 
 from __future__ import annotations
 

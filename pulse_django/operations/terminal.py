@@ -1,4 +1,4 @@
-"""Show progress on a terminal: bars, tables, a line that is written over. Elsewhere: plain lines."""
+"""Show progress on a terminal: bars, tables, a line that is overwritten. Elsewhere: plain lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to many jobs: whom it would touch, the fenced verb that does it, and how its answer is told.
+"""The operations on many jobs: the jobs that each applies to, the fenced verb that does it, and its summary.
 
 Every verb of ``Job.objects`` looks at each row once more when it acts. What has moved on since the preview is left as
 it is, and counted.

@@ -1,4 +1,4 @@
-"""The vital signs on one screen: what moves, in the words of an operator."""
+"""The vital signs on one screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancel what waits, and ask what runs to stop."""
+"""Cancel waiting jobs, and ask running ones to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bring leases that the protocol cannot have granted to what one may be."""
+"""Repair leases that the protocol cannot have granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements of several verbs share: how a pick is compiled, how values are written."""
+"""What the statements of several verbs share: compiled picks, and how values are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job and an attempt can never be: every state that the protocol does not know, refused by their tables."""
+"""The constraints of jobs and attempts: the tables refuse every state that the protocol does not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened in one minute, counted from the tables: each question is a range of ids or of an index."""
+"""What happened in one minute, counted from the tables: each query reads a range of ids or of an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fleet did, minute by minute: one small row for each, written by whichever watchdog comes first.
+"""The statistics of each minute: one small row, written by the first watchdog that comes.
 
 Workers write nothing for it: ids of jobs and of attempts rise with the time at which they were written, so a minute is
 a range of ids. What a transaction enqueued in one minute and committed in a later one is missing.

@@ -1,4 +1,4 @@
-"""What operators may do to a whole queue: pause it, with a reason and perhaps an end, and resume it."""
+"""Pause a queue, with a reason and an optional end, and resume it."""
 
 from __future__ import annotations
 

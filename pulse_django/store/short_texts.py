@@ -1,4 +1,4 @@
-"""Short text columns that are compared by PostgreSQL's own operators, whatever else the search path holds.
+"""Short text columns that are compared by PostgreSQL's own operators, whatever the search path contains.
 
 ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path, finds
 none of the catalogue's, and takes ``text``'s only if no better one was planted. Compared as ``text`` it fits the

@@ -1,4 +1,4 @@
-"""Whether the tables are there, and as new as this code: asked before anything else goes wrong for want of them."""
+"""Whether the tables exist and are as new as this code: checked before anything else fails."""
 
 from __future__ import annotations
 

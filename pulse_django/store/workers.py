@@ -1,4 +1,4 @@
-"""The registry of workers: what each says of itself, for operators to read. Recovery never does."""
+"""The registry of workers, for operators. Recovery never reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All databases that a test may use: what is done there is undone, and callbacks that wait for a commit are called."""
+"""All databases that a test may use: changes are undone, and callbacks that wait for a commit are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say that a job was enqueued, and see what was enqueued instead."""
+"""Assert that a job was enqueued. A failure shows what was enqueued instead."""
 
 from __future__ import annotations
 

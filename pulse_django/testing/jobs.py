@@ -1,4 +1,4 @@
-"""Whatever a test has in hand names a job, in its database: the job itself, a task's result, or an id."""
+"""Find the job that a test names: by the job itself, a task result, or an id."""
 
 from __future__ import annotations
 

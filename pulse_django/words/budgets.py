@@ -1,4 +1,4 @@
-"""How many runs a job may have, and how many of those it had count."""
+"""How many runs a job may have, and how many of its runs count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception as facts that can be stored. Making them never fails, whatever the exception does."""
+"""An exception as facts that can be stored. Reading them never fails, whatever the exception does."""
 
 from __future__ import annotations
 

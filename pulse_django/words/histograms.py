@@ -1,4 +1,4 @@
-"""How long things took, in few numbers that can be added up: of one worker over time, of many workers."""
+"""Histograms of durations that can be added up: of one worker over time, and of many workers."""
 
 from __future__ import annotations
 

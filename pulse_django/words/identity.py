@@ -1,4 +1,4 @@
-"""Who claims: one start of one worker process, and the holders that it mints."""
+"""The identity of one start of a worker process, and the holders that it makes."""
 
 from __future__ import annotations
 

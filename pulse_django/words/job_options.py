@@ -1,4 +1,4 @@
-"""What is asked for at enqueue: a job that does not exist yet, refused with a clear error when it never could."""
+"""A job before it is enqueued. One that could never exist is refused with a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bounds of what a job can be told. The tables, the forms and the options of a task take them from here."""
+"""The bounds of options and columns. The tables, the forms and the options of a task use them."""
 
 from __future__ import annotations
 

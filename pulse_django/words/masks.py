@@ -1,4 +1,4 @@
-"""What of a call is hidden, said without its function: that may be another one, or gone, when the job is shown."""
+"""What is hidden of a call, without its function: it may have changed, or be gone, when the job is shown."""
 
 from __future__ import annotations
 

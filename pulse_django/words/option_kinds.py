@@ -1,4 +1,4 @@
-"""What is declared of an option, and what its values may be: a kind knows the bounds, and refuses other values."""
+"""The declaration of an option, and the kinds of values: a kind has the bounds and refuses other values."""
 
 from __future__ import annotations
 

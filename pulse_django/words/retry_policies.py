@@ -1,4 +1,4 @@
-"""When a run that failed comes back: the backoff curve, and which exceptions never do."""
+"""When a failed run is retried: the backoff, and the exceptions that are not retried."""
 
 from __future__ import annotations
 

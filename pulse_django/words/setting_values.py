@@ -1,4 +1,4 @@
-"""What may stand behind a key of the ``PULSE`` setting: one parser for each type that a setting can have.
+"""The values of the ``PULSE`` setting: one parser for each type.
 
 A parser raises TypeError, naming what it wants, or ValueError, saying what is wrong with a value of the right type.
 """

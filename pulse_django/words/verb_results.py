@@ -1,4 +1,4 @@
-"""What the verbs answer. Zero rows is an answer too: who lost a lease, or came too late, is told so."""
+"""The results of the verbs. Zero rows is a result too: a lease that was lost, or a change that came too late."""
 
 from __future__ import annotations
 

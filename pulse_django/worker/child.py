@@ -1,4 +1,4 @@
-"""A child: claims jobs, runs their handlers, reports how they ended. It tells its keeper what it holds.
+"""A child: claims jobs, runs their handlers, and reports how they ended. It shares its leases with its keeper.
 
 Four kinds of threads: this one looks after the others and never asks the database; one claims; one reports; the
 executors' run handlers.

@@ -1,4 +1,4 @@
-"""The processes of a worker that run handlers: making them, hearing them, replacing those that are of no use."""
+"""The child processes of a worker: start them, read their messages, replace those that do not work."""
 
 from __future__ import annotations
 

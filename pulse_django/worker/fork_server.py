@@ -1,4 +1,4 @@
-"""The process that makes processes: it has no threads and no connections, so what it forks starts clean.
+"""The process that forks the others: it has no threads and no connections, so a fork starts clean.
 
 A keeper has threads, and a child even more; whatever lock one of them holds while another forks stays locked in the new
 process for ever. So the keeper forks this one before it has any, and asks it for children. Children ask it for the

@@ -1,4 +1,4 @@
-"""What a child has in hand, and how much more it may take."""
+"""The runs of a child, and how many more it may claim."""
 
 from __future__ import annotations
 

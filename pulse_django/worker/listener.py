@@ -1,4 +1,4 @@
-"""Listens for wake-ups: one connection for a host, and a test that it hears anything at all.
+"""Listens for wake-ups: one connection for a host, and a test that notifications arrive.
 
 Behind a pooler in transaction mode LISTEN succeeds and nothing ever arrives. So the listener sends itself a message by
 the connection that everybody else uses, at the start and every now and then. What it does not hear costs a warning and

@@ -1,4 +1,4 @@
-"""Writes the log of a worker's process in a thread of its own: a log handler that hangs holds up nothing else."""
+"""Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the loops of a keeper still turn: each says so whenever it begins a step, and with every statement.
+"""Whether the loops of a keeper make progress: each notes every step and every statement.
 
 A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
 worker that hangs, and its supervisor would restart it together with all the others.

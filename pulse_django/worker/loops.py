@@ -1,4 +1,4 @@
-"""Loops that ask the database, of a keeper and of ``pulse_watchdog``.
+"""Loops that use the database, in a keeper and in ``pulse_watchdog``.
 
 Each has a thread of its own, a connection of its own with timeouts, and shows that it still turns.
 """

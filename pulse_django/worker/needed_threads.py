@@ -1,4 +1,4 @@
-"""The threads that a process of a worker cannot work without: one that ends too early is noticed, whatever ended it.
+"""The threads that a worker process needs: one that ends too early is noticed, whatever ended it.
 
 A child that has lost one ends itself, and its keeper recovers what it held. A keeper starts the thread again: it has
 leases to extend, and no other process would recover its children.

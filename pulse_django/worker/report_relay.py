@@ -1,4 +1,4 @@
-"""Reports that go through the keeper: how a child that cannot reach the database any more hands over what is done."""
+"""Reports through the keeper: how a child that cannot reach the database any more delivers its reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges runs while they go on: which may not, which is told to stop, and which is settled without its handler."""
+"""Supervises runs: which must stop, and which are settled without waiting for their handlers."""
 
 from __future__ import annotations
 

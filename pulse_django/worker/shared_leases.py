@@ -1,4 +1,4 @@
-"""What a child holds, in memory that it shares with its keeper.
+"""The leases of a child, in memory that it shares with its keeper.
 
 The child writes an entry for each lease that it was granted; the keeper reads them, extends those leases, and writes
 its answer into the other half of the same entry. No message has to be sent, received or waited for: a child that does

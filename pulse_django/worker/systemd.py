@@ -1,4 +1,4 @@
-"""Talks to systemd when it wants to be talked to: ``Type=notify`` and ``WatchdogSec=``."""
+"""Notifies systemd, if it started the worker so: ``Type=notify`` and ``WatchdogSec=``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims whose answer was lost: what they were granted is handed back, as soon as the database can be asked."""
+"""Claims whose answer was lost: their jobs are handed back, as soon as the database can be reached."""
 
 from __future__ import annotations
 

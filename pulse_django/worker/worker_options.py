@@ -1,4 +1,4 @@
-"""What a worker was told to do: settings as defaults, flags win."""
+"""The options of a worker: settings are the defaults, flags override them."""
 
 from __future__ import annotations
 

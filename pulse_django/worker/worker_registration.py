@@ -1,4 +1,4 @@
-"""What a worker says of itself with every beat."""
+"""What a worker writes about itself with every heartbeat."""
 
 from __future__ import annotations
 

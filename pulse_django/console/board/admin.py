@@ -17,7 +17,7 @@ from pulse_django.models import Job
 
 from .facts import gather
 
-EVERY = 10  # seconds; the page is made of six short queries
+EVERY = 10  # seconds; the page is made of a dozen short queries
 
 
 class BoardAdmin(ReadOnly, admin.ModelAdmin):

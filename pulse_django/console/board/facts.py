@@ -1,4 +1,4 @@
-"""What the board shows: the facts of the present beside the lines of the last hours, as text and numbers to lay out."""
+"""What the board shows: the present state and the lines of the last hours, as text and numbers for a template."""
 
 from __future__ import annotations
 

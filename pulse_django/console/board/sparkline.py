@@ -1,4 +1,4 @@
-"""A few hours as a line in the height of a word. Pure geometry, for a template to draw."""
+"""A sparkline: a few hours as a small line. Pure geometry, for a template to draw."""
 
 from __future__ import annotations
 

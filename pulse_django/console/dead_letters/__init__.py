@@ -1,1 +1,1 @@
-"""Dead letters by what killed them, and what may be done to many of them."""
+"""Dead letters grouped by error, and the actions on many of them."""

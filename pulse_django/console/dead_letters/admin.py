@@ -1,4 +1,4 @@
-"""Dead letters in the admin, grouped by what killed them: a list of groups, the page of each, and its two acts."""
+"""Dead letters in the admin, grouped by error: the list of groups, the page of each, and its two actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL of dead letters by what killed them, each statement bounded by what it may read.
+"""The SQL of dead letters grouped by error. What each statement may read is bounded.
 
 Three habits keep PostgreSQL on ``pulse_job_fingerprint``, whatever its statistics say:
 

@@ -1,4 +1,4 @@
-"""Dead letters by what killed them: every question that their pages ask, and what is told of each group."""
+"""Groups of dead letters with the same error: the queries of their pages, and what is shown of each group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retrying and deleting many dead letters: in short batches, by verbs that look at each job once more, and logged."""
+"""Retry or delete many dead letters: in short batches, by verbs that check each job again, with a log entry."""
 
 from __future__ import annotations
 

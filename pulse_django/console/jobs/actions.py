@@ -1,4 +1,4 @@
-"""What an operator may do to one job from its page: each act with its permission, its statuses and its verb.
+"""The actions on the page of a job: each with its permission, its statuses and its verb.
 
 Every verb looks at the row once more when it acts. What has moved on meanwhile is left alone, and told.
 """

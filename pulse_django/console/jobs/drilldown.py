@@ -1,4 +1,4 @@
-"""The dates above the list: years, then months, days and hours, between the oldest job and the newest.
+"""The date links above the list: years, then months, days and hours, from the oldest job to the newest.
 
 Django's own ask for all distinct dates of the table. These are drawn from its two ends, and some may be empty.
 """

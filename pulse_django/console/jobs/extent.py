@@ -1,4 +1,4 @@
-"""The two ends of the table: its oldest and its newest job, read from the ends of the primary key."""
+"""The oldest and the newest job of the table, read from the ends of the primary key."""
 
 from __future__ import annotations
 

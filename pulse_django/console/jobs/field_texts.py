@@ -1,4 +1,4 @@
-"""What the fields of a job are called, and what they mean, for those who read its page."""
+"""The labels and help texts of the fields of a job."""
 
 from __future__ import annotations
 

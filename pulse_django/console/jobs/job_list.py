@@ -1,4 +1,4 @@
-"""The list of jobs: newest first, and quick however many there are."""
+"""The list of jobs: newest first, and fast for any number of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a page of a filtered list looks: at all jobs of a small index, or at a window of the primary key.
+"""How many jobs a page of a filtered list reads: all of a small index, or a window of the primary key.
 
 Few indexes exist, because each would be paid for by every claim, and none of them knows the task of a finished job.
 A page that looked until it was full might read the whole table. So it stops, says where, and the next goes on.

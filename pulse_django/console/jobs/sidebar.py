@@ -1,4 +1,4 @@
-"""What the filters beside the list offer, in two bounded questions a page, none of which grows with the jobs."""
+"""The choices of the filters beside the list: two bounded queries a page, independent of the number of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of a job tells: its runs as a drawing and as a list, the lease, and who belongs to it."""
+"""What the page of a job shows: its runs as a timeline and as a list, its lease, its parent and children."""
 
 from __future__ import annotations
 

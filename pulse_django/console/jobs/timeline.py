@@ -1,4 +1,4 @@
-"""The story of a job as a drawing: when it waited, who ran it, and who went on after it had been taken away.
+"""The timeline of a job: when it waited, which workers ran it, and which continued after losing the lease.
 
 Pure geometry, for a template to draw. Nothing in it decides anything.
 """

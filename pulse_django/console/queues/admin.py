@@ -1,4 +1,4 @@
-"""Queues in the admin: how each stands, and the two things that operators do to one: pause it, resume it."""
+"""Queues in the admin: the state of each, and the actions to pause and resume one."""
 
 from __future__ import annotations
 

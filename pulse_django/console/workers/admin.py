@@ -1,4 +1,4 @@
-"""Workers in the admin: who is there, what each is running, and what died with it."""
+"""Workers in the admin: the list, what each runs, and which runs it lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The condition of the schema: whatever the models say is there, valid, after migrations that broke off or hands."""
+"""The condition of the schema: everything that the models declare exists and is valid."""
 
 from __future__ import annotations
 

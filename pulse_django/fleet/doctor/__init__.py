@@ -1,4 +1,4 @@
-"""What ``pulse_doctor`` has to say about a database and its settings: each line what, why, and what to do."""
+"""The advice of ``pulse_doctor`` on a database and its settings: each line says what, why, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the application reaches the server: a pooler in between, how many connections, what the server promises."""
+"""How the application reaches the server: a pooler, the number of connections, the settings of the server."""
 
 from __future__ import annotations
 

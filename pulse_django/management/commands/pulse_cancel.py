@@ -1,4 +1,4 @@
-"""``manage.py pulse_cancel``: cancel what waits and ask what runs to stop, after a look at what that means."""
+"""``manage.py pulse_cancel``: cancel waiting jobs and ask running ones to stop, after a preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py pulse_demo``: real workers, really killed, and what becomes of their jobs. The first thing to run."""
+"""``manage.py pulse_demo``: kill real workers, and see their jobs recovered. The first thing to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py pulse_prune``: delete jobs that have ended, after a look at what that means."""
+"""``manage.py pulse_prune``: delete jobs that have ended, after a preview."""
 
 from __future__ import annotations
 

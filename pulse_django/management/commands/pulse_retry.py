@@ -1,4 +1,4 @@
-"""``manage.py pulse_retry``: revive dead letters, after a look at what that means."""
+"""``manage.py pulse_retry``: retry dead letters, after a preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py pulse_status``: is it healthy? One screen, or with filters: what matches. It changes nothing."""
+"""``manage.py pulse_status``: show the state of the fleet or, with filters, the matching jobs. Read-only."""
 
 from __future__ import annotations
 

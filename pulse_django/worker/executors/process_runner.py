@@ -1,4 +1,4 @@
-"""Inside of a disposable process: run one handler, say how it ended, and be gone."""
+"""Inside a disposable process: run one handler, report how it ended, and exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers in disposable processes: one for each run, and it can really be killed.
+"""Handlers in disposable processes: one for each run, which can be killed.
 
 For tasks that ask for it (``isolation="process"``), and for jobs that lost their worker twice: whatever kills its
 process then kills no neighbour.

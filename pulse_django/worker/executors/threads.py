@@ -1,4 +1,4 @@
-"""Sync handlers, each in a thread. A thread can be told to stop; it cannot be made to."""
+"""Sync handlers, each in a thread. A thread can be asked to stop; it cannot be forced."""
 
 from __future__ import annotations
 
