@@ -113,7 +113,7 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
     """Name the modules whose tasks a worker would not know, because nothing that it imports leads to them."""
     try:
         registry.discover()
-    except Exception:  # a module that cannot be imported: the worker and Django's own checks tell it with its traceback
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
         return []
     lost = [module for module in modules_that_declare_tasks() if module not in sys.modules]
     hint = "Declare them in the tasks.py of an installed app, or name the module in PULSE['TASK_MODULES']."

@@ -134,7 +134,7 @@ class PulseSettings:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the setting, as the system checks will tell it."""
+    """One thing that is wrong with the setting, as the system checks report it."""
 
     id: str
     message: str
@@ -176,7 +176,7 @@ _RANGES = {
 }
 
 
-_SECRET = ("METRICS_TOKEN",)  # what they are set to is told nowhere
+_SECRET = ("METRICS_TOKEN",)  # their values are shown nowhere
 
 
 def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:

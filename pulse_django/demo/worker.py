@@ -31,7 +31,7 @@ def main(changes: str, *arguments: str) -> None:
 
 
 def _stop_with_the_demo() -> None:
-    """Have the kernel tell this worker to stop when the demo is gone, which may be killed as well."""
+    """Have the kernel stop this worker when the demo is gone, which may be killed as well."""
     demo = os.getppid()
     with suppress(Exception):  # Linux has it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

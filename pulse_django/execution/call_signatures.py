@@ -54,7 +54,7 @@ class _Shape(NamedTuple):
     most: int | None  # None: any number
     required: frozenset[str]
     allowed: frozenset[str] | None  # that may be given by name; None: any
-    needs_both: bool  # some by position and some by name: only a bind can tell
+    needs_both: bool  # some by position and some by name: only a bind can say
 
     def surely_takes(self, given: int, kwargs: Mapping[str, Any]) -> bool:
         """Say yes where counting is enough."""

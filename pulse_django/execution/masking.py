@@ -72,7 +72,7 @@ def _masks_of(func: Callable[..., Any], takes_context: bool, masked: tuple[str, 
     # And a masked name that is no parameter may be what callers think of as one of *args.
     unplaced = set(hidden) - {one.name for one in parameters}
     rest = None if _shows(parameters, Parameter.VAR_POSITIONAL, hidden) and not unplaced else len(placed)
-    if _has_decorator(func):  # which may put arguments of its own in front: no position tells which it is
+    if _has_decorator(func):  # which may put arguments of its own in front: the position does not say which it is
         positions, rest = (), 0
     if _shows(parameters, Parameter.VAR_KEYWORD, hidden):
         return Masks(positions, rest, tuple(hidden), None, returned)

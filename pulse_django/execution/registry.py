@@ -51,7 +51,7 @@ class Registry:
     def discover(self) -> None:
         """Import, once, where tasks are declared: the ``tasks`` module of every app, what PULSE["TASK_MODULES"] names,
         and what the web process imports, which is the root URLconf with its views."""
-        with self._discovery:  # through the imports: who asks meanwhile must not be told that nothing is known
+        with self._discovery:  # through the imports: a caller meanwhile must not see an empty registry
             if self._discovered or self._discovering or not apps.ready:
                 return
             self._discovering = True
@@ -61,7 +61,7 @@ class Registry:
                     import_module(module)
                 if urls := getattr(settings, "ROOT_URLCONF", None):
                     import_module(urls)
-                self._discovered = True  # only now: what failed is tried, and told, again
+                self._discovered = True  # only now: what failed is tried, and reported, again
             finally:
                 self._discovering = False
 

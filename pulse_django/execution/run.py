@@ -41,6 +41,7 @@ class Run:
         "_saved",
         "_ttl",
         "alias",
+        "asked_to_stop_at",
         "begun_at",
         "cancelled",
         "claim",
@@ -50,7 +51,6 @@ class Run:
         "noted_at",
         "reported",
         "tether",
-        "told_at",
         "verdict",
         "was_out_of_touch",
     )
@@ -79,7 +79,7 @@ class Run:
         self.reported = False  # there is a report on this run; a later one is a late outcome
         self.verdict: Outcome | None = None  # of the one that made the handler stop
         self.begun_at: float | None = None
-        self.told_at: float | None = None  # when it was told to stop, though it may not listen
+        self.asked_to_stop_at: float | None = None  # when it was asked to stop; it may ignore that
         self._clock = clock
         self._beat = beat
         self.granted_at = clock() if granted_at is None else granted_at
@@ -132,7 +132,7 @@ class Run:
     @property
     def is_out_of_touch(self) -> bool:
         """Whether it was asked to stop because its lease was not extended in time. Another run may have the job."""
-        return self.told_at is not None and self.verdict is None and not self.lost
+        return self.asked_to_stop_at is not None and self.verdict is None and not self.lost
 
     def look(self) -> None:
         """Take over what the keeper has learned."""

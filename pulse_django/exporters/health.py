@@ -29,7 +29,7 @@ logger = SafeLogger("pulse_django.metrics")
 @cache_control(no_store=True)
 @require_safe
 @login_not_required  # it asks for itself
-@transaction.non_atomic_requests  # a database that is away is told by us
+@transaction.non_atomic_requests  # we report a database that is away
 def health(request: HttpRequest) -> HttpResponse:
     """Say whether the fleet is well, to those who may see it."""
     try:

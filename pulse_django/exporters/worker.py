@@ -37,8 +37,8 @@ COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, DATABASE_ERRORS)
 def exposed(presence: Presence, children: int) -> str:
     """Return them as Prometheus reads them."""
     signs = {sign: replace(sign, means=f"This worker only. {sign.means}") for sign in (*GAUGES, *COUNTED)}
-    told = [replace(reading, sign=signs[reading.sign]) for reading in readings(presence, children)]
-    return exposition.text(signs.values(), told, prefix="pulse_worker_")
+    shown = [replace(reading, sign=signs[reading.sign]) for reading in readings(presence, children)]
+    return exposition.text(signs.values(), shown, prefix="pulse_worker_")
 
 
 def readings(presence: Presence, children: int) -> list[Reading]:

@@ -1,7 +1,7 @@
-"""Alerts: tell once per incident that a condition was found, by log, signal and mail.
+"""Alerts: report once per incident that a condition was found, by log, signal and mail.
 
 The minutes hold which incidents are open. Only the watchdog that wrote a minute sends its alerts, so of many watchdogs
-one tells; and an incident is told when it begins and when it is over, not for as long as it lasts.
+one does; and an incident is reported when it begins and when it is over, not for as long as it lasts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .conditions import Finding, Verdict
 
 logger = SafeLogger("pulse_django.alerts")
 
-# An incident that was open before a longer gap between two minutes is told again.
+# An incident that was open before a longer gap between two minutes is reported again.
 REMEMBERED = timedelta(hours=1)
 
 MOST_OF_A_KEY = 200  # characters
@@ -72,7 +72,7 @@ def _counts(one: Finding, before: _Before) -> bool:
 
 
 def _keys(one: Finding, before: Sequence[str] | None) -> Sequence[str]:
-    """Return what the incident is about. A queue or task that joins is told; of single jobs only the first."""
+    """Return what the incident is about. A queue or task that joins is reported; of single jobs only the first."""
     if one.error:
         return before or ["unknown"]
     return sorted(

@@ -19,7 +19,7 @@ Pick = Callable[[Signs], float]
 SPAN = timedelta(hours=3)
 POINTS = 60  # of a line; more would be closer together than pixels
 RECENT = timedelta(minutes=7)  # since a minute began for it to count as "of late": the last is written when it is over
-# Beyond it what the latest minute says of the present is too old to be told as such.
+# Beyond it what the latest minute says of the present is too old to be shown as such.
 FRESH = timedelta(minutes=5)
 
 

@@ -14,6 +14,13 @@ TIMEOUT = "15s"
 # A table that is being altered is not waited for: an operator, a probe or a page wants an answer.
 LOCK_TIMEOUT = "1s"
 
+# One round trip for all; they end with the transaction.
+_SETTINGS = """
+SELECT
+    pg_catalog.set_config('transaction_read_only', %s, true), pg_catalog.set_config('statement_timeout', %s, true),
+    pg_catalog.set_config('lock_timeout', %s, true)
+"""
+
 
 @contextmanager
 def read_only(alias: str) -> Iterator[None]:
@@ -25,8 +32,8 @@ def read_only(alias: str) -> Iterator[None]:
         return
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            _limit(cursor, TIMEOUT)
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute(_SETTINGS, ["on", TIMEOUT, LOCK_TIMEOUT])
         yield
 
 
@@ -38,13 +45,7 @@ def briefly(alias: str, timeout: str) -> Iterator[None]:
     is_nested = connection.in_atomic_block
     with transaction.atomic(using=alias):
         with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION READ ONLY")
-            _limit(cursor, timeout)
+            cursor.execute(_SETTINGS, ["on", timeout, LOCK_TIMEOUT])
         yield
         if is_nested:  # settings outlive a savepoint that is released, and not one that is rolled back
             transaction.set_rollback(True, using=alias)
-
-
-def _limit(cursor: object, timeout: str) -> None:
-    cursor.execute(f"SET LOCAL statement_timeout = '{timeout}'")  # type: ignore[attr-defined]
-    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")  # type: ignore[attr-defined]

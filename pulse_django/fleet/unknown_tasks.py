@@ -23,7 +23,7 @@ MOST_AT_ONCE = 100
 LATEST = 10_000  # attempts among which put-backs are looked for; they come every half a minute
 
 # Two kinds of evidence: workers have met the job and did nothing but put it back for so long; and no worker that knows
-# its task has been alive for so long, as the registry tells, which keeps those that stopped. One that has not said what
+# its task has been alive for so long, as the registry shows, which keeps those that stopped. One that has not said what
 # it knows may know anything.
 _GIVEN_UP = f"""
 WITH lately AS (

@@ -1,4 +1,4 @@
-"""Do one thing to many jobs: in batches by ascending id, at a pace, until done or told to stop.
+"""Do one thing to many jobs: in batches by ascending id, at a pace, until done or stopped.
 
 ``id > last ORDER BY id LIMIT batch`` meets every job once, whatever its verb does to it: a dead letter that is revived
 and dies again has the same id. Jobs that arrive meanwhile have higher ids than the highest of the start, so it ends.

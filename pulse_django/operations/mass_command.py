@@ -32,7 +32,7 @@ from .terminal import showable
 from .verbs import MassVerb
 
 INTERRUPTED = 130  # as shells say it of a program that Ctrl-C ended
-MOST_IDS = 10  # that are told one by one
+MOST_IDS = 10  # that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class _Choice:
     def in_lines(self) -> list[str]:
         lines = [f"{self.preview.matches or 'No'} {self.verb.noun} match.", *in_lines(self.preview)]
         if self.missed:
-            told = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
-            more = f" and {len(told) - MOST_IDS} more" if len(told) > MOST_IDS else ""
-            lines.append(f"Not matching: {', '.join(told[:MOST_IDS])}{more}.")
+            shown = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
+            more = f" and {len(shown) - MOST_IDS} more" if len(shown) > MOST_IDS else ""
+            lines.append(f"Not matching: {', '.join(shown[:MOST_IDS])}{more}.")
         return [*lines, *self.notes]
 
 
@@ -130,8 +130,8 @@ class MassCommand(BaseCommand):
         if preview.matches:
             self._say([f"{verb.would(preview.matches, preview.running)}, {how}."])
             self._say(["Nothing was changed. Add --yes to apply it."])
-        told = {"pace": to_json(pace), "seconds": seconds}
-        self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **told})
+        shown = {"pace": to_json(pace), "seconds": seconds}
+        self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **shown})
 
     def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> MassReport:
         verb, alias, matches = choice.verb, choice.alias, choice.preview.matches

@@ -35,7 +35,7 @@ class MassReport:
         )
 
     def in_lines(self, verb: MassVerb) -> list[str]:
-        lines = [f"{verb.told(self.counts)} Took {in_words(self.seconds)}."]
+        lines = [f"{verb.summary(self.counts)} Took {in_words(self.seconds)}."]
         if self.unsure:
             lines.append(
                 f"The result for {len(self.unsure)} more jobs, ids {self.unsure[0]} to {self.unsure[-1]}, is unknown: "

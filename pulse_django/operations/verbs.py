@@ -48,7 +48,7 @@ class MassVerb(Protocol):
     def would(self, matches: int, running: int) -> str:
         """Say what it would do."""
 
-    def told(self, counts: Counts) -> str:
+    def summary(self, counts: Counts) -> str:
         """Say what it did."""
 
 
@@ -74,7 +74,7 @@ class RetryMany:
         when = f", after {in_words(self.delay.total_seconds())}" if self.delay else ""
         return f"Would retry {matches}, each with at least {runs}{when}"
 
-    def told(self, counts: Counts) -> str:
+    def summary(self, counts: Counts) -> str:
         return f"{counts['revived']} retried, {counts['moved_on']} no longer matched."
 
 
@@ -105,7 +105,7 @@ class CancelMany:
     def would(self, matches: int, running: int) -> str:
         return f"Would cancel {matches - running} waiting jobs and ask {running} running jobs to stop"
 
-    def told(self, counts: Counts) -> str:
+    def summary(self, counts: Counts) -> str:
         cancelled, asked, refused = counts["cancelled"], counts["asked"], counts["refused"]
         return f"{cancelled} cancelled, {asked} asked to stop, {refused} had already ended."
 
@@ -140,7 +140,7 @@ class PruneMany:
     def would(self, matches: int, running: int) -> str:
         return f"Would permanently delete {matches} and their attempts"
 
-    def told(self, counts: Counts) -> str:
+    def summary(self, counts: Counts) -> str:
         left = counts["left"]
         return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
 

@@ -161,7 +161,7 @@ _PUT_BACK_FOR = f"SELECT clock_timestamp() - met.first FROM ({PUT_BACK_SINCE.for
 
 
 class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time
-    """What ``Job.objects`` can tell beside what its querysets can."""
+    """Reads of ``Job.objects`` that querysets cannot express."""
 
     def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
         """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""

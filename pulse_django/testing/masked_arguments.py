@@ -13,5 +13,5 @@ def arguments_of(job: Job | NewJob) -> str:
 
 
 def is_told_in_full(job: Job | NewJob) -> bool:
-    """Say whether jobs that are told alike have the same arguments."""
+    """Say whether jobs that look alike have the same arguments."""
     return shown(job.task, job.args, job.kwargs, job.masked) == (list(job.args), dict(job.kwargs))

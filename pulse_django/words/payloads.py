@@ -62,7 +62,7 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
 def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None:
     """Return a handler's return value as JSON; None needs no column. The rules are those of arguments.
 
-    Where a fault lies in what is ``masked`` is not told: the keys on the way are part of it.
+    Where a fault lies in what is ``masked`` is not said: the keys on the way are part of it.
     """
     if value is None:
         return None
@@ -73,8 +73,8 @@ def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None
             raise UnstorableResult(f"result: {error.fault}") from None
         raise UnstorableResult(str(error)) from error
     except Exception as error:  # a value of a class of its own may raise anything
-        told = None if masked else error
-        raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from told
+        cause = None if masked else error
+        raise UnstorableResult(f"result: reading it raised {type(error).__name__}") from cause
 
 
 def encode_progress(value: dict[str, Any], *, limit: int) -> str:

@@ -10,5 +10,5 @@ from typing import Any
 
 def without(carrier: Any, *hidden: str) -> str:
     """Spell a named tuple as Python would, but for these fields."""
-    told = ", ".join(f"{name}={getattr(carrier, name)!r}" for name in carrier._fields if name not in hidden)
-    return f"{type(carrier).__name__}({told})"
+    shown = ", ".join(f"{name}={getattr(carrier, name)!r}" for name in carrier._fields if name not in hidden)
+    return f"{type(carrier).__name__}({shown})"

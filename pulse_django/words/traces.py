@@ -71,7 +71,7 @@ class _Harmless:
 
 
 def current() -> str | None:
-    """A trace that cannot be told, or is too long, must not keep a job from being enqueued."""
+    """A trace that cannot be read, or is too long, must not keep a job from being enqueued."""
     if _tracer is None:
         return None
     trace = _tracer.current()

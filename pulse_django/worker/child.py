@@ -101,7 +101,7 @@ class Child:
             end.setblocking(False)
 
     def run(self) -> int:
-        """Work until told to stop, or used up, and everything in hand has been reported."""
+        """Work until stopped or used up, and until every run has been reported."""
         log = LogWriter()
         self._loops.start("log", log.run, log.over)
         log.install()

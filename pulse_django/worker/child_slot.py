@@ -34,8 +34,8 @@ class ChildSlot:
     said: Message = field(default_factory=dict)  # how the child says that it is
     born_at: float = 0.0
     hung_at: float = float("inf")  # since its channel was closed without a report of its death
-    relaying_at: float = float("inf")  # since it was told to send its reports to us
-    is_leaving: bool = False  # it was told to end, for its own sake
+    relaying_at: float = float("inf")  # since it was asked to send its reports to the keeper
+    is_leaving: bool = False  # it was asked to end, because it does not work
     failing: str = ""  # what it says that ends it
     spawn_at: float = 0.0  # the next one not before
     died_young: int = 0
@@ -73,7 +73,7 @@ class ChildSlot:
         return now - self.relaying_at > patience and now - self.shared_leases.unreported_since() > patience
 
     def kill(self, reason: str) -> None:
-        """End the child at once. Its death will be told by the fork server."""
+        """End the child at once. The fork server will report its death."""
         if not self.is_empty and not self.killed_for:
             self.killed_for = reason
         if self.pid is not None:

@@ -18,7 +18,7 @@ from .channel import Channel, Hung, Message
 from .child import DRAINED
 from .child_slot import ChildSlot
 from .executors.serialization import report_from_wire, settled_to_wire
-from .fork_server import told
+from .fork_server import status_in_words
 from .heartbeat import Heartbeat
 from .listener import Listener
 from .overstayers import Overstayers
@@ -137,7 +137,7 @@ class Children:
         with suppress(Hung):
             self.hear(child)  # its last words
         clean = bool(child.ended) and status == 0
-        how = child.killed_for or child.failing or told(status)
+        how = child.killed_for or child.failing or status_in_words(status)
         held = tuple(child.shared_leases.held())
         if not clean or held:
             self._recovery.mourn(

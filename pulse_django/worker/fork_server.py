@@ -194,12 +194,12 @@ def ignore(*_: object) -> None:
 
 
 def ignore_stops() -> None:
-    """Ctrl-C and systemd tell every process of a worker to stop; only the keeper decides."""
+    """Ctrl-C and systemd signal every process of a worker; only the keeper acts on it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ignore)
 
 
-def told(status: int) -> str:
+def status_in_words(status: int) -> str:
     """Say how a process ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -136,7 +136,7 @@ class GuardedConnection:
             del connections[self.alias]
 
     def failed(self, error: BaseException) -> float:
-        """Note a failure, tell it once in each time of trouble, and return for how long to wait."""
+        """Note a failure, log it once in each outage, and return how long to wait."""
         fault = fault_of(error)
         pause = min(self.patience.pause(fault), LONGEST_PAUSE_SHARE * longest_wait())
         self.cut_off_since = (self.cut_off_since or time.monotonic()) if self._is_cut_off(error) else 0.0
@@ -175,7 +175,7 @@ def longest_wait() -> float:
 def keep_calling(
     database: GuardedConnection, stopping: Event, step: Callable[[], float], last: Callable[[], None] | None = None
 ) -> None:
-    """Call ``step`` until told to stop, pausing as long as it says, or its failures demand; then ``last``, once.
+    """Call ``step`` until stopped, with the pauses that it returns or that its failures need; then ``last``, once.
 
     Nothing that a step raises ends the loop, nor SystemExit: a step may call code of the project's.
     """

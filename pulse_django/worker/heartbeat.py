@@ -160,7 +160,7 @@ class Heartbeat:
 
     @staticmethod
     def _extensible(charge: Charge) -> list[HeldLease]:
-        """Leave out what its holder has been told is lost, and has not let go of yet: each loss is counted once."""
+        """Leave out leases that were answered as lost and are not released yet: each loss is counted once."""
         return [held for held in charge.shared_leases.held() if not charge.shared_leases.is_told_lost(held)]
 
     def _recover(self) -> None:

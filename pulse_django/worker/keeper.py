@@ -53,7 +53,7 @@ class Exit(IntEnum):
     STOPPED = 0  # as it was asked to, or nothing was left to do
     REFUSED = 1  # it did not start: checks, flags or imports (what Django does with a CommandError)
     ABANDONED = 3  # it lost the process that forks its children; its supervisor should start it again
-    NOW = 130  # it was told twice: leases that it held run out as after a crash
+    NOW = 130  # a second signal: its leases expire as after a crash
 
 
 class Keeper:
@@ -91,7 +91,7 @@ class Keeper:
         return self._identity.name
 
     def run(self) -> Exit:
-        """Run until told to stop, or raise PortRefused. To be called in the main thread of a process without others."""
+        """Run until stopped, or raise PortRefused. Call it in the main thread of a process without other threads."""
         shared_leases = [child.shared_leases for child in self._child_slots]
 
         def child(order: Message, keeper: Channel, fork_server: Channel) -> int:
@@ -251,7 +251,7 @@ class Keeper:
         return woken
 
     def _signalled(self, number: int, _frame: object) -> None:
-        """Count the times that we were told. A terminal and its wrapper may both pass on the same Ctrl-C."""
+        """Count the signals to stop. A terminal and its wrapper may both pass on the same Ctrl-C."""
         now = time.monotonic()
         if number != signal.SIGINT or now - self._signalled_at > SAME_SIGNAL:
             self._signals += 1

@@ -28,7 +28,7 @@ class RunEvents:
         return self._inbox.empty() and not self._busy
 
     def add(self, performed: list[Performed], settled: Settled) -> None:
-        """Take over what is to be told. Called by the reporter."""
+        """Add a batch to publish. The reporter calls it."""
         now = time.monotonic()
         for one in performed:
             one.ended_at = one.ended_at or now
@@ -44,13 +44,13 @@ class RunEvents:
 
     def run_once(self) -> None:
         try:
-            told = self._inbox.get(timeout=TICK)
+            batch = self._inbox.get(timeout=TICK)
         except Empty:
             return
-        if told is None:
+        if batch is None:
             return
         self._busy = True
-        ended, settled = told
+        ended, settled = batch
         try:
             with OneWrite.batch():
                 for performed in ended:

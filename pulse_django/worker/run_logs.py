@@ -38,7 +38,7 @@ _GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCE
 def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
     """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead.
 
-    A failure is told with the line of code that raised it; a dead letter with its traceback, for error trackers too.
+    A failure is logged with the line of code that raised it; a dead letter with its traceback, for error trackers.
     """
     outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
     reason = getattr(report.decision, "reason", "") if report is not None else ""

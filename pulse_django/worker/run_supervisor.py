@@ -16,7 +16,7 @@ from .run_logs import log_lost, log_out_of_touch
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds for a handler that was told to stop, and could: after that it is given up as a thread's is.
+# Seconds for a handler that was asked to stop: after that it is abandoned, as a thread is.
 PATIENCE_WITH_STOPPED = 1.0
 # What was claimed and has not begun by then goes back: another worker may have a free slot.
 LONGEST_WAIT_FOR_SLOT = 2.0
@@ -54,8 +54,8 @@ class RunSupervisor:
         if run.is_out_of_touch and not self._in_flight.is_orphaned:
             self._await_word(run, now, remaining)
             return
-        if run.told_at is not None:
-            if now - run.told_at > PATIENCE_WITH_STOPPED and not self._executor_of(run).kills:
+        if run.asked_to_stop_at is not None:
+            if now - run.asked_to_stop_at > PATIENCE_WITH_STOPPED and not self._executor_of(run).kills:
                 self._give_up(run)
             return
         if run.lost:
@@ -71,14 +71,14 @@ class RunSupervisor:
             return
         else:
             run.verdict = Cancelled()
-        run.told_at = now
+        run.asked_to_stop_at = now
         if not self._executor_of(run).stop(run) and not run.is_out_of_touch:
             self._give_up(run)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
         """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
-        if remaining > 0 and now - (run.told_at or now) > PATIENCE_WITH_STOPPED:
-            run.told_at = None
+        if remaining > 0 and now - (run.asked_to_stop_at or now) > PATIENCE_WITH_STOPPED:
+            run.asked_to_stop_at = None
             if not self._executor_of(run).can_stop:  # others may be cleaning up
                 log_out_of_touch(run, "it was extended after all; the handler continues")
 

@@ -146,7 +146,7 @@ class SharedLeases:
         return self._is_named(at, held) and bool(self._whole[at + _NEWS] & _LOST)
 
     def is_ending(self, held: HeldLease) -> bool:
-        """Whether its holder reports its end, or has let go of it: then a beat that does not find it tells no news."""
+        """Whether its holder reports its end, or has let go of it: then a heartbeat that misses it is no news."""
         words, at, lease = self._whole, self._address(held), held.lease
         state, *names = words[at + _STATE], words[at + _JOB], words[at + _SERIAL], words[at + _ATTEMPT]
         return state == _FREE or bool(state & _ENDING) or names != [lease.job_id, held.serial, lease.attempt]

@@ -185,7 +185,7 @@ def test_an_async_handler_is_put_back_when_the_thread_it_left_at_work_has_ended(
     loop = EventLoop(1, lambda run: True, note)
     loop.submit([run])
     wait_until(lambda: more_handlers.threads_at_work == ["begun"])
-    run.told_at = time.monotonic()
+    run.asked_to_stop_at = time.monotonic()
     run.was_out_of_touch = True
     loop.stop(run)
     assert not over.wait(0.5), "its thread is still at work: the job would run twice at a time"

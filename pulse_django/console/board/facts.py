@@ -31,7 +31,7 @@ from pulse_django.words.vital_signs import (
 
 from .sparkline import Sparkline, draw, rate_in_words
 
-MOST_QUEUES = 50  # with lines; more are told by number
+MOST_QUEUES = 50  # with lines; of more, only the number is shown
 HOUR = timedelta(hours=1)
 TIMEOUT = "5s"  # of one statement
 

@@ -62,7 +62,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         page = asked.page_in(request)
         found = groups.groups(_alias(), page=page)
         here = self._url("changelist")
-        told = {
+        extra = {
             "title": gettext("Dead letters by error"),
             "found": found,
             "rows": [self._told(one) for one in found.groups],
@@ -70,18 +70,18 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "newer_url": f"{here}?{urlencode({'page': page - 1})}" if page else "",
             "older_url": f"{here}?{urlencode({'page': page + 1})}" if found.has_older else "",
         }
-        return self._page(request, "change_list", told | (extra_context or {}))
+        return self._page(request, "change_list", extra | (extra_context or {}))
 
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
         self._only(request, "GET", "HEAD")
         fingerprint, alias = asked.fingerprint_in(request), _alias()
         group, before = groups.group(alias, fingerprint), asked.place_in(request)
-        told: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
+        extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
-            return self._page(request, "group", told)
+            return self._page(request, "group", extra)
         letters, has_older = groups.letters(alias, fingerprint, before=before)
-        told |= {
+        extra |= {
             "group": self._told(group),
             "attempt": groups.latest_attempt(alias, group.latest_id),
             "latest_url": self._job_url(group.latest_id),
@@ -95,7 +95,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "form": mass_actions.ReviveForm(auto_id="revive_%s"),
             "until": group.newest.name,
         }
-        return self._page(request, "group", told)
+        return self._page(request, "group", extra)
 
     def retry_view(self, request: HttpRequest) -> HttpResponse:
         """Revive the selected dead letters, or all of the group."""
@@ -139,7 +139,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             mass_actions.to_selected(verb, ids, until or groups.LATEST, request.user)
         else:
             return self._nothing_selected(request)
-        said = verb.told()
+        said = verb.summary()
         if is_more and (left := groups.group(verb.alias, verb.error)):
             said += " " + gettext(
                 "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
@@ -163,7 +163,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
 
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
         fingerprint, alias, means_all = asked.fingerprint_in(request), _alias(), asked.means_all(request)
-        told: dict[str, Any] = {
+        extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
             "fingerprint": fingerprint,
             "form": form,
@@ -173,15 +173,15 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         }
         if means_all:
             group = groups.group(alias, fingerprint)
-            told["until"] = group.newest.name if group else ""
+            extra["until"] = group.newest.name if group else ""
             jobs: list[Any] = groups.letters(alias, fingerprint)[0]
             count, tasks = (_counted(group), group.tasks) if group else ("0", ())
         else:
             until = asked.until_in(request) or groups.LATEST
-            told["until"] = "" if until is groups.LATEST else until.name
+            extra["until"] = "" if until is groups.LATEST else until.name
             jobs = sorted(groups.among(alias, fingerprint, asked.ids_in(request), until=until), key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
-        told |= {
+        extra |= {
             "count": count,
             "tasks": tasks[: groups.MOST_TASKS],
             "other_tasks": max(0, len(tasks) - groups.MOST_TASKS),
@@ -189,7 +189,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "ids": [] if means_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
-        return self._page(request, "delete", told)
+        return self._page(request, "delete", extra)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -210,7 +210,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request) or request.method not in methods:
             raise PermissionDenied
 
-    def _page(self, request: HttpRequest, name: str, told: dict[str, Any]) -> HttpResponse:
+    def _page(self, request: HttpRequest, name: str, extra: dict[str, Any]) -> HttpResponse:
         site = self.admin_site
         request.current_app = site.name  # as Django's own views do
         context = site.each_context(request) | {
@@ -219,7 +219,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "app_url": reverse(f"{site.name}:app_list", args=[self.opts.app_label]),
             "list_url": self._url("changelist"),
         }
-        return TemplateResponse(request, f"{TEMPLATES}/{name}.html", context | told)
+        return TemplateResponse(request, f"{TEMPLATES}/{name}.html", context | extra)
 
     def _url(self, name: str) -> str:
         return reverse(f"{self.admin_site.name}:pulse_django_deadletter_{name}")

@@ -47,7 +47,7 @@ class DeleteForm(forms.Form):
 
 @dataclass(kw_only=True)
 class MassAction:
-    """One press of a button: what it does to a batch, and how that is told."""
+    """One press of a button: what it does to a batch, and the summary."""
 
     alias: str
     error: str  # the fingerprint of those that are meant
@@ -63,7 +63,7 @@ class MassAction:
         """Do it to these jobs, and return to which it was done."""
         raise NotImplementedError
 
-    def told(self) -> str:
+    def summary(self) -> str:
         raise NotImplementedError
 
     def details(self) -> str:
@@ -91,7 +91,7 @@ class RetryAction(MassAction):
         dead = [job.pk for job in groups.among(self.alias, self.error, ids)]
         return making_due.retry(self.alias, dead, runs=self.runs, delay=delay, gap=gap).revived
 
-    def told(self) -> str:
+    def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
         moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", self.moved_on)
         return f"{revived}, {moved_on % {'count': self.moved_on}}"
@@ -114,7 +114,7 @@ class DeleteAction(MassAction):
         deleted: list[int] = jobs.prune_these(ids, statuses=[Status.DEAD_LETTERED], error=self.error)
         return deleted
 
-    def told(self) -> str:
+    def summary(self) -> str:
         deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
         left = ngettext(
             "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", self.moved_on
@@ -146,7 +146,7 @@ def to_all(verb: MassAction, until: groups.Place, user: Any) -> bool:
     try:
         verb.run(ids)
     finally:
-        said = f"{verb.details()} ({verb.told()}) {verb.error}"
+        said = f"{verb.details()} ({verb.summary()}) {verb.error}"
         _log(verb, user, [_LoggedGroup(verb.error)] if verb.done else [], said)
     return is_more
 

@@ -1,6 +1,6 @@
 """The actions on the page of a job: each with its permission, its statuses and its verb.
 
-Every verb looks at the row once more when it acts. What has moved on meanwhile is left alone, and told.
+Every verb checks the row again when it acts. A job that has moved on meanwhile is left alone, and the page says so.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ActForm(forms.Form):
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What was chosen, for the message and the log."""
         return {name: value for name, value in self.cleaned_data.items() if name != "attempts" and value != ""}
 

@@ -21,7 +21,7 @@ from pulse_django.words.declared_options import COLUMNS
 from . import actions
 from .field_texts import JobWords
 from .job_list import JobList
-from .story import spelt, told_of
+from .story import shown_of, spelt
 
 SECRETS = ("arguments", "returned")  # for those who may see them
 OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
@@ -104,7 +104,7 @@ class JobAdmin(JobList):
         elif not form.is_valid():
             self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
         elif act.do(job.pk, form.cleaned_data):
-            details = ", ".join(f"{field} {value}" for field, value in form.told.items())
+            details = ", ".join(f"{field} {value}" for field, value in form.summary.items())
             message = f"{act.done}: {details}" if details else str(act.done)
             self.log_change(request, job, message)
             self.message_user(request, message, messages.SUCCESS)
@@ -134,12 +134,12 @@ class JobAdmin(JobList):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         job = self.get_object(request, unquote(object_id))
-        told: dict[str, Any] = {}
+        context: dict[str, Any] = {}
         if job is not None and self.has_view_permission(request, job):
-            told = told_of(job) | {"acts": self._offered(request, job)}
+            context = shown_of(job) | {"acts": self._offered(request, job)}
             if not request.user.has_perm("pulse_django.view_arguments"):
-                told["checkpoint"] = ""
-        return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
+                context["checkpoint"] = ""
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
 
 def _cut(text: str) -> str:

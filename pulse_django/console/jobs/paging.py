@@ -46,7 +46,7 @@ class NewestFirst(ChangeList):
         return Period.named(self.params.get(CREATED, ""))
 
     def get_filters(self, request: HttpRequest) -> Any:
-        """Refuse what no filter knows: to look for a part of ``args`` would tell who may not see them what they are."""
+        """Refuse what no filter knows: to look for a part of ``args`` would show them to users who may not see them."""
         try:
             specs, has_filters, unknown, duplicates, is_active = super().get_filters(request)
         except DisallowedModelAdminLookup as error:

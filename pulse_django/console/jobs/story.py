@@ -30,7 +30,7 @@ MOST_SAVED = 20_000  # characters of a checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ShownAttempt:
     """An attempt, and as much of what it said as is shown."""
 
     attempt: Attempt
@@ -42,7 +42,7 @@ class Told:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
     timeline: Timeline
-    attempts: Sequence[Told]  # the latest first
+    attempts: Sequence[ShownAttempt]  # the latest first
     unlisted: int  # attempts before those
     lease_left: timedelta | None  # by the server's clock; negative: a watchdog has not seen it yet
     parent: Job | None
@@ -87,16 +87,16 @@ def _attempts_of(job: Job) -> list[Any]:
     return list(rows.order_by("-number")[:MOST_ATTEMPTS])
 
 
-def _told(job: Job, attempts: Sequence[Any]) -> list[Told]:
+def _told(job: Job, attempts: Sequence[Any]) -> list[ShownAttempt]:
     numbers = [attempt.number for attempt in attempts[:TOLD_IN_FULL]]
     rows = Attempt.objects.using(job._state.db).filter(job=job, number__in=numbers)
     full = {number: said for number, *said in rows.values_list("number", "message", "traceback")} if numbers else {}
-    told = []
+    shown = []
     for attempt in attempts:
         message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
         is_cut = attempt.has_traceback and not traceback
-        told.append(Told(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut))
-    return told
+        shown.append(ShownAttempt(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut))
+    return shown
 
 
 def _cut(message: str) -> str:
@@ -104,7 +104,7 @@ def _cut(message: str) -> str:
 
 
 def share_of(progress: Any) -> float | None:
-    """Return how much of the work is done, from 0 to 1, if the handler told both numbers."""
+    """Return how much of the work is done, from 0 to 1, if the handler reported both numbers."""
     if not isinstance(progress, dict):
         return None
     done, total = progress.get("done"), progress.get("total")
@@ -163,7 +163,7 @@ def spelt(value: Any) -> str:
         return UNREADABLE
 
 
-def told_of(job: Job) -> dict[str, Any]:
+def shown_of(job: Job) -> dict[str, Any]:
     """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
     story = story_of(job)
     timeline = story.timeline

@@ -17,7 +17,7 @@ LANE = 26  # the height of a run's line
 BAR = 14
 TOP = 22  # for the scale
 NARROWEST = 3  # so that a run of a millisecond can be seen
-MOST_LANES = 60  # the latest; a job with more runs is told in its table
+MOST_LANES = 60  # the latest; of a job with more runs, the table shows the others
 
 GOOD = frozenset({OutcomeName.SUCCEEDED})
 NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
@@ -25,7 +25,7 @@ NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One run, as the ledger or the lease tells it."""
+    """One run, from the ledger or the lease."""
 
     number: int
     begun: datetime

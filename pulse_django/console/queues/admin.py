@@ -140,11 +140,11 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             name = "" if "name" in form.errors else form.cleaned_data["name"]
             return HttpResponseRedirect(self._url_of(name) if name else self._url("changelist"))
         act = self._pause if kind is PauseForm else self._resume
-        name, told = form.cleaned_data["name"], act(form.cleaned_data) if form.cleaned_data["seen"] else ""
-        if told:
+        name, message = form.cleaned_data["name"], act(form.cleaned_data) if form.cleaned_data["seen"] else ""
+        if message:
             # From where it was written: a replica may not have it yet.
-            self.log_change(request, Queue.objects.using(self._alias).get(name=name), told)
-            self.message_user(request, told, messages.SUCCESS)
+            self.log_change(request, Queue.objects.using(self._alias).get(name=name), message)
+            self.message_user(request, message, messages.SUCCESS)
         else:
             refused = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
             self.message_user(request, refused, messages.WARNING)

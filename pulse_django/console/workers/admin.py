@@ -75,11 +75,11 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         worker = self.get_object(request, unquote(object_id))
-        told: dict[str, Any] = {}
+        context: dict[str, Any] = {}
         if worker is not None and self.has_view_permission(request, worker):
             sees_jobs = request.user.has_perm("pulse_django.view_job")
-            told = {"held": held_by(worker), "lost": lost_with(worker), "sees_jobs": sees_jobs}
-        return super().change_view(request, object_id, form_url, (extra_context or {}) | told)
+            context = {"held": held_by(worker), "lost": lost_with(worker), "sees_jobs": sees_jobs}
+        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> str:
@@ -103,8 +103,8 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
 
     @admin.display(description=_("heartbeats"))
     def beats(self, worker: Worker) -> str:
-        told = {"beats": _vital(worker, "beats", 0), "failures": _vital(worker, "beat_failures", 0)}
-        return gettext("%(beats)s successful, %(failures)s failed") % told
+        context = {"beats": _vital(worker, "beats", 0), "failures": _vital(worker, "beat_failures", 0)}
+        return gettext("%(beats)s successful, %(failures)s failed") % context
 
     @admin.display(description=_("heartbeat delay"))
     def delays(self, worker: Worker) -> str:

@@ -73,7 +73,7 @@ def _of_a_pooler(alias: str, settings: conf.PulseSettings) -> Advice:
 
 
 def _is_pooled(alias: str) -> bool:
-    """A pooler invents the process number that it tells its clients at the start of a session."""
+    """A pooler makes up the process number that its clients get at the start of a session."""
     connection = connections[alias]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")

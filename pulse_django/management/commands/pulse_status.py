@@ -55,7 +55,7 @@ class Command(BaseCommand):
             self.stdout.write(showable(line, self.stdout))
 
     def _watch(self, alias: str, every: float, looks: Iterable[int] | None = None) -> None:
-        """Show the present over and over. A database that does not answer is told, and asked again."""
+        """Show the present over and over. If the database does not respond, say so and try again."""
         clear = "\x1b[H\x1b[2J" if is_terminal(self.stdout) else ""
         with suppress(KeyboardInterrupt):
             for _ in count() if looks is None else looks:

@@ -1,4 +1,4 @@
-"""``manage.py pulse_worker``: run jobs until told to stop."""
+"""``manage.py pulse_worker``: run jobs until stopped."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pulse_django.execution.execute import Performed
 from pulse_django.execution.run import Run
 
 Begin = Callable[[Run], bool]  # asked before a handler is called: whether it may be
-Done = Callable[[Run, Performed | None], None]  # told when it is over; None: it was never called
+Done = Callable[[Run, Performed | None], None]  # called when it is over; None: its handler was never called
 
 
 class Executor(Protocol):

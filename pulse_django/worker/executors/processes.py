@@ -23,7 +23,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Outcome, Released, Stalled, TimedOut, WorkerLost
 from pulse_django.worker.channel import Channel, Hung, Message
-from pulse_django.worker.fork_server import told
+from pulse_django.worker.fork_server import status_in_words
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
@@ -155,7 +155,7 @@ class Processes:
             if "born" in message and (ward := self._wards.get(message["born"])):
                 ward.pid = message["pid"]
             elif "died" in message:
-                self._ended(message["died"], told(message["status"]))
+                self._ended(message["died"], status_in_words(message["status"]))
             elif "stillborn" in message:
                 self._ended(message["stillborn"], f"not started: {message['why']}")
 
@@ -163,7 +163,7 @@ class Processes:
         try:
             messages = ward.channel.receive()
         except Hung:
-            with suppress(KeyError, ValueError):  # its death was told in the same breath
+            with suppress(KeyError, ValueError):  # its death was reported in the same message
                 self._selector.unregister(ward.channel)
             ward.hung_at = time.monotonic()
             return
