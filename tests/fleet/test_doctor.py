@@ -256,7 +256,7 @@ def test_it_speaks_json() -> None:
 
 def test_warnings_fail_it_only_if_it_is_strict() -> None:
     call_command("pulse_doctor", stdout=StringIO())  # no worker is alive
-    with pytest.raises(CommandError, match="1 warning"):
+    with pytest.raises(CommandError, match=r"^\d+ warnings?\."):
         call_command("pulse_doctor", "--strict", stdout=StringIO())
 
 

@@ -37,7 +37,7 @@ class Command(BaseCommand):
                 self._say(advice)
         warnings = sum(advice.level is Level.WARNING for advice in advices)
         if warnings and options["strict"]:
-            raise CommandError(f"{warnings} warnings.")
+            raise CommandError(f"{warnings} warning{'' if warnings == 1 else 's'}.")
 
     def _say(self, advice: Advice) -> None:
         paint = {Level.GOOD: self.style.SUCCESS, Level.WARNING: self.style.ERROR}.get(advice.level, self.style.WARNING)
