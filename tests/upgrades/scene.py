@@ -27,13 +27,15 @@ LONG = "testproject.shop.tasks.sleep"
 # What all of these workers know. Leases long enough that none runs out on a busy machine, beats that are many.
 PULSE = {"LEASE_TTL": 10, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.1}
 
-# One in fifty is a dead letter. Its next attempts would have been in the ledger too; one says enough.
+# One in fifty is a dead letter, of yesterday: many of the last hour would raise an alert. Its other attempts would have
+# been in the ledger too; one says enough.
 _FINISHED = """
 WITH job AS (
     INSERT INTO pulse_django_job (task, args, status, attempts, max_attempts, last_error, started_at, finished_at)
     SELECT
         %(task)s, '[1]', CASE WHEN n %% 50 = 0 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END, 1, 1,
-        CASE WHEN n %% 50 = 0 THEN 'ValueError: no' ELSE '' END, clock_timestamp(), clock_timestamp()
+        CASE WHEN n %% 50 = 0 THEN 'ValueError: no' ELSE '' END, clock_timestamp() - interval '1 day',
+        clock_timestamp() - interval '1 day'
     FROM generate_series(1, %(finished)s) AS n
     RETURNING id, status, started_at, finished_at
 )
