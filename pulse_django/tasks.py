@@ -104,6 +104,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             raise InvalidTask(
                 f"name and aliases: {list(keys_of(self))!r} must all be names of at most {MAX_TASK_NAME} characters."
             )
+        if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
+            raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:
             TASK_NAME.check("task", self.key)
             check_task(self)

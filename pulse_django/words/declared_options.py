@@ -72,7 +72,7 @@ def _check_of(names: Iterable[str]) -> Callable[[object], None]:
 
 
 check_job = _check_of(field.name for field in fields(JobOptions))
-check_task = _check_of(["priority", "queue_name", *(field.name for field in fields(Options))])
+check_task = _check_of(["queue_name", *(field.name for field in fields(Options))])
 
 # What other queues call it, or other versions of this one did.
 _ELSEWHERE = {
