@@ -109,7 +109,7 @@ class Worker:
         self.supervise()
 
     def end(self) -> None:
-        self._processes.kill()  # one that was told to stop may still be at it
+        self._processes.kill()  # a worker that got SIGTERM may still be running
         self.proxy.close()
 
 

@@ -35,7 +35,7 @@ class StartedProcess:
 
     def __init__(self, popen: subprocess.Popen[Any], log_path: Path) -> None:
         self.popen, self.log_path = popen, log_path
-        self.ended_by_us = False  # it was told to end
+        self.ended_by_us = False  # set before the harness signals it
         self._seen: dict[int, Process] = {}
 
     @classmethod

@@ -112,7 +112,7 @@ class Reporter:
         """A run whose lease is over by our own clock reports nothing: another run may have the job.
 
         As long as a keeper goes on extending it, the next heartbeat that succeeds says whether one has. If so,
-        the report is recorded as a late outcome; if not, the lease is ours again.
+        the report is recorded as a late outcome; if not, the run still holds its lease.
         """
         run = performed.run
         if performed.report is None or run.begun_at is None or run not in self._in_flight:

@@ -182,7 +182,7 @@ def test_as_pid_1_of_a_container_it_stops_when_told_to_and_buries_orphans(worker
     [init] = children_of(container.pid) if kind == "namespace" else [container.pid]
     jobs = [handlers.orphans_a_process.enqueue().id for _ in range(3)]
     wait_for(Status.COMPLETED, *jobs)
-    wait_until(lambda: len(children_of(init)) == 1, lambda: children_of(init))  # the fork server, and nobody's zombie
+    wait_until(lambda: len(children_of(init)) == 1, lambda: children_of(init))  # the fork server, and no zombie
     job = handlers.naps.enqueue(0.5).id
     wait_until(lambda: bool(workers.trace.of(job, "begin")))
     os.kill(init, signal.SIGTERM)

@@ -206,7 +206,7 @@ def test_a_mail_server_that_does_not_answer_keeps_nobody_waiting(monkeypatch: py
     make_job(next_run_at=now(timedelta(minutes=-5)))
     minute = minutes()[0]
     Minute.objects.write(minute)
-    alerts.update("default", minute, ask_all("default"))  # returns although nobody has answered
+    alerts.update("default", minute, ask_all("default"))  # returns although the mail server has not answered
     assert asked.wait(5)
     assert not answered.is_set()
     answered.set()

@@ -27,7 +27,7 @@ from pulse_django.fleet.conditions import (
 )
 from pulse_django.models import Queue
 from tests.factories import make_job, now
-from tests.fleet.test_conditions import LONG_AGO
+from tests.fleet.states import LONG_AGO
 from tests.protocol.steps import sql
 from tests.rival import Rival
 

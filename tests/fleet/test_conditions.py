@@ -20,13 +20,13 @@ from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import UNKNOWN_TASK
 from pulse_django.words.states import Status
-from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.factories import AttemptFactory, QueueFactory, make_job, now
+from tests.fleet.states import LONG_AGO, brought_about, live_worker
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("vacuumed")
 
-LONG_AGO = timedelta(hours=-2)
 OURS = {one.name for one in known()}
 TESTED: set[str] = set()
 
@@ -66,12 +66,6 @@ def without(model: type[Any], name: str) -> Iterator[None]:
         sql(f"ALTER TABLE {model._meta.db_table} DROP CONSTRAINT IF EXISTS {name}")
         with connection.schema_editor() as editor:
             editor.add_constraint(model, constraint)
-
-
-def live_worker(**fields: Any) -> Worker:
-    defaults: dict[str, Any] = {"slots": 8, "tasks": ["tests.add"], "started_at": now(LONG_AGO)}
-    worker: Worker = WorkerFactory(**defaults | fields)
-    return worker
 
 
 def test_all_are_clear_in_an_empty_database() -> None:
@@ -308,7 +302,7 @@ def test_a_task_that_no_live_worker_knows_is_named_and_given_up_after_its_age(se
 
 def test_a_queue_whose_jobs_wait_too_long_is_overdue(settings: Any) -> None:
     live_worker(queues=["mail"], in_flight=8)
-    for queue in ("mail", "nobody-serves-it"):
+    for queue in ("mail", "unserved"):
         make_job(queue=queue, next_run_at=now(timedelta(minutes=-14)))
     assert is_clear("queue-overdue")
     settings.PULSE = {"ALERTS": {"queue-overdue": 600}}
@@ -509,20 +503,13 @@ def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
     assert f"pid {pid}" not in keys(ask(named("long-transaction"), "default", Limits(long_transaction=timedelta())))
 
 
-def test_dead_rows_that_autovacuum_left_are_vacuumed() -> None:
-    sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
-    try:
-        for number in range(30):
-            QueueFactory(name=f"q{number}")
-        sql("DELETE FROM pulse_django_queue")
-        sql("SELECT pg_stat_force_next_flush()")
+def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
+    with brought_about("table-bloat", rival):
         finding = found("table-bloat", dead_rows=20)
         assert "pulse_django_queue" in keys(finding)
         repaired("table-bloat", dead_rows=20)
         sql("SELECT pg_stat_force_next_flush()")
         assert "pulse_django_queue" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
-    finally:
-        sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
 
 
 def test_a_missing_index_is_built_again() -> None:

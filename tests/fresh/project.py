@@ -68,7 +68,7 @@ class Project:
         return self.manage("shell", "-v", "0", "-c", code, ok=ok)
 
     def start_worker(self, *arguments: str) -> StartedWorker:
-        """Start a worker. Whoever starts it kills it."""
+        """Start a worker. The caller kills it."""
         command = [self.python, "manage.py", "pulse_worker", *arguments]
         return StartedWorker.start(self.folder.with_name("worker.log"), command, self.environment, cwd=self.folder)
 

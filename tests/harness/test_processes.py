@@ -77,7 +77,7 @@ def test_a_program_that_does_not_end_or_ends_otherwise_fails_with_its_log(start:
 
 
 def test_a_program_that_writes_much_is_not_held_up(start: Start) -> None:
-    """More than a pipe holds, and nobody reads."""
+    """The child writes more than a pipe holds, and no reader empties it."""
     program = start("head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the end")
     program.expect_exit(0)
     assert len(program.log) > 1_000_000

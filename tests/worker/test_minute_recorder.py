@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
-from pulse_django.fleet.conditions import Condition, Severity
+from pulse_django.fleet.conditions import Condition, Severity, Subject
 from pulse_django.models import Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
@@ -83,10 +84,16 @@ def test_only_who_wrote_the_minute_asks(writer: MinuteRecorder, monkeypatch: pyt
 def test_slow_questions_are_left_unasked_when_their_time_is_up(
     writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Condition(name="slow", look=lambda alias, limits: time.sleep(0.05) or [], **WORDS)  # type: ignore[func-returns-value]
+    clock = [0.0]
+
+    def takes_a_minute(alias: str, limits: Any) -> list[Subject]:
+        clock[0] += 60
+        return []
+
+    slow = Condition(name="slow", look=takes_a_minute, **WORDS)
     late = Condition(name="late", look=lambda alias, limits: [], **WORDS)
     monkeypatch.setattr("pulse_django.fleet.conditions.asking.known", lambda: [slow, late])
-    monkeypatch.setattr("pulse_django.fleet.conditions.asking.BUDGET", 0.01)
+    monkeypatch.setattr("pulse_django.fleet.conditions.asking.time", SimpleNamespace(monotonic=lambda: clock[0]))
     writer.write()
     assert latest()["unasked"] == ["late"]
 
