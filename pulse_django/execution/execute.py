@@ -157,7 +157,7 @@ def judged(
     error: BaseException | None = None,
     result: TaskResult | None = None,
 ) -> Performed:
-    """Decide what is to be done about an outcome. None of it: the handler completed the job itself, or lost it."""
+    """Decide what to do about an outcome. Without an outcome, the handler completed the job itself, or lost it."""
     if outcome is None:
         return Performed(run, task, None, error, result)
     claim = run.claim

@@ -30,6 +30,8 @@ from pulse_django.words.vital_signs import (
     VitalSign,
 )
 
+UNKNOWN = "unknown"  # severity: could not be checked, or is not registered in this process
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -61,15 +63,15 @@ def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:
     """Conditions that this process does not know are of an app that only workers have, or of a newer release."""
     severities = {one.name: one.severity for one in conditions.known()}
     for name, count in found.items():
-        severity = severities.get(name, conditions.Severity.RISK)
-        yield Reading(CONDITIONS, (name, str(severity)), count)
+        severity = severities.get(name)
+        yield Reading(CONDITIONS, (name, str(severity or UNKNOWN)), count)
         if severity in (conditions.Severity.BROKEN, conditions.Severity.STUCK):
             yield Reading(ORPHANED_JOBS, (name,), count)
 
 
 def _of_unasked(names: Any) -> Iterator[Reading]:
     for name in names if isinstance(names, list) else []:
-        yield Reading(CONDITIONS, (str(name), "unknown"), 1)
+        yield Reading(CONDITIONS, (str(name), UNKNOWN), 1)
 
 
 def _of_queues(health: Health) -> Iterator[Reading]:

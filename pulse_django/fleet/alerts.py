@@ -29,7 +29,7 @@ REMEMBERED = timedelta(hours=1)
 
 MOST_OF_A_KEY = 200  # characters
 
-_telling: list[Thread] = []
+_sending: list[Thread] = []
 
 
 def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
@@ -43,7 +43,7 @@ def update(alias: str, minute: Any, verdict: Verdict) -> list[Finding]:
     over = [name for name in before.incidents if name in asked and asked[name].is_clear]
     unknown = {name: keys for name, keys in before.incidents.items() if name not in asked}
     Minute.objects.db_manager(alias).note(minute, {"alerts": unknown | open_now})
-    _tell(begun, over, mail=settings.alert_mail)
+    _announce(begun, over, mail=settings.alert_mail)
     return begun
 
 
@@ -80,19 +80,19 @@ def _keys(one: Finding, before: Sequence[str] | None) -> Sequence[str]:
     )
 
 
-def _tell(begun: list[Finding], over: Collection[str], *, mail: bool) -> None:
+def _announce(begun: list[Finding], over: Collection[str], *, mail: bool) -> None:
     for one in begun:
         logger.error("Alert %s (%s): %s", one.condition.name, one.condition.severity, one.says)
     for name in over:
         logger.info("Alert %s is over", name)
     if begun or over:
         # A mail server that does not answer must not keep the watchdog from its work.
-        thread = Thread(target=_tell_others, args=(begun, over, mail), name="alerts", daemon=True)
-        _telling[:] = [other for other in _telling if other.is_alive()] + [thread]
+        thread = Thread(target=_send_all, args=(begun, over, mail), name="alerts", daemon=True)
+        _sending[:] = [other for other in _sending if other.is_alive()] + [thread]
         thread.start()
 
 
-def _tell_others(begun: list[Finding], over: Collection[str], mail: bool) -> None:
+def _send_all(begun: list[Finding], over: Collection[str], mail: bool) -> None:
     for one in begun:
         condition = one.condition
         send(
@@ -123,5 +123,5 @@ def _paragraph(one: Finding) -> str:
 def finish(patience: float = 10.0) -> None:
     """Wait until running alerts have been sent, for a process that is about to end."""
     until = time.monotonic() + patience
-    for thread in _telling:
+    for thread in _sending:
         thread.join(max(0.0, until - time.monotonic()))

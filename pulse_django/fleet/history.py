@@ -11,6 +11,7 @@ from pulse_django.models import Minute
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
 from pulse_django.words.histograms import Histogram
+from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import HEARTBEATS, JOBS_ENDED, JOBS_ENQUEUED, RUNS, VitalSign
 
 Signs = Mapping[str, Any]
@@ -112,8 +113,9 @@ def created_in(queue: str) -> Pick:
     return lambda signs: counters.total(signs, JOBS_ENQUEUED, queue=queue)
 
 
-def ended_in(queue: str) -> Pick:
-    return lambda signs: counters.total(signs, JOBS_ENDED, queue=queue)
+def ended_in(queue: str, status: Status) -> Pick:
+    """Count one final status: a job that died is no output of its queue."""
+    return lambda signs: counters.total(signs, JOBS_ENDED, queue=queue, status=status)
 
 
 def ended_as(status: str) -> Pick:

@@ -37,6 +37,12 @@ def read_only(alias: str) -> Iterator[None]:
         yield
 
 
+def is_lost(alias: str) -> bool:
+    """Whether there is no connection any more: then nothing was read."""
+    connection = connections[alias].connection
+    return connection is None or bool(connection.closed)
+
+
 @contextmanager
 def briefly(alias: str, timeout: str) -> Iterator[None]:
     """Read for at most so long a statement. A caller's transaction gets its own settings back."""

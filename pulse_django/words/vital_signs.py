@@ -213,7 +213,7 @@ CONDITIONS = VitalSign(
     labels=("condition", "severity"),
     means="Number of objects to which a condition of the catalogue applies. Counting stops at a limit.",
     to_do="The reference of conditions says what each means and what to do. Risks do not make the fleet unhealthy. "
-    "The severity is unknown if a condition could not be checked.",
+    "The severity is unknown if a condition could not be checked or is of another app.",
 )
 MINUTE_AGE = VitalSign(
     name="minute_age_seconds",

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import OperationalError, connections
+from django.db import OperationalError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.history import History, Pick
-from pulse_django.fleet.read_only import briefly
+from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
@@ -42,9 +42,10 @@ class QueueRow:
     due: str
     oldest_due: str
     created: Sparkline
-    ended: Sparkline
+    completed: Sparkline
     rate_in: str
-    rate_out: str
+    rate_completed: str
+    rate_died: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def gather(alias: str) -> BoardFacts:
         with briefly(alias, TIMEOUT):
             health, past, error = snapshot_queries.glance(alias), history.read(alias), ""
     except OperationalError as refused:
-        if connections[alias].connection is None:
+        if is_lost(alias):
             raise
         health, past, error = snapshot_queries.NOTHING, history.NOTHING, error_in_one_line(refused)
     return BoardFacts(
@@ -108,17 +109,18 @@ def _elsewhere(past: History) -> dict[str, int]:
 
 def queue_row(facts: QueueFacts, past: History) -> QueueRow:
     """Lay out one queue, with its lines on a common scale."""
-    created, ended = history.created_in(facts.name), history.ended_in(facts.name)
-    lines = past.line(created), past.line(ended)
+    created, completed = history.created_in(facts.name), history.ended_in(facts.name, Status.COMPLETED)
+    lines = past.line(created), past.line(completed)
     highest = max((value for line in lines for value in line if value is not None), default=0.0)
     return QueueRow(
         facts=facts,
         due=_depth(facts, past),
         oldest_due="" if facts.oldest_due is None else in_words(facts.oldest_due.total_seconds()),
         created=draw(lines[0], highest=highest),
-        ended=draw(lines[1], highest=highest),
+        completed=draw(lines[1], highest=highest),
         rate_in=rate_in_words(past.rate(created)),
-        rate_out=rate_in_words(past.rate(ended)),
+        rate_completed=rate_in_words(past.rate(completed)),
+        rate_died=rate_in_words(past.rate(history.ended_in(facts.name, Status.DEAD_LETTERED))),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import DatabaseError, connections
 
 from pulse_django import conf
-from pulse_django.fleet.read_only import briefly
+from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
@@ -150,7 +150,7 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
     try:
         subjects = look_for(condition, alias, replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
-        if _is_lost(alias):
+        if is_lost(alias):
             raise
         is_timeout = getattr(error.__cause__, "sqlstate", None) in TIMEOUTS
         return Finding(condition=condition, error=error_in_one_line(error), is_timeout=is_timeout)
@@ -189,7 +189,7 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
     try:
         rows = _rows(alias, " UNION ALL ".join(questions), replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
-        if _is_lost(alias):
+        if is_lost(alias):
             raise
         logger.warning("Asking the conditions together failed: %s", error_in_one_line(error))
         return {}
@@ -208,9 +208,3 @@ def _rows(alias: str, sql: str, limits: Limits) -> list[tuple[Any, ...]]:
     with briefly(alias, STATEMENT_TIMEOUT), connections[alias].cursor() as cursor:
         cursor.execute(sql, limits.params())
         return list(cursor.fetchall())
-
-
-def _is_lost(alias: str) -> bool:
-    """Whether there is no connection any more: then no question was asked."""
-    connection = connections[alias].connection
-    return connection is None or bool(connection.closed)

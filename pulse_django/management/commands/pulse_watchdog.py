@@ -100,9 +100,9 @@ class Command(BaseCommand):
                 if options["json"]:
                     self.stdout.write(json.dumps(finding.to_json()))
                 else:
-                    self._tell(*lines)
+                    self._write_lines(*lines)
                 return
-            done = perform(condition, alias, (lambda _: None) if options["json"] else self._tell)
+            done = perform(condition, alias, (lambda _: None) if options["json"] else self._write_lines)
         except Unrepairable as refused:
             raise CommandError(str(refused)) from refused
         if options["json"]:
@@ -110,7 +110,7 @@ class Command(BaseCommand):
         if not done["is_clear"]:
             raise CommandError(f"{condition.name} still applies.")
 
-    def _tell(self, *lines: str) -> None:
+    def _write_lines(self, *lines: str) -> None:
         for line in lines:
             self.stdout.write(line)
 
