@@ -14,7 +14,13 @@ from typing import Any
 
 from benchmarks.processes import ROOT, Surroundings
 from benchmarks.scratch import execute
-from pulse_django.harness.processes import LONGEST_START, Processes, StartedProcess, StartedWorker, worker_command
+from pulse_django.harness.processes import (
+    LONGEST_START,
+    StartedProcess,
+    StartedProcesses,
+    StartedWorker,
+    worker_command,
+)
 from pulse_django.models import Job
 
 LONGEST_DEATH = 5.0
@@ -50,7 +56,7 @@ class HeldWatchdog:
         return stdout.readline().strip() if select.select([stdout], [], [], patience)[0] else ""
 
 
-class Herd(Processes):
+class Herd(StartedProcesses):
     """All processes of one measurement, with these settings. They are gone when the block ends."""
 
     def __init__(self, around: Surroundings, pulse: dict[str, Any]) -> None:

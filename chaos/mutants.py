@@ -80,7 +80,7 @@ def reaps_at_the_first_look() -> None:
 
 
 def nobody_notices_a_dead_thread() -> None:
-    NeededThreads._tell = lambda *_: None  # type: ignore[method-assign]
+    NeededThreads._report_end = lambda *_: None  # type: ignore[method-assign]
 
 
 def a_watchdog_is_quicker_than_holders() -> None:

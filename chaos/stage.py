@@ -20,7 +20,7 @@ from django.db import connection, connections
 from chaos.checker import Execution
 from chaos.clock import Clock
 from chaos.handlers import LOG, ORDER
-from pulse_django.harness.processes import Processes, StartedWorker, send, worker_command
+from pulse_django.harness.processes import StartedProcesses, StartedWorker, send, worker_command
 from tests.cluster import Cluster
 from tests.crash.processes import ROOT, database_url
 from tests.proxy import BlackHole
@@ -53,7 +53,7 @@ class Worker:
         self._order = sockets / "order"
         self.proxy = BlackHole(sockets, connection.settings_dict)
         self.clock = Clock(sockets / "clock", jumping)
-        self._processes = Processes(folder)
+        self._processes = StartedProcesses(folder)
         self._starts = 0
 
     @property

@@ -14,7 +14,7 @@ from benchmarks.peers.apps.witness import BEGUN, CALLS, RECORD, STAMPS
 from benchmarks.peers.environments import APPS, Environment
 from benchmarks.peers.peer import REDIS, Peer
 from benchmarks.peers.stores import Database, RedisStore
-from pulse_django.harness.processes import Processes, StartedProcess
+from pulse_django.harness.processes import StartedProcess, StartedProcesses
 
 LONGEST_REQUEST = 600.0
 PRIVATE = ("DATABASE_URL", "DJANGO_SETTINGS_MODULE", "PULSE", "PYTHONPATH", "BENCH_TUNED", "DEBUG")
@@ -48,7 +48,7 @@ class Contender:
         """Begin a measurement: nothing has been called."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.calls_folder.mkdir(parents=True)
-        self._processes = Processes(self.folder)
+        self._processes = StartedProcesses(self.folder)
 
     def reset(self) -> None:
         self.forget()

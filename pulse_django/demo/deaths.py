@@ -51,16 +51,7 @@ def killed_worker(t: Telling, worker: StartedWorker) -> StartedWorker:
         f"lease every {t.pace.beat:g} s.",
     )
     job = t.enqueue(handlers.steps, STEPS, t.pace.long_work / STEPS)
-    [begun] = t.watch(f"{A} to claim the job", [job], lambda rows: rows[0].lease_until is not None)
-    [before] = t.watch(
-        "the lease to be extended past its first end, with progress",
-        [job],
-        lambda rows: rows[0].done > 0 and _has_outlived(begun, rows[0]),
-    )
-    t.expect(before.attempts == 1, "the job to be in its first attempt", before)
-    t.screen.praise(
-        f"the first lease would have expired by now: it was extended, and lasts {before.lease_left:.1f} s more"
-    )
+    _see_the_lease_extended(t, job)
     t.screen.say(
         "Now `kill -9` kills the whole worker. No process can report it, so the table still shows RUNNING.",
         f"A new worker, {B}, starts; like every worker it looks for expired leases. Watch the lease run down.",
@@ -86,6 +77,19 @@ def killed_worker(t: Telling, worker: StartedWorker) -> StartedWorker:
     )
     expect_resumed(t, job)
     return fresh
+
+
+def _see_the_lease_extended(t: Telling, job: int) -> None:
+    [begun] = t.watch(f"{A} to claim the job", [job], lambda rows: rows[0].lease_until is not None)
+    [before] = t.watch(
+        "the lease to be extended past its first end, with progress",
+        [job],
+        lambda rows: rows[0].done > 0 and _has_outlived(begun, rows[0]),
+    )
+    t.expect(before.attempts == 1, "the job to be in its first attempt", before)
+    t.screen.praise(
+        f"the first lease would have expired by now: it was extended, and lasts {before.lease_left:.1f} s more"
+    )
 
 
 def frozen_worker(t: Telling, frozen: StartedWorker) -> tuple[StartedWorker, int]:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pulse_django.harness.processes import Processes, StartedWorker
+from pulse_django.harness.processes import StartedProcesses, StartedWorker
 
 
-class Stage(Processes):
+class Stage(StartedProcesses):
     def __init__(self, folder: Path, queue: str, changes: dict[str, Any]) -> None:
         super().__init__(folder)
         self._queue, self._changes = queue, changes

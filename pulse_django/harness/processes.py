@@ -204,7 +204,7 @@ class StartedWorker(StartedProcess):
         return child
 
 
-class Processes:
+class StartedProcesses:
     """Starts programs in a block, and kills all of them, with all that they started, when the block ends."""
 
     def __init__(self, folder: Path) -> None:

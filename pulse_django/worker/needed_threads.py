@@ -18,7 +18,7 @@ WITHOUT_A_WORD = "no exception was seen"
 
 
 @dataclass(slots=True)
-class Loop:
+class NeededThread:
     name: str
     run: Callable[[], object]
     over: threading.Event | None  # set: it may end now
@@ -40,11 +40,11 @@ class NeededThreads:
     def __init__(self, died: Callable[[str, str], object]) -> None:
         self.restarts: Counter[str] = Counter()
         self._died = died
-        self._loops: list[Loop] = []
+        self._loops: list[NeededThread] = []
 
     def start(self, name: str, run: Callable[[], object], over: threading.Event | None = None) -> threading.Thread:
         """Run this in a thread. It must not end before ``over`` is set; without one, never."""
-        loop = Loop(name, run, over, threading.Thread())
+        loop = NeededThread(name, run, over, threading.Thread())
         self._start(loop)
         self._loops.append(loop)
         return loop.thread
@@ -53,7 +53,7 @@ class NeededThreads:
         """Look whether all threads live. Call it now and then."""
         for loop in self._loops:
             if loop.has_died:
-                self._tell(loop)
+                self._report_end(loop)
 
     def restart_dead(self) -> list[str]:
         """Start again what has died. Return the names."""
@@ -66,20 +66,20 @@ class NeededThreads:
     def is_alive(self, name: str) -> bool:
         return any(loop.thread.is_alive() for loop in self._loops if loop.name == name)
 
-    def _start(self, loop: Loop) -> None:
+    def _start(self, loop: NeededThread) -> None:
         loop.why, loop.is_told = WITHOUT_A_WORD, False
         loop.thread = threading.Thread(target=self._run, args=(loop,), name=loop.name, daemon=True)
         loop.thread.start()
 
-    def _run(self, loop: Loop) -> None:
+    def _run(self, loop: NeededThread) -> None:
         try:
             loop.run()
         except BaseException as error:
             loop.why = f"{type(error).__name__}: {error}".rstrip(": ")
         if loop.over is None or not loop.over.is_set():
-            self._tell(loop)
+            self._report_end(loop)
 
-    def _tell(self, loop: Loop) -> None:
+    def _report_end(self, loop: NeededThread) -> None:
         if not loop.is_told:
             self._died(loop.name, loop.why)
             loop.is_told = True  # last: what ended the thread may end it here as well

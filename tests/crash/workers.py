@@ -13,7 +13,7 @@ import pytest
 
 from pulse_django.harness import processes
 from pulse_django.harness.census import census
-from pulse_django.harness.processes import PATIENCE, Processes, StartedProcess, StartedWorker, worker_command
+from pulse_django.harness.processes import PATIENCE, StartedProcess, StartedProcesses, StartedWorker, worker_command
 from pulse_django.models import Attempt, Job
 from tests.crash.processes import ROOT, environment
 
@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {
 LONG_LEASE: dict[str, Any] = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 1, "WATCHDOG_INTERVAL": 10}
 
 
-class Workers(Processes):
+class Workers(StartedProcesses):
     """Starts workers for one test."""
 
     def __init__(self, folder: Path) -> None:

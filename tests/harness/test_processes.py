@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pulse_django.harness.census import census
-from pulse_django.harness.processes import Processes, ProcessFailed, StartedProcess, wait_until
+from pulse_django.harness.processes import ProcessFailed, StartedProcess, StartedProcesses, wait_until
 
 # A shell, a shell of its own, and a program of that one.
 FAMILY = "sh -c 'sleep 60 & wait' & echo is ready; wait"
@@ -22,13 +22,13 @@ Start = Callable[..., StartedProcess]
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with Processes(tmp_path) as processes:
+def processes(tmp_path: Path) -> Iterator[StartedProcesses]:
+    with StartedProcesses(tmp_path) as processes:
         yield processes
 
 
 @pytest.fixture
-def start(processes: Processes) -> Start:
+def start(processes: StartedProcesses) -> Start:
     def start(script: str, name: str = "program") -> StartedProcess:
         return processes.start(name, ["sh", "-c", script], dict(os.environ))
 
@@ -127,7 +127,9 @@ def test_processes_are_killed_that_left_the_group_or_lost_their_parent(start: St
     assert states([scattered]) <= {"gone", "Z"}
 
 
-def test_a_program_that_ends_by_itself_is_told_from_one_that_was_told_to(processes: Processes, start: Start) -> None:
+def test_a_program_that_ends_by_itself_is_told_from_one_that_was_told_to(
+    processes: StartedProcesses, start: Start
+) -> None:
     killed, stopped, deserter = start("sleep 60", "killed"), start("sleep 60", "stopped"), start("exit 1", "deserter")
     deserter.wait()
     killed.kill()
@@ -142,7 +144,7 @@ def test_a_program_that_ignores_sigterm_is_killed_when_patience_is_over(start: S
 
 
 def test_nothing_is_left_when_a_block_fails(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Processes(tmp_path) as processes:
+    with pytest.raises(ZeroDivisionError), StartedProcesses(tmp_path) as processes:
         program = processes.start("program", ["sh", "-c", FAMILY], dict(os.environ))
         family = family_of(program, 3)
         raise ZeroDivisionError

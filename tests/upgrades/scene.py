@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from pulse_django.harness.processes import Processes, StartedProcess, StartedWorker, worker_command
+from pulse_django.harness.processes import StartedProcess, StartedProcesses, StartedWorker, worker_command
 from tests.crash.processes import ROOT, database_url
 from tests.crash.workers import wait_until
 from tests.upgrades.history import Earlier, add_a_migration, export, migrations_in
@@ -58,7 +58,7 @@ class Scene:
         self.url = url
         self._earlier = earlier
         self.old, self.new = (ROOT, folder / "new") if earlier is None else (folder / "old", ROOT)
-        self._processes = Processes(folder)
+        self._processes = StartedProcesses(folder)
         self._enqueuer: StartedProcess | None = None
 
     # The database

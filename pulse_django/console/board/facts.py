@@ -143,7 +143,10 @@ def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
 
 
 def _signs(health: Health, past: History) -> list[Sign]:
-    timed_out = (OutcomeName.TIMED_OUT.value, OutcomeName.STALLED.value)
+    return [*_of_leases(health, past), *_of_lost_runs(past)]
+
+
+def _of_leases(health: Health, past: History) -> list[Sign]:
     delay, success = past.histogram(HEARTBEAT_DELAY, HOUR), past.success_of_beats(HOUR)
     return [
         Sign(
@@ -167,6 +170,12 @@ def _signs(health: Health, past: History) -> list[Sign]:
             value=str(health.expired_leases),
             means=_("If there are many for longer than a tick, no watchdog is running."),
         ),
+    ]
+
+
+def _of_lost_runs(past: History) -> list[Sign]:
+    timed_out = (OutcomeName.TIMED_OUT.value, OutcomeName.STALLED.value)
+    return [
         _counted(past, _("Expired leases, in the last hour"), history.counted(LEASE_EXPIRATIONS),
                  _("Their workers were killed, frozen or disconnected.")),
         _counted(past, _("Jobs requeued after a lost worker, in the last hour"), history.counted(RECOVERY_REQUEUES),
