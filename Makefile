@@ -108,12 +108,13 @@ clean:
 	-@$(MAKE) --no-print-directory stop
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .bench/venvs build dist
 
-# Every candidate is executed: a name on the PATH may be a shim that only prints an error.
+# Every candidate is executed: a name on the PATH may be a shim that only prints an error. pyenv's may be on no PATH.
+PYTHONS := $(foreach minor,14 13 12 11,python3.$(minor) $(wildcard $(HOME)/.pyenv/versions/3.$(minor).*/bin/python3))
 $(READY): pyproject.toml
 	@set -e; \
 	if [ ! -e $@ ]; then \
 		found=; \
-		for python in $(if $(PYTHON),'$(PYTHON)',python3.14 python3.13 python3.12 python3.11 python3); do \
+		for python in $(if $(PYTHON),'$(PYTHON)',$(PYTHONS) python3); do \
 			if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
 			then found=$$python; break; fi; \
 		done; \

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from benchmarks.counters import Counters
 from benchmarks.floor import drain_by_pgbench
-from benchmarks.noop import nothing, nothing_async
-from benchmarks.processes import Surroundings, run_burst
+from benchmarks.processes import PlainSurroundings, Surroundings, run_burst
 from benchmarks.rival import PgQueuer
 from benchmarks.scratch import execute, fill
-from pulse_django.execution.registry import key_of
 from pulse_django.words.job_options import NewJob
 
 Figures = dict[str, float]
@@ -23,9 +21,36 @@ _EVIDENCE = """
 SELECT
     count(*), count(*) FILTER (WHERE status = 'COMPLETED' AND attempts = 1),
     (SELECT count(*) FROM pulse_django_attempt WHERE outcome = 'SUCCEEDED'),
-    extract(epoch FROM max(finished_at) - min(started_at))::float8
+    extract(epoch FROM max(finished_at) - min(started_at))::float8,
+    string_agg(DISTINCT last_error, '; ')
 FROM pulse_django_job
 """
+
+
+@dataclass(frozen=True)
+class Drain:
+    """One way to drain: which handler, in how many processes, with which options of the worker."""
+
+    part: str  # what --only calls it
+    name: str
+    task: str
+    processes: int = 1
+    flags: tuple[str, ...] = ()
+    share: float = 1.0  # of the jobs: slow handlers get fewer
+    is_lean_too: bool = False
+
+
+DRAINS = (
+    Drain("drain", "drain_1", "nothing", is_lean_too=True),
+    Drain("async", "drain_async_1", "nothing_async", is_lean_too=True),
+    Drain("drain", "drain_2", "nothing", 2, is_lean_too=True),
+    Drain("orm", "orm_1", "insert", share=0.2),
+    Drain("orm", "orm_async_1", "insert_async", share=0.2),
+    Drain("orm", "orm_2", "insert", 2, share=0.2),
+    Drain("sleep", "sleep_1", "sleep", flags=("--concurrency", "50"), share=0.5),
+    Drain("sleep", "sleep_async_1", "sleep_async", flags=("--concurrency", "50"), share=0.5),
+    Drain("compute", "compute_2", "compute", 2, share=0.2),
+)
 
 
 @dataclass(frozen=True)
@@ -37,33 +62,33 @@ class Contender:
     drain: Callable[[int], Figures]
 
 
-def contenders(around: Surroundings, counters: Counters, rival: PgQueuer | None) -> list[Contender]:
+def contenders(around: Sequence[Surroundings], counters: Counters, rival: PgQueuer | None) -> list[Contender]:
     """Return them in an order in which those that are compared stand next to each other."""
-
-    def drain(key: str, task: Any, processes: int) -> Callable[[int], Figures]:
-        return lambda jobs: _by_worker(key, task, processes, jobs, around, counters)
-
-    def floor(connections: int) -> Callable[[int], Figures]:
-        return lambda jobs: _by_pgbench(connections, jobs)
-
-    ours = [
-        Contender("floor", "floor_1", floor(1)),
-        Contender("drain", "drain_1", drain("drain_1", nothing, 1)),
-        Contender("floor", "floor_2", floor(2)),
-        Contender("async", "drain_async_1", drain("drain_async_1", nothing_async, 1)),
-        Contender("drain", "drain_2", drain("drain_2", nothing, 2)),
+    found = [
+        Contender("floor", "floor_1", partial(_by_pgbench, 1)),
+        Contender("floor", "floor_2", partial(_by_pgbench, 2)),
     ]
-    if rival is None:
-        return ours
-    one = Contender("pgqueuer", "pgqueuer_1", lambda jobs: {"pgqueuer_1": rival.drain(jobs, processes=1)})
-    two = Contender("pgqueuer", "pgqueuer_2", lambda jobs: {"pgqueuer_2": rival.drain(jobs, processes=2)})
-    return [*ours[:2], one, *ours[2:], two]
+    for one in around:
+        found += _workers(one, counters)
+    if rival is not None:
+        found.append(Contender("pgqueuer", "pgqueuer_1", lambda jobs: {"pgqueuer_1": rival.drain(jobs, processes=1)}))
+        found.append(Contender("pgqueuer", "pgqueuer_2", lambda jobs: {"pgqueuer_2": rival.drain(jobs, processes=2)}))
+    return found
 
 
-def _by_worker(key: str, task: Any, processes: int, jobs: int, around: Surroundings, counters: Counters) -> Figures:
-    fill([_job_of(task)] * jobs)
+def _workers(around: Surroundings, counters: Counters) -> Iterator[Contender]:
+    lean = "" if isinstance(around, PlainSurroundings) else "lean_"
+    for drain in DRAINS:
+        if not lean or drain.is_lean_too:
+            key = f"{lean}{drain.name}"
+            yield Contender(f"{lean}{drain.part}", key, partial(_by_worker, key, drain, around, counters))
+
+
+def _by_worker(key: str, drain: Drain, around: Surroundings, counters: Counters, jobs: int) -> Figures:
+    jobs = max(1, int(jobs * drain.share))
+    fill([NewJob(task=around.key(drain.task))] * jobs)
     before = counters.read()
-    seconds = run_burst(around, processes)
+    seconds = run_burst(around, drain.processes, *drain.flags)
     time.sleep(PAUSE_FOR_COUNTS)
     after = counters.read()
     figures = {key: checked_rate(jobs), f"{key}_with_startup": jobs / seconds}
@@ -74,23 +99,19 @@ def _by_worker(key: str, task: Any, processes: int, jobs: int, around: Surroundi
 
 
 def _by_pgbench(connections: int, jobs: int) -> Figures:
-    job = _job_of(nothing)
+    job = NewJob(task="benchmarks.noop.nothing")
     drain = drain_by_pgbench(job, connections=connections)
     fill([job] * jobs)
     drain(jobs)
     return {f"floor_{connections}": checked_rate(jobs)}
 
 
-def _job_of(task: Any) -> NewJob:
-    return NewJob(task=key_of(task))
-
-
 def checked_rate(jobs: int) -> float:
     """Return jobs a second from the first claim to the last settle, if every job ran once and is in the ledger."""
-    [[kept, completed, entries, seconds]] = execute(_EVIDENCE)
+    [[kept, completed, entries, seconds, errors]] = execute(_EVIDENCE)
     if not kept == completed == entries == jobs:
         raise SystemExit(
             f"Of {jobs} jobs {kept} are kept, {completed} were completed at the first attempt and {entries} are in "
-            "the ledger: the figure would be a lie"
+            f"the ledger: the figure would be a lie. Errors: {errors}"
         )
     return float(jobs / seconds)

@@ -1,25 +1,32 @@
 """Enqueues ``stamp`` jobs one at a time, as a web request would, and prints when each was committed.
 
-python -m benchmarks.enqueuer JOBS SECONDS_BETWEEN
+Run by ``manage.py shell`` of the project that is measured; BENCH_ENQUEUE has the module of its tasks, how many jobs,
+and how many seconds between two.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import sys
 import time
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 from django.db import transaction
 
-from benchmarks.noop import stamp
+ENQUEUE = "BENCH_ENQUEUE"
 
 # What a first job pays for is not pickup: connections, plans, imports. It is enqueued, and not counted.
 WARM_UP = 3
 
 
 def main() -> None:
-    jobs, gap = int(sys.argv[1]), float(sys.argv[2])
+    module, jobs, gap = os.environ[ENQUEUE].split()
+    print_instants(import_module(module).stamp, int(jobs), float(gap))
+
+
+def print_instants(stamp: Any, jobs: int, gap: float) -> None:
     committed: dict[int, int] = {}
     for number in range(-WARM_UP, jobs):
         time.sleep(gap * random.uniform(0.5, 1.5))

@@ -1,9 +1,12 @@
-"""The tasks that the worker is measured with. They do nothing, or as little as shows when they were called."""
+"""The tasks that the worker is measured with. Most do nothing, or as little as shows when they were called."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+
+from django.apps import apps
 
 from pulse_django import signals, task
 
@@ -19,6 +22,35 @@ def nothing() -> None:
 @task
 async def nothing_async() -> None:
     pass
+
+
+@task
+def insert(number: int = 0) -> None:
+    """Write one row. Only the plain project has its table."""
+    apps.get_model("shop", "Entry").objects.create(number=number)
+
+
+@task
+async def insert_async(number: int = 0) -> None:
+    await apps.get_model("shop", "Entry").objects.acreate(number=number)
+
+
+@task
+def sleep() -> None:
+    time.sleep(0.01)
+
+
+@task
+async def sleep_async() -> None:
+    await asyncio.sleep(0.01)
+
+
+@task
+def compute() -> None:
+    """Keep the interpreter busy for a millisecond."""
+    until = time.perf_counter() + 0.001
+    while time.perf_counter() < until:
+        pass
 
 
 @task

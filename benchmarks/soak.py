@@ -111,7 +111,7 @@ def maximum(options: argparse.Namespace, around: Surroundings, offered: float) -
     settle_down("pulse_django_job", "pulse_django_attempt")
     environment, log = around.environment(tasks()), around.log("maximum")
     flags = ("--processes", str(options.processes))
-    with working(log, environment, *flags) as worker, enqueuing(around, environment, offered):
+    with working(around, log, environment, *flags) as worker, enqueuing(around, environment, offered):
         wait_until(lambda: ended() > 0, lambda: f"no job was run:\n{worker.log_end}", LONGEST_START)
         time.sleep(options.drain / 4)  # until both are at full speed
         before, began = ended(), time.monotonic()
@@ -147,7 +147,10 @@ def soak(options: argparse.Namespace, around: Surroundings, results: dict[str, A
     environment = around.environment(pulse, **{CLAIMS: str(claims)})
     file = options.out / "results.json"
     flags = ("--processes", str(options.processes))
-    with working(log, environment, *flags) as worker, enqueuing(around, environment, results["rate"]) as enqueuer:
+    with (
+        working(around, log, environment, *flags) as worker,
+        enqueuing(around, environment, results["rate"]) as enqueuer,
+    ):
         sampler, until = Sampler(worker, claims, log), time.monotonic() + options.minutes * 60
         for now in ticks(options.sample, until):
             if worker.exit_code is not None or enqueuer.exit_code is not None:

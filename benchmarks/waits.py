@@ -7,11 +7,11 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any
 
+from benchmarks import enqueuer
 from benchmarks.counters import Counters
 from benchmarks.noop import STAMPS, nothing
-from benchmarks.processes import ROOT, Surroundings, cpu_seconds, pss_mib, working
+from benchmarks.processes import Surroundings, cpu_seconds, pss_mib, working
 from benchmarks.scratch import empty, fill, settle_down
 from pulse_django.execution.registry import key_of
 from pulse_django.models import Job
@@ -30,19 +30,21 @@ def pickup(around: Surroundings, jobs: int, *, notify: bool) -> list[float]:
     """Return milliseconds from commit to handler start, sorted, with an otherwise idle worker."""
     empty()
     name = "pickup" if notify else "polling"
-    pulse: dict[str, Any] = {} if notify else {"NOTIFY": False}
-    stamps = around.folder / f"{name}.stamps"
-    environment = around.environment(pulse, **{STAMPS: str(stamps)})
-    command = [
-        sys.executable, "-m", "benchmarks.enqueuer", str(jobs), str(GAP_WITH_NOTIFY if notify else GAP_POLLING)
-    ]  # fmt: skip
-    with working(around.log(name), environment, listens=notify):
-        enqueuer = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST_ENQUEUE
+    stamps = around.folder / f"{around.name}-{name}.stamps"
+    gap = GAP_WITH_NOTIFY if notify else GAP_POLLING
+    environment = around.environment(
+        {} if notify else {"NOTIFY": False},
+        **{STAMPS: str(stamps), enqueuer.ENQUEUE: f"{around.tasks} {jobs} {gap}"},
+    )
+    code = f"import runpy; runpy.run_path({enqueuer.__file__!r}, run_name='__main__')"
+    command = [sys.executable, "manage.py", "shell", "-v", "0", "-c", code]
+    with working(around, around.log(name), environment, listens=notify):
+        done = subprocess.run(
+            command, cwd=around.project, env=environment, capture_output=True, text=True, timeout=LONGEST_ENQUEUE
         )
-        if enqueuer.returncode:
-            raise SystemExit(f"The enqueuer failed: {enqueuer.stderr}")
-        committed = instants(enqueuer.stdout)
+        if done.returncode:
+            raise SystemExit(f"The enqueuer failed: {done.stderr}")
+        committed = instants(done.stdout)
         deadline = time.monotonic() + LONGEST_PICKUP
         while not committed.keys() <= (called := instants(stamps.read_text() if stamps.exists() else "")).keys():
             if time.monotonic() > deadline:
@@ -66,7 +68,7 @@ def idle(around: Surroundings, seconds: float, counters: Counters) -> dict[str, 
     """Watch a worker that has nothing to do."""
     empty()
     settle_down("pulse_django_job")
-    with working(around.log("idle"), around.environment(), listens=True) as worker:
+    with working(around, around.log("idle"), around.environment(), listens=True) as worker:
         time.sleep(min(CALM, seconds))
         members = worker.family()
         before, cpu, started = counters.read(), sum(map(cpu_seconds, members)), time.monotonic()

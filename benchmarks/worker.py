@@ -4,6 +4,9 @@ Run by hand on a quiet machine: ``python benchmarks/worker.py``. The contenders 
 figure is the median over the rounds, every ratio the median of the rounds' own ratios. Prints one JSON object; what was
 not measured is null. Linux only: it reads /proc.
 
+The worker is that of a plain project: ``startproject``, the README's lines and nothing else. Figures that begin with
+``lean_`` are those of this repository's own project, where DEBUG is off and Django logs nothing.
+
 Rates are jobs a second from the first claim to the last settle, as the server noted them; ``_with_startup`` includes
 the start and the end of the worker's processes. ``idle_*`` and ``statements_per_job`` count transactions where
 pg_stat_statements is not loaded: a worker sends each of its statements as a transaction, in one message.
@@ -27,20 +30,28 @@ import django
 import psycopg
 
 from benchmarks.counters import Counters
-from benchmarks.drains import Contender, Figures, contenders
-from benchmarks.processes import Surroundings
+from benchmarks.drains import DRAINS, Contender, Figures, contenders
+from benchmarks.processes import PlainSurroundings, Surroundings
 from benchmarks.rival import PgQueuer, find_pgqueuer
 from benchmarks.scratch import execute, scratch_database, server
 from benchmarks.waits import heartbeat, idle, percentile, pickup
 
-PARTS = ("drain", "async", "floor", "pgqueuer", "pickup", "polling", "idle", "heartbeat")
-RATES = ("drain_1", "drain_2", "drain_async_1", "floor_1", "floor_2", "pgqueuer_1", "pgqueuer_2")
-WITH_STARTUP = ("drain_1_with_startup", "drain_2_with_startup", "drain_async_1_with_startup")
+NEWEST_DJANGO, NEWEST_PYTHON = (6, 1), (3, 13)
+LEAN = tuple(drain for drain in DRAINS if drain.is_lean_too)
+PARTS = (
+    *dict.fromkeys(drain.part for drain in DRAINS),
+    *dict.fromkeys(f"lean_{drain.part}" for drain in LEAN),
+    "floor", "pgqueuer", "pickup", "polling", "idle", "heartbeat",
+)  # fmt: skip
+DRAINED = (*(drain.name for drain in DRAINS), *(f"lean_{drain.name}" for drain in LEAN))
+RATES = (*DRAINED, "floor_1", "floor_2", "pgqueuer_1", "pgqueuer_2")
+WITH_STARTUP = tuple(f"{name}_with_startup" for name in DRAINED)
 RATIOS = (
     ("drain_1", "floor_2"),
     ("drain_1", "floor_1"),
     ("drain_2", "floor_2"),
-    ("drain_async_1", "floor_2"),
+    ("drain_async_1", "drain_1"),
+    ("drain_1", "lean_drain_1"),
     ("drain_1", "pgqueuer_1"),
     ("drain_2", "pgqueuer_2"),
 )
@@ -52,14 +63,17 @@ KEYS = (*RATES, *WITH_STARTUP, *(f"{above}_vs_{below}" for above, below in RATIO
 
 def main() -> None:
     options = parse_arguments()
+    if django.VERSION < NEWEST_DJANGO or sys.version_info < NEWEST_PYTHON:
+        say(f"Figures that count are taken with Django {NEWEST_DJANGO} and Python {NEWEST_PYTHON} or newer")
     rival = rival_of(options)
     with scratch_database("bench_worker"), tempfile.TemporaryDirectory(prefix="pulse-bench-") as folder:
-        around = Surroundings(folder=Path(folder), receivers=options.receivers)
+        lean = Surroundings(folder=Path(folder), receivers=options.receivers)
+        plain = PlainSurroundings.make(Path(folder), receivers=options.receivers)
         counters = Counters()
         if rival is not None:
             tune(rival, options.jobs)
-        rounds = measure_drains(options, contenders(around, counters, rival))
-        alone = measure_waits(options, around, counters)
+        rounds = measure_drains(options, contenders([plain, lean], counters, rival))
+        alone = measure_waits(options, plain, counters)
         about = describe(options, counters, rival)
     medians: dict[str, float | None] = dict.fromkeys(KEYS)
     medians |= {key: statistics.median(values) for key, values in rounds.items()} | alone

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fresh.project import ROOT, Project
+from testproject.new_project import ROOT, NewProject
 
 HOW_TO = ROOT / "docs/how-to"
 PAGES = [page.stem for page in sorted(HOW_TO.glob("*.md")) if "```python" in page.read_text()]
 
 
 @pytest.fixture(scope="module")
-def went_wrong(shared_project: Project) -> dict[str, str]:
+def went_wrong(shared_project: NewProject) -> dict[str, str]:
     """What went wrong on which page: all of them in one process. The app has the models that the pages speak of."""
     models = (ROOT / "testproject/shop/models.py").read_text()
     shared_project.write("shop/models.py", models)

@@ -11,7 +11,8 @@ from pathlib import Path
 import django
 import pytest
 
-from tests.fresh.project import ROOT, Project, blocks_of, own_database
+from testproject.new_project import ROOT, NewProject, blocks_of
+from tests.fresh.databases import own_database
 from tests.installed import built, python_with
 
 pytestmark = pytest.mark.proof  # installs the other package, from the index
@@ -34,7 +35,7 @@ def test_no_job_of_django_tasks_db_is_stranded(tmp_path: Path) -> None:
     python = python_with(built(tmp_path / "dist")[0], "binary,tasks52", tmp_path)
     subprocess.run([python, "-m", "pip", "install", "-q", "django-tasks-db>=0.12"], check=True, timeout=300)
     with own_database() as database:
-        project = Project(tmp_path, database, str(python))
+        project = NewProject(tmp_path, database, str(python))
         had = ["django_tasks_db", "shop"] + ["django_tasks"] * (django.VERSION < (6, 0))
         project.settings(
             f"INSTALLED_APPS += {had}",
@@ -66,5 +67,5 @@ def test_no_job_of_django_tasks_db_is_stranded(tmp_path: Path) -> None:
         assert project.ask("SELECT status, args FROM pulse_django_job") == [("COMPLETED", ["new"])]
 
 
-def left(project: Project, command: list[str]) -> str:
+def left(project: NewProject, command: list[str]) -> str:
     return project.manage(*command[2:]).stdout.strip().splitlines()[-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fresh.project import Project
+from testproject.new_project import NewProject
 
 pytestmark = pytest.mark.proof  # a dozen commands, each a process
 
@@ -23,13 +23,13 @@ COMMANDS = [
 
 
 @pytest.fixture
-def empty(new_project: Callable[[], Project]) -> Project:
+def empty(new_project: Callable[[], NewProject]) -> NewProject:
     project = new_project()
     project.follow_the_readme()
     return project
 
 
-def test_every_command_says_migrate_in_one_line_and_fails(empty: Project) -> None:
+def test_every_command_says_migrate_in_one_line_and_fails(empty: NewProject) -> None:
     for command in COMMANDS:
         done = empty.manage(*command, ok=False)
         said = done.stderr.strip().replace("Nothing was changed: ", "")
@@ -39,14 +39,14 @@ def test_every_command_says_migrate_in_one_line_and_fails(empty: Project) -> Non
     assert (health.returncode, health.stdout.strip()) == (2, MISSING)
 
 
-def test_the_doctor_advises_migrate_and_nothing_else(empty: Project) -> None:
+def test_the_doctor_advises_migrate_and_nothing_else(empty: NewProject) -> None:
     said = empty.manage("pulse_doctor").stdout
     assert "migrate" in said
     assert "grant" not in said
     assert said.count("Do:") == 1
 
 
-def test_a_check_says_so_and_migrate_itself_does_not(empty: Project) -> None:
+def test_a_check_says_so_and_migrate_itself_does_not(empty: NewProject) -> None:
     checked = empty.manage("check", "--database", "default", "--fail-level", "WARNING", ok=False)
     assert checked.returncode == 1
     assert "pulse_django.W006" in checked.stderr
@@ -56,7 +56,7 @@ def test_a_check_says_so_and_migrate_itself_does_not(empty: Project) -> None:
     empty.manage("check", "--database", "default", "--fail-level", "WARNING")
 
 
-def test_older_tables_are_told_from_missing_ones(empty: Project) -> None:
+def test_older_tables_are_told_from_missing_ones(empty: NewProject) -> None:
     empty.manage("migrate", "-v", "0")
     drop = "ALTER TABLE pulse_django_job DROP COLUMN payload_bytes CASCADE"
     empty.shell(f"from django.db import connection; connection.cursor().execute('{drop}')")
@@ -68,7 +68,7 @@ def test_older_tables_are_told_from_missing_ones(empty: Project) -> None:
     )
 
 
-def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], Project]) -> None:
+def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], NewProject]) -> None:
     project = new_project()  # startproject's own database is SQLite
     project.follow_the_readme()
     project.settings('DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}')
@@ -82,7 +82,7 @@ def test_sqlite_is_refused_with_a_sentence(new_project: Callable[[], Project]) -
     assert "'closed'" not in enqueued.stderr
 
 
-def test_without_tasks_a_check_and_the_worker_say_so(empty: Project) -> None:
+def test_without_tasks_a_check_and_the_worker_say_so(empty: NewProject) -> None:
     empty.settings("del TASKS")
     empty.manage("migrate", "-v", "0")
     checked = empty.manage("check")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tests.fresh.project import Project
+from testproject.new_project import NewProject
 
 
-def test_the_project_has_no_problem(readme_project: Project) -> None:
+def test_the_project_has_no_problem(readme_project: NewProject) -> None:
     done = readme_project.manage("check", "--database", "default", "--fail-level", "WARNING")
     assert "no issues" in done.stdout
 
 
-def test_its_example_runs_in_a_worker(readme_project: Project) -> None:
+def test_its_example_runs_in_a_worker(readme_project: NewProject) -> None:
     said = readme_project.shell("from shop.views import bill\nprint(bill(None).content)").stdout
     assert "job " in said
     worker = readme_project.manage("pulse_worker", "--burst")
@@ -19,7 +19,7 @@ def test_its_example_runs_in_a_worker(readme_project: Project) -> None:
     assert (status, progress) == ("COMPLETED", "100")
 
 
-def test_any_queue_may_be_used(readme_project: Project) -> None:
+def test_any_queue_may_be_used(readme_project: NewProject) -> None:
     code = 'from pulse_django import task\n\n\n@task(queue_name="mail")\ndef send(number):\n    return number\n'
     readme_project.write("shop/mail.py", code)
     said = readme_project.shell(

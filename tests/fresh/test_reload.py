@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from testproject.new_project import NewProject
 from tests.crash.workers import wait_until
-from tests.fresh.project import Project
 
 GOOD = "from pulse_django import task\n\n\n@task\ndef say(word):\n    print(word)\n"
 pytestmark = pytest.mark.proof  # a project of its own, and its worker starts three times
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.proof  # a project of its own, and its worker starts th
         ("x = 1 / 0\n", "ZeroDivision"),
     ],
 )
-def test_it_waits_for_the_next_change(new_project: Callable[[], Project], broken: str, says: str) -> None:
+def test_it_waits_for_the_next_change(new_project: Callable[[], NewProject], broken: str, says: str) -> None:
     project = new_project()
     project.follow_the_readme()
     project.write("shop/tasks.py", GOOD)
@@ -45,7 +45,7 @@ def test_it_waits_for_the_next_change(new_project: Callable[[], Project], broken
         worker.kill()
 
 
-def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], Project]) -> None:
+def test_ctrl_c_ends_it_while_it_waits(new_project: Callable[[], NewProject]) -> None:
     project = new_project()
     project.follow_the_readme()
     project.manage("migrate", "-v", "0")

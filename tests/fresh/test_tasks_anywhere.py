@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tests.fresh.project import Project
+from testproject.new_project import NewProject
 
 TASK = """
 from pulse_django import task
@@ -28,7 +28,7 @@ urlpatterns = [path("", views.page)]
 
 
 @contextmanager
-def having(project: Project, **files: str) -> Iterator[None]:
+def having(project: NewProject, **files: str) -> Iterator[None]:
     """Files of the project for a while."""
     before = {name: path.read_text() if path.exists() else None for name, path in paths(project, files).items()}
     for name, path in paths(project, files).items():
@@ -41,18 +41,18 @@ def having(project: Project, **files: str) -> Iterator[None]:
             path.write_text(before[name] or "")
 
 
-def paths(project: Project, files: dict[str, str]) -> dict[str, object]:
+def paths(project: NewProject, files: dict[str, str]) -> dict[str, object]:
     return {name: project.folder / f"{name.replace('__', '/')}.py" for name in files}
 
 
-def test_a_task_of_a_view_runs(readme_project: Project) -> None:
+def test_a_task_of_a_view_runs(readme_project: NewProject) -> None:
     with having(readme_project, shop__views=TASK, mysite__urls=URLS):
         readme_project.shell("from shop.views import here; here.enqueue(1)")
         done = readme_project.manage("pulse_worker", "--burst")
         assert "'shop.views.here' attempt 1: COMPLETED" in done.stderr
 
 
-def test_a_task_in_a_module_that_nothing_imports_is_named_at_the_start(readme_project: Project) -> None:
+def test_a_task_in_a_module_that_nothing_imports_is_named_at_the_start(readme_project: NewProject) -> None:
     with having(readme_project, shop__night=TASK):
         done = readme_project.manage("check")
         assert "pulse_django.W005" in done.stderr
@@ -62,7 +62,7 @@ def test_a_task_in_a_module_that_nothing_imports_is_named_at_the_start(readme_pr
         assert started.stderr.count("shop.night declares tasks") == 1
 
 
-def test_its_jobs_are_put_back_with_a_warning_that_says_what_to_do(readme_project: Project) -> None:
+def test_its_jobs_are_put_back_with_a_warning_that_says_what_to_do(readme_project: NewProject) -> None:
     with having(readme_project, shop__night=TASK):
         readme_project.shell("from shop.night import here; here.enqueue(1)")
         done = readme_project.manage("pulse_worker", "--burst")
@@ -73,7 +73,7 @@ def test_its_jobs_are_put_back_with_a_warning_that_says_what_to_do(readme_projec
         assert "tasks.py" in line
 
 
-def test_a_named_module_is_imported_and_not_reported(new_project: Callable[[], Project]) -> None:
+def test_a_named_module_is_imported_and_not_reported(new_project: Callable[[], NewProject]) -> None:
     project = new_project()
     project.follow_the_readme()
     project.settings('PULSE = {"TASK_MODULES": ["shop.night"]}')

@@ -6,8 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import django
@@ -17,7 +15,7 @@ from django.db import connection
 
 from pulse_django.harness.processes import StartedWorker
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PATIENCE = 60.0
 # A new user has none of these.
@@ -25,7 +23,7 @@ OURS = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTHONPATH", "PULSE", "VIRTUA
 DATABASE_OF_THE_README = '"NAME": "mysite"'
 
 
-class Project:
+class NewProject:
     """A Django project in a folder of its own, with a database of its own."""
 
     def __init__(self, folder: Path, database: str, python: str = sys.executable) -> None:
@@ -40,7 +38,7 @@ class Project:
         settings = connection.settings_dict
         mine = {name: value for name, value in os.environ.items() if name not in OURS}
         where = {"PGHOST": settings["HOST"], "PGPORT": str(settings["PORT"] or ""), "PGUSER": settings["USER"]}
-        return {**mine, **where, "PGPASSWORD": settings["PASSWORD"] or "", "PYTHONWARNINGS": "error"}
+        return {**mine, **where, "PGPASSWORD": settings["PASSWORD"] or ""}
 
     def follow_the_readme(self) -> None:
         """Write what the README says, into the files that it names."""
@@ -58,9 +56,18 @@ class Project:
         self.write("mysite/settings.py", "\n".join(["", *lines, ""]))
 
     def manage(self, *arguments: str, ok: bool = True, text: str = "") -> subprocess.CompletedProcess[str]:
-        """Run ``manage.py``. Unless ``ok`` is False it has to succeed."""
-        done = self._run([self.python, "manage.py", *arguments], self.folder, text)
-        assert not ok or done.returncode == 0, f"{arguments}\n{done.stdout}{done.stderr}"
+        """Run ``manage.py``; any warning is an error. Unless ``ok`` is False it has to succeed."""
+        done = subprocess.run(  # noqa: S603 - the caller's own project
+            [self.python, "manage.py", *arguments],
+            cwd=self.folder,
+            env=self.environment | {"PYTHONWARNINGS": "error"},
+            capture_output=True,
+            text=True,
+            input=text,
+            timeout=PATIENCE,
+        )
+        if ok and done.returncode:
+            raise AssertionError(f"{arguments}\n{done.stdout}{done.stderr}")
         return done
 
     def shell(self, code: str, *, ok: bool = True) -> subprocess.CompletedProcess[str]:
@@ -70,16 +77,12 @@ class Project:
     def start_worker(self, *arguments: str) -> StartedWorker:
         """Start a worker. The caller kills it."""
         command = [self.python, "manage.py", "pulse_worker", *arguments]
-        return StartedWorker.start(self.folder.with_name("worker.log"), command, self.environment, cwd=self.folder)
+        environment = self.environment | {"PYTHONWARNINGS": "error"}
+        return StartedWorker.start(self.folder.with_name("worker.log"), command, environment, cwd=self.folder)
 
     def ask(self, statement: str) -> list[tuple[object, ...]]:
         """Ask the project's database."""
-        return _ask(self.database, statement)
-
-    def _run(self, command: list[str], cwd: Path, text: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=cwd, env=self.environment, capture_output=True, text=True, input=text, timeout=PATIENCE
-        )
+        return ask(self.database, statement)
 
 
 def blocks_of(page: str) -> dict[str, str]:
@@ -87,21 +90,8 @@ def blocks_of(page: str) -> dict[str, str]:
     return dict(re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", page, re.DOTALL))
 
 
-@contextmanager
-def own_database() -> Iterator[str]:
-    """A new, empty database on the server of the tests."""
-    name = f"test_fresh_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{os.getpid()}_{next(_numbers)}"
-    _ask("postgres", f"CREATE DATABASE {name}")
-    try:
-        yield name
-    finally:
-        _ask("postgres", f"DROP DATABASE {name} WITH (FORCE)")
-
-
-_numbers = iter(range(1_000_000))
-
-
-def _ask(database: str, statement: str) -> list[tuple[object, ...]]:
+def ask(database: str, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement in a database of the tests' server."""
     settings = connection.settings_dict
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
     given = {name: value for name, value in where.items() if value}
