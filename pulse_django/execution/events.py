@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logging import ERROR, INFO
+from logging import ERROR
 
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
@@ -12,9 +12,11 @@ from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, Tim
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Settled
 
+from . import django_log
+from .django_log import Receivers, receivers_of
 from .execute import Performed
 from .results import finished, result_of_run
-from .tasks_framework import Task, is_heard, sender_of, task_finished
+from .tasks_framework import Task, sender_of, task_finished
 
 logger = SafeLogger(__name__)
 
@@ -43,8 +45,7 @@ def announce(performed: Performed, settled: Settled) -> None:
         reason = getattr(report.decision if report else None, "reason", "")
         ending = run_ended(claim, claim.lease, status=status, by=EndedBy.WORKER, outcome=outcome.name, reason=reason)
         send_finished(Job, ending, using=using)
-    # Django logs a success as INFO, anything else as ERROR.
-    if performed.task is not None and is_heard(task_finished, INFO if status is Status.COMPLETED else ERROR):
+    if performed.task is not None:
         _announce_to_django(performed, performed.task, status, outcome)
 
 
@@ -59,6 +60,15 @@ def _tell_error_after_completion(performed: Performed) -> None:
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
+    """Send ``task_finished``, if anything that matters receives it. Django logs a success as INFO, others as ERROR."""
+    heard_by = receivers_of(task_finished)
+    if heard_by is Receivers.DJANGOS_LOG and status is Status.COMPLETED:
+        django_log.log_succeeded(performed.run, task)
+    elif heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and django_log.is_on(ERROR)):
+        _send_task_finished(performed, task, status, outcome)
+
+
+def _send_task_finished(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     run = performed.run
     try:
         claim = run.claim

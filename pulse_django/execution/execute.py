@@ -35,14 +35,16 @@ from pulse_django.words.outcomes import (
 from pulse_django.words.reprs import without
 from pulse_django.words.verb_results import Report
 
+from . import django_log
 from .call_signatures import explained
 from .context import Context
+from .django_log import Receivers, receivers_of
 from .masking import hides_result
 from .middleware import configured, surrounded
 from .registry import Registry, registry
 from .results import result_of_run
 from .run import Run, running
-from .tasks_framework import Task, TaskResult, is_heard, sender_of, task_started
+from .tasks_framework import Task, TaskResult, sender_of, task_started
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
@@ -132,13 +134,16 @@ def prepared(run: Run, task: Task) -> Call:
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
     context = None
-    announced = is_heard(task_started)
+    heard_by = receivers_of(task_started)
+    announced = heard_by is Receivers.PROJECT
     if announced or task.takes_context or getattr(task, "atomic", False) or configured():
         context = Context(task_result=result_of_run(claim, task, args, kwargs, run.alias), run=run)
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
         send(task_started, sender_of(task), task_result=context.task_result)
+    elif heard_by is Receivers.DJANGOS_LOG:
+        django_log.log_started(run, task)
     send(job_started, Job, claim=claim, task=task, using=run.alias)
     return Call(args, kwargs, context)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType
 
 from django.core.exceptions import ImproperlyConfigured
-from django.dispatch import Signal
 
 if TYPE_CHECKING:
     # The backport's are typed, and generic; where no parameters are of interest they are Any.
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from django_tasks.base import TaskError
     from django_tasks.exceptions import InvalidTaskError as InvalidTask
     from django_tasks.exceptions import TaskResultDoesNotExist
-    from django_tasks.signals import task_enqueued, task_finished, task_started
+    from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
 
     Task = GenericTask[..., Any]
     TaskResult = GenericTaskResult[Any]
@@ -30,7 +29,7 @@ else:
         from django.tasks.backends.base import BaseTaskBackend
         from django.tasks.base import TaskError
         from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
-        from django.tasks.signals import task_enqueued, task_finished, task_started
+        from django.tasks.signals import log_task_started, task_enqueued, task_finished, task_started
     except ImportError:
         try:
             from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
@@ -38,7 +37,7 @@ else:
             from django_tasks.base import Task, TaskError
             from django_tasks.exceptions import InvalidTaskError as InvalidTask
             from django_tasks.exceptions import TaskResultDoesNotExist
-            from django_tasks.signals import task_enqueued, task_finished, task_started
+            from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
         except ImportError as error:
             raise ImproperlyConfigured(
                 'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
@@ -47,21 +46,8 @@ else:
     GenericTask, GenericTaskResult = Task, TaskResult
 
 # Django logs each task by receivers of its own signals.
-_LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startswith("django_tasks") else "django.tasks")
-_DJANGOS_OWN = "log_task_"
-
-
-def is_heard(signal: Signal, level: int = logging.INFO) -> bool:
-    """Whether sending a signal of Django's would reach a receiver: one of the project's, or Django's with its
-    logger on for this level. Making what is sent takes longer than running a short job."""
-    receivers = signal.receivers
-    if not receivers:
-        return False
-    if len(receivers) > 1:
-        return True
-    receiver = receivers[0][1]
-    receiver = receiver() if isinstance(receiver, ReferenceType) else receiver
-    return not getattr(receiver, "__name__", "").startswith(_DJANGOS_OWN) or _LOGGER.isEnabledFor(level)
+LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startswith("django_tasks") else "django.tasks")
+SIGNALS_FILE = str(sys.modules[log_task_started.__module__].__file__)
 
 
 def changed(task: Task, changes: Mapping[str, Any]) -> Task:
@@ -90,6 +76,8 @@ def sender_of(task: Task) -> type:
 
 
 __all__ = [
+    "LOGGER",
+    "SIGNALS_FILE",
     "BaseTaskBackend",
     "GenericTask",
     "GenericTaskResult",
@@ -101,7 +89,6 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultStatus",
     "changed",
-    "is_heard",
     "sender_of",
     "task_backends",
     "task_enqueued",

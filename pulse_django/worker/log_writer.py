@@ -11,18 +11,18 @@ from queue import Empty, SimpleQueue
 
 from pulse_django.safe_logging import SafeLogger, write_now
 
-from .run_logs import OneWrite
+from .log_batches import Line, write_all
 
 # Lines that wait for a log handler which does not return. Beyond that the newest are dropped, and counted.
 MOST_WAITING = 10_000
 MOST_AT_ONCE = 500
 TICK = 0.5
+# After so many lines at once the next are awaited for a moment and come in one batch: to log one wakes no thread.
+FLOOD, LINGER = 20, 0.02
 
 DROPPED = "Dropped %d log lines: a log handler is too slow or hangs"
 
 _ours = logging.getLogger("pulse_django.worker")
-
-Line = tuple[logging.Logger, logging.LogRecord]
 
 
 class LogWriter:
@@ -56,9 +56,12 @@ class LogWriter:
             return
         self._writing = True
         try:
-            self._write([first, *self._next()])
+            lines = [first, *self._next()]
+            self._write(lines)
         finally:
             self._writing = False
+        if len(lines) > FLOOD:
+            self.over.wait(LINGER)
 
     def close(self, patience: float) -> None:
         """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
@@ -74,9 +77,8 @@ class LogWriter:
                 yield self._waiting.get_nowait()
 
     def _write(self, lines: list[Line]) -> None:
-        with OneWrite.batch():
-            for logger, record in lines:
-                write_now(logger, record)
-            dropped, self.dropped = self.dropped, 0
-            if dropped:
-                write_now(_ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, DROPPED, (dropped,), None))
+        dropped, self.dropped = self.dropped, 0
+        if dropped:
+            text = _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, DROPPED, (dropped,), None)
+            lines.append((_ours, text))
+        write_all(lines)

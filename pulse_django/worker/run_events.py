@@ -11,7 +11,7 @@ from pulse_django.execution.execute import Performed
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Settled
 
-from .run_logs import OneWrite, log_lost, log_run
+from .run_logs import log_lost, log_run
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -52,9 +52,8 @@ class RunEvents:
         self._busy = True
         ended, settled = batch
         try:
-            with OneWrite.batch():
-                for performed in ended:
-                    _publish(performed, settled)
+            for performed in ended:
+                _publish(performed, settled)
         finally:
             self._busy = False
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from pulse_django import conf
+from pulse_django.execution.log_records import Place, make_record
 from pulse_django.execution.masking import shown
 from pulse_django.execution.run import Run
-from pulse_django.safe_logging import SafeLogger, write_now
+from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.words.payloads import one_line
@@ -28,8 +25,7 @@ from pulse_django.words.verb_results import Report
 
 logger = SafeLogger("pulse_django.jobs")
 
-_here = threading.local()
-
+_PLACE_OF_RUNS = Place(logger.logger.name, __file__, "log_run")
 _PLACE = re.compile(r'^  File (".+", line \d+, in .+)$', re.MULTILINE)
 MOST_SHOWN = 200  # characters of arguments
 _GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
@@ -57,10 +53,10 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
         text, values = f"{text} (%s)", (*values, place)
     if level != logging.INFO and conf.current().log_arguments:
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
-    record = _record(level, text, values, facts_of(run, outcome, took))
+    record = make_record(_PLACE_OF_RUNS, level, text, values, facts_of(run, outcome, took))
     if level == logging.ERROR and error is not None:
         record.exc_info = (type(error), error, error.__traceback__)
-    write_now(logger.logger, record)
+    SafeLogger.write(logger.logger, record)
 
 
 def _in_how_long(report: Report | None) -> str:
@@ -83,27 +79,6 @@ def _arguments_of(run: Run) -> str:
     except (ValueError, RecursionError):  # written by hand, most likely
         return UNREADABLE
     return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
-
-
-def _record(level: int, text: str, values: tuple[Any, ...], facts: dict[str, Any]) -> logging.LogRecord:
-    """Make a record as logger.log() does, but copy what is the same for every line instead of finding it out again:
-    the file, the line, the thread and the process. That halves what a log line costs."""
-    factory = logging.getLogRecordFactory()
-    if factory is not logging.LogRecord:  # the project's own
-        record = factory(logger.logger.name, level, __file__, 0, text, values, None, "log_run")
-        record.__dict__ |= facts
-        return record
-    known: dict[str, Any] | None = getattr(_here, "known", None)
-    if known is None or known["process"] != os.getpid():
-        _here.known = known = vars(logging.LogRecord(logger.logger.name, level, __file__, 0, "", None, None, "log_run"))
-    created = time.time()
-    record = logging.LogRecord.__new__(logging.LogRecord)
-    record.__dict__ |= known
-    record.__dict__ |= facts
-    record.msg, record.args, record.levelno, record.levelname = text, values, level, logging.getLevelName(level)
-    record.created, record.msecs = created, (created - int(created)) * 1000
-    record.relativeCreated = known["relativeCreated"] + (created - known["created"]) * 1000
-    return record
 
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
@@ -158,49 +133,12 @@ class Plain(logging.Formatter):
         return text
 
 
-class OneWrite(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """Writes the lines of a batch of reports at once: a system call for each costs as much as the line."""
-
-    _batching = threading.local()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines: list[str] | None = getattr(self._batching, "lines", None)
-        if lines is None:
-            super().emit(record)
-            return
-        try:
-            lines.append(self.format(record) + self.terminator)
-        except Exception:
-            self.handleError(record)
-
-    @classmethod
-    @contextmanager
-    def batch(cls) -> Iterator[None]:
-        """Hold back what this thread logs until the end of the block. A stream that was closed loses it."""
-        lines: list[str] = []
-        cls._batching.lines = lines
-        try:
-            yield
-        finally:
-            cls._batching.lines = None
-            if lines:
-                for handler in logging.getLogger("pulse_django").handlers:
-                    if isinstance(handler, cls):
-                        with suppress(Exception):
-                            handler.write("".join(lines))
-
-    def write(self, text: str) -> None:
-        with self.lock or nullcontext():
-            self.stream.write(text)
-            self.flush()
-
-
 def configure(stream: Any = None) -> None:
     """Show our lines on standard error, unless the project has made up its mind about them."""
     ours, root = logging.getLogger("pulse_django"), logging.getLogger()
     if ours.handlers or root.handlers:
         return
-    handler = OneWrite(stream or sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Plain())
     ours.addHandler(handler)
     if ours.level == logging.NOTSET:
