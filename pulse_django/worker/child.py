@@ -6,12 +6,9 @@ executors' run handlers.
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import selectors
-import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +27,6 @@ from pulse_django.words.verb_results import Report
 from .channel import Channel, Hung, Message
 from .claimer import Claimer
 from .executors.choice import Executors
-from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .in_flight import InFlight
 from .log_writer import LogWriter
@@ -48,15 +44,14 @@ logger = SafeLogger("pulse_django.worker")
 
 # Seconds between two looks at what is in hand, and at nothing. Shorter costs; longer makes timeouts coarse.
 TICK, IDLE_TICK = 0.1, 1.0
+# The same while one thread runs short handlers: for so long a slow one may hold up the others.
+HURRIED_TICK = 0.01
 BETWEEN_PROGRESS = 0.2
 PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
 DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
 OVERTAKING = "an earlier run of this job has not ended in this worker"
-# How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
-# waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
-SWITCH_INTERVAL = 0.001
 
 
 class Child:
@@ -94,6 +89,7 @@ class Child:
         self._finished = threading.Event()  # no more reports
         self._why = ""
         self._progress_at = 0.0
+        self._is_hurried = False  # the main thread looks again soon
         self._said: Message = {}
         self._ticked_at = 0.0
         self._nudged, self._nudges = socket.socketpair()
@@ -113,7 +109,8 @@ class Child:
             selector.register(self._keeper, selectors.EVENT_READ)
             selector.register(self._nudged, selectors.EVENT_READ)
             while not (self._why and not claiming.is_alive() and self._is_done()):
-                selector.select(timeout=IDLE_TICK if self._in_flight.is_idle and not self._why else TICK)
+                selector.select(timeout=self._until_next_look())
+                self._executors.hurry()
                 nudged = self._take_nudges()
                 if self._why != ORPHANED:
                     self._hear(selector)
@@ -129,11 +126,19 @@ class Child:
         self._keeper.flush()
         return 0
 
+    def _until_next_look(self) -> float:
+        self._is_hurried = self._executors.works_in_a_row
+        if self._is_hurried:
+            return HURRIED_TICK
+        return IDLE_TICK if self._in_flight.is_idle and not self._why else TICK
+
     # Threads of others call these
 
     def _start(self, runs: Sequence[Run]) -> None:
         for run in self._executors.submit(runs):
             self._release(run, timedelta(seconds=1))
+        if self._executors.works_in_a_row and not self._is_hurried:
+            self._nudge()
 
     def _done(self, run: Run, performed: Performed | None) -> None:
         """Take over a run whose handler is over, or was never called."""
@@ -286,15 +291,3 @@ class Child:
         """End this process because a thread of it ended: what it holds is its keeper's to recover."""
         self._keeper.send({"failing": f"its thread {name!r} ended ({why})"})
         os._exit(EX_SOFTWARE)
-
-
-def child_main(
-    options: WorkerOptions, held: SharedLeases, order: Message, keeper: Channel, fork_server: Channel
-) -> int:
-    """What a process does that a fork server made for a keeper."""
-    ignore_stops()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    faulthandler.enable()
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    conf.current()
-    return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()

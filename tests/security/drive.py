@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -13,7 +14,9 @@ import psycopg
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
+from django.db import connections as django_connections
 from django.db import transaction
+from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
 from django.test import Client
 from psycopg.adapt import Dumper
@@ -54,6 +57,7 @@ from pulse_django.words.outcomes import (
 )
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
+from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
 from pulse_django.worker.minute_recorder import MinuteRecorder
@@ -272,6 +276,32 @@ def listening() -> None:
     listener._say("x")
 
 
+def kept_connections() -> None:
+    """A handler's connection, on which a receiver of the project's has set something."""
+    with ThreadPoolExecutor(max_workers=1) as handlers:
+        handlers.submit(_keep_a_connection).result()
+
+
+def _keep_a_connection() -> None:
+    def receiver(**_: object) -> None: ...
+
+    connection_created.connect(receiver)
+    try:
+        for _ in range(2):  # the first time the receiver comes after ours
+            connection_cleanup.close_connections()
+            with django_connections[ALIAS].cursor() as cursor:
+                kept = connection_cleanup._here.opened[ALIAS]
+        assert kept is not None
+        with django_connections[ALIAS].cursor() as cursor:
+            cursor.execute(kept.reset.decode())
+        connection_cleanup.tidy_connections()
+        connection_cleanup.ready_connections()
+        assert connection_cleanup.has_connections()
+    finally:
+        connection_created.disconnect(receiver)
+        connection_cleanup.close_connections()
+
+
 @contextmanager
 def line(name: str) -> Iterator[GuardedConnection]:
     """A line of its own, whose settings are gone afterwards."""
@@ -283,7 +313,7 @@ def line(name: str) -> Iterator[GuardedConnection]:
         leave_no_line_behind()
 
 
-RUNTIME = [watchdog, minutes, listening]
+RUNTIME = [watchdog, minutes, listening, kept_connections]
 
 
 # ---------------------------------------------------------------------------------------------------------- operating

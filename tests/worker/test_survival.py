@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from pulse_django.execution.execute import judged
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.options import ClaimedOptions
+from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
@@ -64,13 +66,16 @@ class TestAThread:
         done = self.run_two(in_flight, monkeypatch, perform=breaks)
         assert [performed.report.outcome.name for performed in done] == ["FAILED", "FAILED"]
 
-    def test_connections_that_cannot_be_tidied_up_end_no_thread(
-        self, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("broken", ["tidy_connections", "ready_connections"])
+    def test_connections_that_cannot_be_seen_to_cost_no_run(
+        self, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch, broken: str
     ) -> None:
         def breaks() -> None:
             raise RuntimeError("no")
 
-        assert len(self.run_two(in_flight, monkeypatch, tidy_connections=breaks)) == 2
+        succeeds = lambda run: judged(run, None, Succeeded())  # noqa: E731
+        done = self.run_two(in_flight, monkeypatch, perform=succeeds, **{broken: breaks})
+        assert [performed.report.outcome.name for performed in done] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 def test_a_run_that_was_settled_promises_nothing_and_is_nobodys_any_more() -> None:

@@ -52,6 +52,14 @@ class Executors:
                 refused += executor.take_back()
         return refused
 
+    @property
+    def works_in_a_row(self) -> bool:
+        """Whether a handler that does not return would hold up others, until ``hurry`` is called."""
+        return self.threads.works_in_a_row
+
+    def hurry(self) -> None:
+        self.threads.hurry()
+
     def take_back(self, granted_before: float) -> list[Run]:
         """Return what was granted until then and has not begun."""
         taken: list[Run] = []

@@ -1,76 +1,223 @@
-"""What a handler leaves behind on its thread's connections is cleaned up before the next one sees it."""
+"""Keeps the connections of a handler's thread for the next handler, and cleans up what the last one left on them.
+
+A worker is no request. To connect for each job takes longer than most jobs, so a connection is kept while its thread
+has work, whatever ``CONN_MAX_AGE`` says of requests; an idle thread closes its own. What a handler may have changed is
+reset by one message: open cursors, role, settings, LISTENs, advisory locks, temporary tables, the values of sequences.
+The message is sent when a handler ends and its answer is read before the next one begins, so neither waits for it.
+
+A connection that cannot be reset is closed: one with an open transaction, with statements that were prepared by name,
+or with settings of its own on this side.
+"""
 
 from __future__ import annotations
 
+import select
 import threading
+import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
-from psycopg.pq import TransactionStatus
+from psycopg import Connection
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
-_here = threading.local()
+# Seconds. A connection that is idle for longer is closed: it is a process of the server's.
+KEPT_IDLE = 10.0
+# Seconds. An older connection is closed where CONN_MAX_AGE is 0: a server's process keeps what it has learned.
+OLDEST = 600.0
+# Seconds to wait for the answer to a reset. A server that takes longer is not there.
+PATIENCE_WITH_RESET = 5.0
+
+# DISCARD ALL without its price: the plans and the prepared statements that psycopg made for this session stay.
+# What was prepared by name cannot be told apart from them when it is deallocated, so it is only found out.
+_RESET = SQL(
+    "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; {again}"
+    "SELECT pg_catalog.pg_advisory_unlock_all(),"
+    " (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() WHERE from_sql)"
+)
+# What receivers of connection_created have set. The view leaves the role out.
+_SET_LATER = """
+SELECT name, setting FROM pg_catalog.pg_settings WHERE source = 'session' AND name <> 'TimeZone'
+UNION ALL
+SELECT 'role', role FROM pg_catalog.current_setting('role') AS role WHERE role <> 'none'
+"""
+
+MOST_UNASKED = 10  # messages that a server may send an idle session; a setting that was changed for all is one
+# Where psycopg keeps who hears notices and notifications, and what it heard for nobody.
+_HEARD = ("_notice_handlers", "_notify_handlers", "_notifies_backlog")
+
+Raw = Connection[tuple[object, ...]]
+
+_GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What has to be known of a connection to use it again."""
+
+    raw: Raw
+    reset: bytes
+    opened_at: float
+    client: tuple[object, ...]  # its settings on this side
+    is_being_reset: bool = False
+
+
+class _Here(threading.local):
+    """The connections of this thread, by alias. None: we did not see it being opened, or cannot reset it."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, _Kept | None] = {}
+
+
+_here = _Here()
 
 
 def tidy_connections() -> None:
-    """Close or reset this thread's connections, as Django does at the end of a request, and more thoroughly.
-
-    With CONN_MAX_AGE = 0, Django's default, they are closed. A connection that is to live longer must be idle, in
-    autocommit, healthy and young enough, and is reset: search_path, role, prepared statements, advisory locks,
-    LISTENs and temporary tables of one handler are no business of the next.
-    """
-    if not getattr(_here, "opened", False):
-        return  # nothing was, on this thread
-    _tidy()
-    _here.opened = any(wrapper.connection is not None for wrapper in connections.all(initialized_only=True))
-
-
-def _note_opened(**_: Any) -> None:
-    _here.opened = True
-
-
-connection_created.connect(_note_opened)
-
-
-def _tidy() -> None:
+    """Begin to reset this thread's connections after a handler, and close those that cannot be reset."""
+    opened = _here.opened
+    if not opened:
+        return
     for wrapper in connections.all(initialized_only=True):
+        kept = opened.get(wrapper.alias)
         if wrapper.connection is None and not wrapper.in_atomic_block and wrapper.autocommit in (True, False):
             if wrapper.run_on_commit or wrapper.savepoint_ids:
                 _discard(wrapper)
-        elif not _is_reusable(wrapper):
+            opened.pop(wrapper.alias, None)
+        elif not _is_tidied(wrapper, kept):
             _discard(wrapper)
+            opened.pop(wrapper.alias, None)
 
 
-def _is_reusable(wrapper: BaseDatabaseWrapper) -> bool:
-    options = wrapper.settings_dict
-    raw = wrapper.connection
+def ready_connections() -> None:
+    """Wait until this thread's connections are as new, and close those that died. Call it before a handler."""
+    for alias, kept in list(_here.opened.items()):
+        if kept is None:
+            continue
+        was_reset, kept.is_being_reset = kept.is_being_reset, False
+        wrapper = connections[alias]
+        if wrapper.connection is not kept.raw or (was_reset and not _is_reset(kept.raw)) or not _is_alive(kept.raw):
+            _discard(wrapper)
+            del _here.opened[alias]
+
+
+def close_connections() -> None:
+    """Close this thread's connections: it has nothing to do."""
+    for wrapper in connections.all(initialized_only=True):
+        _discard(wrapper)
+    _here.opened.clear()
+
+
+def has_connections() -> bool:
+    return bool(_here.opened)
+
+
+def _is_tidied(wrapper: BaseDatabaseWrapper, kept: _Kept | None) -> bool:
     if wrapper.vendor != "postgresql":
         wrapper.close_if_unusable_or_obsolete()
         return wrapper.connection is not None and not wrapper.in_atomic_block
+    raw = wrapper.connection
     if (
         raw is None
+        or kept is None
+        or raw is not kept.raw
         or raw.closed
-        or wrapper.in_atomic_block
-        or not wrapper.get_autocommit()
         or raw.info.transaction_status != TransactionStatus.IDLE
+        or _is_changed_here(wrapper, kept)
+        or _is_too_old(wrapper, kept)
     ):
         return False
-    pooled = bool(options["OPTIONS"].get("pool"))
-    if options["CONN_MAX_AGE"] == 0 and not pooled:
-        return False
     try:
-        raw.execute("DISCARD ALL")
-        wrapper.ensure_timezone()
-        wrapper.ensure_role()  # type: ignore[attr-defined]  # PostgreSQL's has it
+        raw.pgconn.send_query(kept.reset)
+        raw.pgconn.flush()
     except Exception:  # whatever it is: a new one will be better
         return False
-    if pooled:
-        wrapper.close()  # back to the pool, clean
-    else:
-        wrapper.close_if_unusable_or_obsolete()
+    wrapper.errors_occurred = False
+    wrapper.health_check_done = True  # type: ignore[attr-defined]  # it has just answered
+    kept.is_being_reset = True
+    if not wrapper.settings_dict["OPTIONS"].get("pool"):
+        return True
+    kept.is_being_reset = False
+    if not _is_reset(raw):
+        return False
+    wrapper.close()  # back to the pool, clean
     return True
+
+
+def _is_changed_here(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
+    return (
+        wrapper.in_atomic_block
+        or not wrapper.get_autocommit()
+        or bool(wrapper.run_on_commit or wrapper.savepoint_ids or wrapper.execute_wrappers)
+        or wrapper.needs_rollback
+        or _client_settings(kept.raw) != kept.client
+    )
+
+
+def _is_too_old(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
+    max_age = wrapper.settings_dict["CONN_MAX_AGE"]
+    return max_age is not None and time.monotonic() - kept.opened_at > (max_age or OLDEST)
+
+
+def _client_settings(raw: Raw) -> tuple[object, ...]:
+    """Return what psycopg keeps of a connection and a handler can set."""
+    return (
+        raw.isolation_level,
+        raw.read_only,
+        raw.deferrable,
+        raw.prepare_threshold,
+        raw.row_factory,
+        raw.cursor_factory,
+        *(len(getattr(raw, name, None) or ()) for name in _HEARD),
+    )
+
+
+def _is_reset(raw: Raw) -> bool:
+    """Read the answer to a reset: whether it was done, and no statement is left that a handler prepared by name."""
+    try:
+        return _read_answer(raw.pgconn, time.monotonic() + PATIENCE_WITH_RESET)
+    except Exception:
+        return False
+
+
+def _is_alive(raw: Raw) -> bool:
+    """Read what the server sent since: it says so when it ends a session, and then there is nothing more to read."""
+    try:
+        for _ in range(MOST_UNASKED):
+            if not _can_read(raw.pgconn.socket, 0):
+                return True
+            raw.pgconn.consume_input()
+    except Exception:
+        return False
+    return False
+
+
+def _read_answer(pgconn: PGconn, until: float) -> bool:
+    good, prepared = True, b""
+    while True:
+        pgconn.consume_input()
+        while pgconn.is_busy():
+            if not _can_read(pgconn.socket, until - time.monotonic()):
+                return False
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            while pgconn.notifies() is not None:
+                pass  # heard for the last handler
+            return good and prepared == b"0"
+        good = good and result.status in _GOOD
+        if result.status == ExecStatus.TUPLES_OK:
+            prepared = result.get_value(0, result.nfields - 1) or b""
+
+
+def _can_read(socket: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
 def _discard(wrapper: BaseDatabaseWrapper) -> None:
@@ -82,3 +229,41 @@ def _discard(wrapper: BaseDatabaseWrapper) -> None:
             wrapper.close()  # the pool must know that this one is gone
     with suppress(AttributeError):
         del connections[wrapper.alias]
+
+
+def _note_opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    """Note how a new connection is made as new again: as it is now, with what the project's receivers have set."""
+    if _is_heard_last():
+        _here.opened[connection.alias] = _kept(connection) if connection.vendor == "postgresql" else None
+    else:  # a receiver that comes after this one may set something that we do not know
+        _here.opened[connection.alias] = None
+        connection_created.disconnect(_note_opened)
+        connection_created.connect(_note_opened)
+
+
+def _is_heard_last() -> bool:
+    receivers = connection_created.receivers
+    return bool(receivers) and receivers[-1][0][0] == id(_note_opened)
+
+
+def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:
+    raw = wrapper.connection
+    if raw is None:
+        return None
+    again: list[Composable] = []
+    if wrapper.timezone_name:
+        again.append(SQL("SET TimeZone = {}; ").format(Literal(wrapper.timezone_name)))
+    if len(connection_created.receivers) > 1:
+        if raw.info.parameter_status("session_authorization") != raw.info.user:
+            return None
+        with wrapper.cursor() as cursor:
+            cursor.execute(_SET_LATER)
+            set_again = SQL("SELECT pg_catalog.set_config({}, {}, false); ")
+            again += [set_again.format(Literal(name), Literal(value)) for name, value in cursor.fetchall()]
+    elif role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
+        again.append(SQL("SET ROLE {}; ").format(Identifier(role)))
+    reset = _RESET.format(again=SQL("").join(again)).as_bytes(raw)
+    return _Kept(raw, reset, time.monotonic(), _client_settings(raw))
+
+
+connection_created.connect(_note_opened)

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
@@ -22,7 +21,8 @@ from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
-from .connection_cleanup import tidy_connections
+from .connection_cleanup import KEPT_IDLE
+from .orm_threads import OrmThreads, ThreadOfRun
 from .run_queue import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
@@ -42,6 +42,7 @@ class EventLoop:
         self._start_thread = start
         self._waiting = RunQueue()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._orm_threads = OrmThreads()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._filling = False
 
@@ -64,7 +65,13 @@ class EventLoop:
             loop.set_task_factory(eager)
         self._loop = loop
         self._start_thread("event-loop", partial(_serve, loop))
+        loop.call_soon_threadsafe(self._end_idle_threads)
         return loop
+
+    def _end_idle_threads(self) -> None:
+        assert self._loop is not None  # noqa: S101 - for the type checker
+        self._loop.call_later(KEPT_IDLE, self._end_idle_threads)
+        self._orm_threads.end_idle()
 
     def _fill(self) -> None:
         if self._filling:
@@ -92,7 +99,9 @@ class EventLoop:
 
     async def _perform(self, run: Run) -> None:
         task = registry.get(run.claim.task)
-        mine = ThreadSensitiveContext()
+        # A thread for each run, so that none closes or resets another's connection.
+        mine, thread = ThreadSensitiveContext(), ThreadOfRun(self._orm_threads)
+        SyncToAsync.context_to_thread_executor[mine] = thread
         token = SyncToAsync.thread_sensitive_context.set(mine)
         try:
             if task is None:  # it was known when the run was submitted
@@ -103,11 +112,11 @@ class EventLoop:
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
         performed.ended_at = time.monotonic()
-        thread = _close_thread_of(mine)
+        tidied = thread.give_back()
         self._tasks.pop(id(run), None)
-        if thread is not None and performed.report is not None and performed.report.outcome is OUT_OF_TOUCH:
+        if tidied is not None and performed.report is not None and performed.report.outcome is OUT_OF_TOUCH:
             # The attempt is refunded, so the job may run again at once: not while a part of it is still at work.
-            thread.add_done_callback(lambda _: self._done(run, performed))
+            tidied.add_done_callback(lambda _: self._done(run, performed))
         else:
             self._done(run, performed)
         if self._waiting:
@@ -141,17 +150,3 @@ def end_copies_of(loop: asyncio.AbstractEventLoop) -> None:
             loop.call_soon(os._exit, 0)
 
     os.register_at_fork(after_in_child=end_copy)
-
-
-def _close_thread_of(context: ThreadSensitiveContext) -> Future[None] | None:
-    """End the thread in which a handler used the ORM, if it did, and tidy up there.
-
-    Each has a thread of its own, so that none closes another's connection. The loop does not wait for it: what a
-    cancelled handler left running there may take its time. Return what is done when it has ended.
-    """
-    executor = SyncToAsync.context_to_thread_executor.pop(context, None)
-    if executor is None:
-        return None
-    tidied: Future[None] = executor.submit(tidy_connections)
-    executor.shutdown(wait=False)
-    return tidied

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from pulse_django.execution.execute import Performed, judged, perform
@@ -16,14 +16,26 @@ from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
-from .connection_cleanup import tidy_connections
+from .connection_cleanup import KEPT_IDLE, close_connections, has_connections, ready_connections, tidy_connections
 from .run_queue import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
 
+# Seconds. A run that is over sooner is short: to wake a second thread for the next would take longer than the run, and
+# the two would fight for the interpreter. A single statement of the ORM is not short: while one thread waits for the
+# database another can work.
+SHORT = 0.0002
+PATIENCE_WITH_ONE = 0.005  # seconds for it; then the others go on in other threads
+MOST_SLOW = 0.2  # the share of runs that may be slow while one thread runs them in a row
+
+
 class Threads:
-    """Threads take from one deque until it is empty. Only those that sleep need waking, and not for each run."""
+    """Threads take from one deque until it is empty. Only those that sleep need waking, and not for each run.
+
+    While runs prove short, one thread runs them all. When one of them is not, it wakes another; while a handler does
+    not return, ``hurry`` wakes the others.
+    """
 
     can_stop = kills = False
 
@@ -39,14 +51,43 @@ class Threads:
         self._waiting = RunQueue()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
+        self._starting = threading.Lock()
+        self._slow = 1.0  # of recent runs, the share that was not short
+        self._ended = self._ended_before = 0
+        self._looked_at = float("-inf")
+
+    @property
+    def works_in_a_row(self) -> bool:
+        """Whether one thread runs what waits."""
+        return self._slow < MOST_SLOW and len(self._waiting) > 0
 
     def submit(self, runs: Sequence[Run]) -> None:
         self._waiting.extend(runs)
-        for _ in range(min(len(runs), self._slots)):
-            if not self._wake_one():
-                break
-        while len(self._waiting) > 0 and not self._sleeping and len(self._threads) < self._slots:
-            self._start_one()
+        if self._slow >= MOST_SLOW:
+            self._wake(min(len(runs), self._slots))
+        elif len(self._sleeping) == len(self._threads):
+            self._looked_at = time.monotonic()
+            self._wake(1)
+
+    def hurry(self) -> None:
+        """Let more threads work if the one that runs short handlers in a row is held up by one of them.
+
+        Call it often while ``works_in_a_row``.
+        """
+        now = time.monotonic()
+        if self._ended != self._ended_before:
+            self._ended_before, self._looked_at = self._ended, now
+        elif now - self._looked_at > PATIENCE_WITH_ONE and self.works_in_a_row:
+            self._slow = 1.0
+            self._wake(min(len(self._waiting), self._slots))
+
+    def _wake(self, count: int) -> None:
+        """Wake so many threads that sleep. Start one where there are too few."""
+        woken = 0
+        while woken < count and self._wake_one():
+            woken += 1
+        while woken < count and self._waiting and self._start_one():
+            woken += 1
 
     def take_back(self) -> list[Run]:
         return self._waiting.take_back()
@@ -54,12 +95,16 @@ class Threads:
     def stop(self, run: Run) -> bool:
         return False
 
-    def _start_one(self) -> None:
-        self._threads.append(self._start_thread(f"handler-{len(self._threads) + 1}", self._work))
+    def _start_one(self) -> bool:
+        with self._starting:
+            if len(self._threads) >= self._slots:
+                return False
+            self._threads.append(self._start_thread(f"handler-{len(self._threads) + 1}", self._work))
+        return True
 
     def _wake_one(self) -> bool:
         try:
-            self._sleeping.popleft().release()
+            self._sleeping.pop().release()  # the last that fell asleep: its connections are open
         except IndexError:
             return False
         return True
@@ -79,24 +124,45 @@ class Threads:
             performed = self._perform(run)
             try:
                 self._done(run, performed)
+                self._learn((performed.ended_at or 0.0) - (run.begun_at or 0.0))
             except Exception:  # this thread must live on
                 logger.exception("Recording the end of a run failed")
 
+    def _learn(self, took: float) -> None:
+        """Adapt how many threads work to how long runs take. Several threads do so, and need not be exact."""
+        self._ended += 1
+        if took < SHORT:
+            self._slow *= 0.9
+            return
+        self._slow = self._slow * 0.9 + 0.1
+        if self._waiting:
+            self._wake(1)
+
     def _perform(self, run: Run) -> Performed:
         """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
+        _do_safely(ready_connections)
         try:
             performed = perform(run)
         except BaseException as error:
             performed = judged(run, None, Failed(ErrorReport.of(error)), error)
         performed.ended_at = time.monotonic()
-        try:
-            tidy_connections()
-        except Exception:
-            logger.exception("Cleaning up the connections of a handler failed")
+        _do_safely(tidy_connections)
         return performed
 
     def _sleep(self, bed: threading.Lock) -> None:
         self._sleeping.append(bed)
         if self._waiting and self._wake_one():  # something came in between: one thread is awake
             pass
+        if has_connections():
+            _do_safely(ready_connections)
+            if bed.acquire(timeout=KEPT_IDLE):
+                return
+            _do_safely(close_connections)
         bed.acquire()
+
+
+def _do_safely(see_to_connections: Callable[[], None]) -> None:
+    try:
+        see_to_connections()
+    except Exception:
+        logger.exception("Cleaning up the connections of a handler failed")

@@ -1,0 +1,377 @@
+"""What one handler leaves on its connections is never seen by the next, and the connection is the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.db.backends.signals import connection_created
+from psycopg import IsolationLevel
+from psycopg.rows import dict_row
+
+from pulse_django.worker.executors import connection_cleanup
+from pulse_django.worker.executors.connection_cleanup import (
+    close_connections,
+    has_connections,
+    ready_connections,
+    tidy_connections,
+)
+from pulse_django.worker.executors.orm_threads import OrmThreads, ThreadOfRun
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class HandlerThread:
+    """A thread that calls handlers as an executor's does."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1)
+
+    def call(self, handler: Callable[[], Any]) -> Any:
+        return self._pool.submit(self._call, handler).result(20)
+
+    def _call(self, handler: Callable[[], Any]) -> Any:
+        ready_connections()
+        try:
+            return handler()
+        finally:
+            tidy_connections()
+
+    def end(self) -> None:
+        self._pool.submit(close_connections).result(20)
+        self._pool.shutdown()
+
+
+@pytest.fixture
+def thread() -> Iterator[HandlerThread]:
+    thread = HandlerThread()
+    yield thread
+    thread.end()
+
+
+def ask(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchone()[0] if cursor.description else None
+
+
+def session() -> int:
+    return int(ask("SELECT pg_backend_pid()"))
+
+
+def run(*statements: str) -> Callable[[], int]:
+    """Make a handler that runs these, and returns its session."""
+
+    def handler() -> int:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        return session()
+
+    return handler
+
+
+@contextmanager
+def max_age(seconds: int | None) -> Iterator[None]:
+    settings = connection.settings_dict
+    before, settings["CONN_MAX_AGE"] = settings["CONN_MAX_AGE"], seconds
+    try:
+        yield
+    finally:
+        settings["CONN_MAX_AGE"] = before
+
+
+@pytest.mark.parametrize("seconds", [0, None, 60])
+def test_a_connection_is_kept(thread: HandlerThread, seconds: int | None) -> None:
+    with max_age(seconds):
+        assert len({thread.call(session) for _ in range(5)}) == 1
+
+
+def test_a_connection_that_is_too_old_is_closed(thread: HandlerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = thread.call(session)
+    monkeypatch.setattr(connection_cleanup, "OLDEST", -1.0)
+    assert thread.call(session) == first
+    assert thread.call(session) != first
+
+
+STATEMENTS = {  # what a handler does, and what the next one asks
+    "settings": (["SET statement_timeout = 12345"], "SHOW statement_timeout"),
+    "search path": (["SET search_path = pg_catalog"], "SHOW search_path"),
+    "settings of the project": (["SET shop.tenant = 'a'"], "SELECT NULLIF(current_setting('shop.tenant', true), '')"),
+    "time zone": (["SET TimeZone = 'Asia/Tokyo'"], "SHOW TimeZone"),
+    "role": (["SET ROLE pg_read_all_data"], "SELECT current_user"),
+    "session user": (["SET SESSION AUTHORIZATION pg_read_all_data"], "SELECT session_user"),
+    "listens": (["LISTEN shop"], "SELECT count(*) FROM pg_listening_channels()"),
+    "advisory locks": (
+        ["SELECT pg_advisory_lock(1848)"],
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+    ),
+    "temporary tables": (["CREATE TEMP TABLE left_behind ()"], "SELECT to_regclass('left_behind')"),
+    "cursors": (["DECLARE left_behind CURSOR WITH HOLD FOR SELECT 1"], "SELECT count(*) FROM pg_cursors"),
+    "values of sequences": (
+        ["CREATE TEMP SEQUENCE counted", "SELECT nextval('counted')"],
+        "SELECT to_regclass('counted')",
+    ),
+    "read only": (["SET default_transaction_read_only = on"], "SHOW transaction_read_only"),
+    "a hostile timeout": (["SET statement_timeout = 1"], "SHOW statement_timeout"),
+}
+
+
+@pytest.mark.parametrize("left", STATEMENTS)
+def test_what_a_handler_sets_is_reset_and_its_connection_kept(thread: HandlerThread, left: str) -> None:
+    statements, question = STATEMENTS[left]
+    before, first = thread.call(lambda: ask(question)), thread.call(session)
+    changed = thread.call(lambda: [run(*statements)(), ask(question)][1])
+    assert changed != before
+    assert thread.call(lambda: ask(question)) == before
+    if left != "a hostile timeout":  # it may have ended the reset as well
+        assert thread.call(session) == first
+
+
+def prepare() -> None:
+    run("PREPARE left_behind AS SELECT 1")()
+
+
+def begin() -> None:
+    run("BEGIN", "CREATE TEMP TABLE left_behind ()")()
+
+
+def enter_atomic() -> None:
+    transaction.atomic().__enter__()
+    run("CREATE TEMP TABLE left_behind ()")()
+
+
+def turn_autocommit_off() -> None:
+    session()
+    connection.set_autocommit(False)
+
+
+def set_isolation() -> None:
+    session()
+    connection.connection.isolation_level = IsolationLevel.SERIALIZABLE
+
+
+def set_rows() -> None:
+    session()
+    connection.connection.row_factory = dict_row
+
+
+def wrap_statements() -> None:
+    session()
+    connection.execute_wrappers.append(lambda execute, *rest: execute(*rest))
+
+
+def hear_notices() -> None:
+    session()
+    connection.connection.add_notice_handler(lambda _: None)
+
+
+def fail_in_transaction() -> None:
+    with pytest.raises(Exception, match="division by zero"):
+        run("BEGIN", "SELECT 1 / 0")()
+
+
+def lose_session() -> None:
+    with pytest.raises(Exception, match=r"terminat|closed"):
+        run("SELECT pg_terminate_backend(pg_backend_pid())")()
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        prepare, begin, enter_atomic, turn_autocommit_off, set_isolation, set_rows, wrap_statements, hear_notices,
+        fail_in_transaction, lose_session,
+    ],
+)  # fmt: skip
+def test_a_connection_that_cannot_be_reset_is_closed(thread: HandlerThread, handler: Callable[[], None]) -> None:
+    first = thread.call(session)
+    thread.call(handler)
+    assert thread.call(session) != first
+    assert thread.call(
+        lambda: (
+            connection.get_autocommit(),
+            connection.in_atomic_block,
+            connection.execute_wrappers,
+            connection.connection.isolation_level,
+        )
+    ) == (True, False, [], None)
+    wait_until_gone(first)
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while ask(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}"):
+        assert time.monotonic() < deadline, f"session {pid} is still there"
+        time.sleep(0.01)
+
+
+def test_a_session_that_ends_between_two_handlers_is_replaced(thread: HandlerThread) -> None:
+    first = thread.call(session)
+    ask(f"SELECT pg_terminate_backend({first})")
+    wait_until_gone(first)
+    assert thread.call(session) != first
+
+
+def test_a_notification_for_one_handler_is_not_heard_by_the_next(thread: HandlerThread) -> None:
+    thread.call(run("LISTEN shop", "NOTIFY shop"))
+    thread.call(run("LISTEN shop"))
+    assert thread.call(lambda: [session(), list(connection.connection.notifies(timeout=0.05))][1]) == []
+
+
+def test_a_reset_without_an_answer_is_not_waited_for(thread: HandlerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_cleanup, "PATIENCE_WITH_RESET", 0.05)
+    first = thread.call(session)
+    here = thread._pool.submit(lambda: connection_cleanup._here.opened["default"]).result()
+    here.reset = b"SELECT pg_sleep(60), 0"
+    thread.call(session)
+    assert thread.call(session) != first
+
+
+def test_an_error_of_a_statement_keeps_the_connection(thread: HandlerThread) -> None:
+    first = thread.call(session)
+
+    def fail() -> None:
+        with pytest.raises(Exception, match="division by zero"):
+            ask("SELECT 1 / 0")
+
+    thread.call(fail)
+    assert thread.call(session) == first
+
+
+def test_locks_are_released_though_no_handler_follows(thread: HandlerThread) -> None:
+    thread.call(run("SELECT pg_advisory_lock(1849)"))
+    deadline = time.monotonic() + 10
+    while ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 1849"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class TestReceiversOfNewConnections:
+    """A project may set something on each connection as it is opened."""
+
+    @pytest.fixture
+    def receive(self) -> Iterator[Callable[[Callable[..., None]], None]]:
+        added: list[Callable[..., None]] = []
+
+        def add(receiver: Callable[..., None]) -> None:
+            connection_created.connect(receiver)
+            added.append(receiver)
+
+        yield add
+        for receiver in added:
+            connection_created.disconnect(receiver)
+
+    def test_what_they_set_is_set_again(self, thread: HandlerThread, receive: Any) -> None:
+        def limit(connection: Any, **_: Any) -> None:
+            connection.cursor().execute("SET statement_timeout = '17s'; SET ROLE pg_read_all_data")
+
+        receive(limit)
+        thread.call(session)  # the first is opened while ours is not the last receiver
+        thread.call(run("SET statement_timeout = 0", "RESET ROLE"))
+        first = thread.call(run("SET statement_timeout = 0", "RESET ROLE"))
+        asked = thread.call(lambda: (ask("SHOW statement_timeout"), ask("SELECT current_user"), session()))
+        assert asked == ("17s", "pg_read_all_data", first)
+
+    def test_a_session_of_another_user_is_not_kept(self, thread: HandlerThread, receive: Any) -> None:
+        def change_user(connection: Any, **_: Any) -> None:
+            connection.cursor().execute("SET SESSION AUTHORIZATION pg_read_all_data")
+
+        receive(change_user)
+        thread.call(session)
+        first = thread.call(session)
+        assert thread.call(lambda: (ask("SELECT session_user"), session() != first)) == ("pg_read_all_data", True)
+
+    def test_one_that_comes_last_is_noticed(self, thread: HandlerThread, receive: Any) -> None:
+        thread.call(session)
+        thread.end()
+        other = HandlerThread()
+
+        def limit(connection: Any, **_: Any) -> None:
+            connection.cursor().execute("SET statement_timeout = '17s'")
+
+        receive(limit)
+        assert [other.call(lambda: ask("SHOW statement_timeout")) for _ in range(4)] == ["17s"] * 4
+        other.end()
+        thread._pool = ThreadPoolExecutor(max_workers=1)
+
+
+class TestThreadsOfAsyncHandlers:
+    def test_a_thread_and_its_connection_are_lent_to_the_next_run(self) -> None:
+        threads = OrmThreads()
+        sessions = []
+        for _ in range(3):
+            mine = ThreadOfRun(threads)
+            sessions.append(mine.submit(run("SET search_path = pg_catalog")).result(20))
+            mine.give_back().result(20)  # type: ignore[union-attr]
+        mine = ThreadOfRun(threads)
+        assert mine.submit(lambda: ask("SHOW search_path")).result(20) != "pg_catalog"
+        mine.give_back().result(20)  # type: ignore[union-attr]
+        assert len(set(sessions)) == 1
+        threads.end_idle(0)
+        wait_until_gone(sessions[0])
+
+    def test_two_runs_at_once_have_two(self) -> None:
+        threads = OrmThreads()
+        one, two = ThreadOfRun(threads), ThreadOfRun(threads)
+        assert one.submit(session).result(20) != two.submit(session).result(20)
+        for mine in (one, two):
+            mine.give_back().result(20)  # type: ignore[union-attr]
+        threads.end_idle(0)
+
+    def test_what_a_run_left_behind_ends_before_its_thread_is_lent_again(self) -> None:
+        threads, go_on = OrmThreads(), threading.Event()
+        mine = ThreadOfRun(threads)
+        left = mine.submit(go_on.wait, 20)
+        given_back = mine.give_back()
+        assert given_back is not None
+        other = ThreadOfRun(threads)
+        other.submit(session).result(20)  # in another thread: the first is not free
+        go_on.set()
+        given_back.result(20)
+        assert left.result()
+        other.give_back().result(20)  # type: ignore[union-attr]
+        threads.end_idle(0)
+
+    def test_a_run_that_is_over_gets_none(self) -> None:
+        mine = ThreadOfRun(OrmThreads())
+        assert mine.give_back() is None
+        with pytest.raises(RuntimeError, match="over"):
+            mine.submit(session)
+
+
+def test_an_idle_thread_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulse_django.worker.executors import threads as module
+
+    monkeypatch.setattr(module, "KEPT_IDLE", 0.05)
+    seen: list[int] = []
+    monkeypatch.setattr(module, "perform", lambda run: seen.append(session()) or SimplePerformed())
+    executor = module.Threads(1, lambda run: True, lambda run, performed: None)
+    executor.submit([SimpleNamespace(begun_at=0.0)])  # type: ignore[list-item]
+    deadline = time.monotonic() + 10
+    while not seen:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    wait_until_gone(seen[0])
+    executor.submit([SimpleNamespace(begun_at=0.0)])  # type: ignore[list-item]
+    while len(seen) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    wait_until_gone(seen[1])
+
+
+class SimplePerformed:
+    ended_at: float | None = None
+
+
+def test_a_thread_that_never_asked_has_none() -> None:
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        assert pool.submit(has_connections).result() is False
+        pool.submit(tidy_connections).result()
+        pool.submit(connections.close_all).result()

@@ -1,0 +1,120 @@
+"""How many threads work: one while handlers prove short, more as soon as one of them is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pulse_django.worker.executors import threads
+from pulse_django.worker.executors.threads import Threads
+
+
+class Handlers:
+    """An executor whose runs are functions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+        self.done: list[Any] = []
+        self.workers: set[str] = set()
+        monkeypatch.setattr(threads, "perform", self._perform)
+        self.executor = Threads(slots, self._begin, lambda run, performed: self.done.append(run))
+
+    def _begin(self, run: Any) -> bool:
+        run.begun_at = time.monotonic()
+        return True
+
+    def _perform(self, run: Any) -> Any:
+        self.workers.add(threading.current_thread().name)
+        run.handler()
+        return SimpleNamespace(ended_at=None)
+
+    def submit(self, *handlers: Callable[[], Any]) -> None:
+        self.executor.submit([SimpleNamespace(handler=one, begun_at=None) for one in handlers])  # type: ignore[misc]
+
+    def wait_for(self, count: int) -> None:
+        deadline = time.monotonic() + 20
+        while len(self.done) < count:
+            assert time.monotonic() < deadline, f"{len(self.done)} of {count}"
+            time.sleep(0.001)
+
+    def prove_short(self) -> None:
+        """Run short handlers until one thread is thought to be enough."""
+        count = len(self.done)
+        for _ in range(50):
+            self.submit(*[_nothing] * 20)
+            count += 20
+            self.wait_for(count)
+            if self.executor._slow < threads.MOST_SLOW:
+                break
+        assert self.executor._slow < threads.MOST_SLOW
+        self.wait_until_all_sleep()
+        self.workers.clear()
+
+    def wait_until_all_sleep(self) -> None:
+        deadline = time.monotonic() + 20
+        while len(self.executor._sleeping) < len(self.executor._threads):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+
+def _nothing() -> None:
+    pass
+
+
+def test_short_handlers_run_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = Handlers(monkeypatch, 8)
+    handlers.prove_short()
+    before = len(handlers.done)
+    handlers.submit(*[_nothing] * 100)
+    handlers.wait_for(before + 100)
+    assert len(handlers.workers) == 1
+
+
+def test_a_handler_that_does_not_return_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many as there are slots, and the first of them waits for the last: other threads have to come."""
+    handlers = Handlers(monkeypatch, 4)
+    handlers.prove_short()
+    before, last_ran = len(handlers.done), threading.Event()
+    handlers.submit(lambda: last_ran.wait(20), *[_nothing] * 6, last_ran.set)
+    deadline = time.monotonic() + 20
+    while len(handlers.done) < before + 8:
+        handlers.executor.hurry()
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert last_ran.is_set()
+    assert len(handlers.workers) > 1
+
+
+def test_while_short_handlers_go_on_nobody_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = Handlers(monkeypatch, 4)
+    handlers.prove_short()
+    handlers.executor._ended_before = -1  # a run has ended since the last look
+    monkeypatch.setattr(Threads, "works_in_a_row", property(lambda self: True))
+    handlers.executor.hurry()
+    assert handlers.executor._slow < threads.MOST_SLOW
+    monkeypatch.setattr(threads, "PATIENCE_WITH_ONE", -1.0)
+    handlers.executor.hurry()
+    assert handlers.executor._slow == 1.0
+
+
+def test_handlers_that_wait_get_all_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four wait for each other: they end only if four threads run them. No one calls ``hurry``."""
+    handlers = Handlers(monkeypatch, 4)
+    handlers.prove_short()
+    before, meeting = len(handlers.done), threading.Barrier(4)
+    handlers.submit(*[lambda: time.sleep(0.002)] * 60)
+    handlers.wait_for(before + 60)
+    handlers.submit(*[lambda: meeting.wait(20)] * 4)
+    handlers.wait_for(before + 64)
+    assert len(handlers.workers) == 4
+
+
+def test_never_more_threads_than_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = Handlers(monkeypatch, 3)
+    handlers.submit(*[lambda: time.sleep(0.001)] * 200)
+    handlers.wait_for(200)
+    assert len(handlers.executor._threads) == 3
