@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from django.db.models.expressions import RawSQL
@@ -25,6 +26,9 @@ from .statements import Compiled, compiled, skip_locked
 if TYPE_CHECKING:
     from pulse_django.models import Job
 
+FROM_THE_FIRST = float("-inf")
+NO_BOUNDS: Mapping[Lane, float] = MappingProxyType({})
+
 # What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
 # smaller ones, large jobs cost a statement each.
 CLAIM_BYTES = 32_000_000
@@ -35,6 +39,9 @@ CLAIM_BYTES = 32_000_000
 #
 # MATERIALIZED, and an array in front of the UPDATE: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once
 # per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
+#
+# A lane may have a lower bound: what was due before it has been claimed, most likely, and the dead entries that it left
+# in the index are not read again. While somebody holds an old snapshot no vacuum removes them.
 #
 # Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
 #
@@ -59,18 +66,20 @@ claimed AS (
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
-        trace, masked, {options}
+        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, {options}
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, trace, masked, {options}
+    ttl, parent_id, created, started, due, trace, masked, {options}
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
 
 _PICK_FROM_LANES = f"""
     SELECT pick.id, pick.bytes
-    FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[])) AS lane (queue, priority)
+    FROM ROWS FROM (
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::float8[])
+    ) AS lane (queue, priority, since)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
         SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
@@ -86,11 +95,18 @@ _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coal
 
 
 def claim(
-    jobs: JobReader, identity: Identity, *, limit: int = 1, lanes: Sequence[Lane] | None = None, turn: int = 0
+    jobs: JobReader,
+    identity: Identity,
+    *,
+    limit: int = 1,
+    lanes: Sequence[Lane] | None = None,
+    turn: int = 0,
+    since: Mapping[Lane, float] = NO_BOUNDS,
 ) -> list[Claim]:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
+    ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970.
     """
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn)
@@ -98,12 +114,14 @@ def claim(
         return []
     pick, pick_params = _claim_pick(jobs.model, jobs.write_alias, limit)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
-    return _claim(jobs, identity, _PICK_FROM_LANES.format(pick=pick), [queues, priorities, *pick_params, limit])
+    bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
+    return _claim(jobs, identity, _PICK_FROM_LANES.format(pick=pick), [queues, priorities, bounds, *pick_params, limit])
 
 
 @lru_cache(maxsize=1_024)
 def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
+    lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
     return compiled(skip_locked(due)[:limit], alias)
 

@@ -45,6 +45,7 @@ class Claim(NamedTuple):
     parent_id: int | None
     created_epoch: float  # by the server's clock, in seconds since 1970
     started_epoch: float
+    due_epoch: float  # the run was not to begin before
     trace: str | None = None
     masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
     options: ClaimedOptions = ClaimedOptions()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from pulse_django import conf
 from pulse_django.execution.notify import SILENCE
 from pulse_django.execution.run import Run
+from pulse_django.protocol.claim import NO_BOUNDS
 from pulse_django.store.job_queries import WaitingLane
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
@@ -17,6 +18,7 @@ from pulse_django.words.lanes import Lane
 from .database_errors import DatabaseFault, fault_of
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
+from .lane_bounds import LaneBounds
 from .unanswered_claims import UnansweredClaims
 from .worker_options import WorkerOptions
 
@@ -49,6 +51,7 @@ class Claimer:
         self._lanes_at = float("-inf")
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._unanswered = UnansweredClaims(database)
+        self._bounds = LaneBounds()
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str) -> None:
@@ -122,24 +125,30 @@ class Claimer:
 
     def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
         self._turn += 1
+        found = self._claim_since(limit, lanes, self._bounds.of(lanes), woken)
+        if found < limit and self._bounds.must_look_behind(found):
+            found += self._claim_since(limit - found, lanes, NO_BOUNDS, woken)
+        if found < limit:
+            self._lanes_at = float("-inf")  # these are empty now
+        return found > 0
+
+    def _claim_since(self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], woken: str | None) -> int:
         granted_at = time.monotonic()
         try:
             claims = self.database.call(
-                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn
+                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn, since=since
             )
         except Exception as error:
             if fault_of(error) is DatabaseFault.CUT_OFF:  # any other error says that it was rolled back
                 self._unanswered.add(self._identity.last_holder)
             raise
-        if len(claims) < limit:
-            self._lanes_at = float("-inf")  # these are empty now
-        if not claims:
-            return False
-        self.drained = False
-        self._start(self._in_flight.take(claims, granted_at))
-        if woken is not None:
-            self._found_work()
-        return True
+        if claims:
+            self.drained = False
+            self._bounds.claimed(claims)
+            self._start(self._in_flight.take(claims, granted_at))
+            if woken is not None:
+                self._found_work()
+        return len(claims)
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
         self._lanes_at = float("-inf")

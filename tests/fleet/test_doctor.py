@@ -191,6 +191,14 @@ def test_a_table_without_its_autovacuum_settings_is_told_of() -> None:
         sql(f"ALTER TABLE pulse_django_job RESET (autovacuum_enabled); ALTER TABLE pulse_django_job SET ({options})")
 
 
+def test_an_autovacuum_that_looks_seldom_is_a_hint() -> None:
+    [[naptime]] = sql("SELECT EXTRACT(epoch FROM current_setting('autovacuum_naptime')::interval)::int")
+    told = [advice for advice in examine("default") if advice.topic == "autovacuum_naptime"]
+    assert len(told) == (naptime > 10)
+    advice = tables._of_naptime(60.0)
+    assert (advice.level, advice.what) == (Level.HINT, "autovacuum looks at each database every 1m")
+
+
 @pytest.mark.parametrize(
     ("updates", "hot", "runs", "level"),
     [

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
@@ -129,11 +130,11 @@ def buffers(plan: dict[str, Any]) -> int:
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
 
 
-def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
+def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
     pick, pick_params = claim._claim_pick(Job, "default", limit)
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
-    params = [queues, priorities, *pick_params, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
+    params = [queues, priorities, [since] * len(lanes), *pick_params, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
     return explain(
         claim._CLAIM.format(picked=claim._PICK_FROM_LANES.format(pick=pick), options=claim._OPTIONS), *params
     )
@@ -141,6 +142,51 @@ def explain_claim(limit: int, lanes: list[Lane]) -> dict[str, Any]:
 
 def claimed(plan: dict[str, Any]) -> int:
     return int(plan["Plan"]["Actual Rows"])
+
+
+@pytest.fixture
+def held_snapshot(django_db_setup: None, django_db_blocker: Any) -> Iterator[float]:
+    """100,000 jobs of one lane were run while somebody held a snapshot: their entries are dead, and no vacuum may
+    remove them. Yields when the last of them was due."""
+    settings = connection.settings_dict
+    where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
+    given = {name: value for name, value in where.items() if value}
+    with django_db_blocker.unblock(), psycopg.connect(
+        dbname=settings["NAME"], password=settings["PASSWORD"] or None, **given
+    ) as reader:  # fmt: skip
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        sql(
+            "INSERT INTO pulse_django_job (task, queue, next_run_at)"
+            " SELECT 'tests.add', 'churned', clock_timestamp() - interval '1 hour' + n * interval '1 ms'"
+            " FROM generate_series(1, 100500) AS n"
+        )
+        sql("VACUUM ANALYZE pulse_django_job")
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM pulse_django_job")
+        [[last]] = sql(
+            "WITH run AS ("
+            "  UPDATE pulse_django_job SET status = 'COMPLETED', attempts = 1, finished_at = clock_timestamp()"
+            "  WHERE id IN (SELECT id FROM pulse_django_job ORDER BY next_run_at LIMIT 100000)"
+            "  RETURNING next_run_at"
+            ") SELECT date_part('epoch', max(next_run_at)) FROM run"
+        )
+        yield float(last)
+        reader.rollback()
+        sql("TRUNCATE pulse_django_job, pulse_django_attempt")
+        connection.close()
+
+
+def test_a_claim_with_a_bound_reads_no_dead_entries(held_snapshot: float) -> None:
+    lane = Lane("churned", 0)
+    with transaction.atomic():
+        bounded = explain_claim(100, [lane], since=held_snapshot)
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        unbounded = explain_claim(100, [lane])
+        transaction.set_rollback(True)
+    assert claimed(bounded) == claimed(unbounded) == 100
+    assert buffers(bounded) < 2_000
+    assert buffers(unbounded) > 3 * buffers(bounded), "otherwise the bound is not what saved it"
 
 
 @pytest.mark.usefixtures("backlog", "undone")

@@ -30,6 +30,7 @@ def claim(job_id: int = 1, *, serial: int = 1, attempt: int = 1, ttl: float = 30
         parent_id=None,
         created_epoch=0.0,
         started_epoch=0.0,
+        due_epoch=0.0,
     )
 
 
