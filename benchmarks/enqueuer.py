@@ -28,8 +28,10 @@ def main() -> None:
 
 def print_instants(stamp: Any, jobs: int, gap: float) -> None:
     committed: dict[int, int] = {}
+    next_at = time.monotonic()
     for number in range(-WARM_UP, jobs):
-        time.sleep(gap * random.uniform(0.5, 1.5))
+        next_at = max(next_at + gap * random.uniform(0.5, 1.5), time.monotonic() - gap)
+        time.sleep(max(0.0, next_at - time.monotonic()))
         with transaction.atomic():
             # Registered first, so called first: before the NOTIFY that follows a commit.
             transaction.on_commit(partial(note, committed, number))

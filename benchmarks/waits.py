@@ -26,12 +26,11 @@ CALM = 11.0
 HELD, BEATS, CLAIMED_AT_ONCE = 1_000, 20, 200
 
 
-def pickup(around: Surroundings, jobs: int, *, notify: bool) -> list[float]:
+def pickup(around: Surroundings, jobs: int, *, notify: bool = True, gap: float = GAP_WITH_NOTIFY) -> list[float]:
     """Return milliseconds from commit to handler start, sorted, with an otherwise idle worker."""
     empty()
-    name = "pickup" if notify else "polling"
+    name = f"pickup-{gap:g}" if notify else "polling"
     stamps = around.folder / f"{around.name}-{name}.stamps"
-    gap = GAP_WITH_NOTIFY if notify else GAP_POLLING
     environment = around.environment(
         {} if notify else {"NOTIFY": False},
         **{STAMPS: str(stamps), enqueuer.ENQUEUE: f"{around.tasks} {jobs} {gap}"},

@@ -34,14 +34,14 @@ from benchmarks.drains import DRAINS, Contender, Figures, contenders
 from benchmarks.processes import PlainSurroundings, Surroundings
 from benchmarks.rival import PgQueuer, find_pgqueuer
 from benchmarks.scratch import execute, scratch_database, server
-from benchmarks.waits import heartbeat, idle, percentile, pickup
+from benchmarks.waits import GAP_POLLING, heartbeat, idle, percentile, pickup
 
 NEWEST_DJANGO, NEWEST_PYTHON = (6, 1), (3, 13)
 LEAN = tuple(drain for drain in DRAINS if drain.is_lean_too)
 PARTS = (
     *dict.fromkeys(drain.part for drain in DRAINS),
     *dict.fromkeys(f"lean_{drain.part}" for drain in LEAN),
-    "floor", "pgqueuer", "pickup", "polling", "idle", "heartbeat",
+    "floor", "pgqueuer", "pickup", "trickle", "polling", "idle", "heartbeat",
 )  # fmt: skip
 DRAINED = (*(drain.name for drain in DRAINS), *(f"lean_{drain.name}" for drain in LEAN))
 RATES = (*DRAINED, "floor_1", "floor_2", "pgqueuer_1", "pgqueuer_2")
@@ -56,9 +56,19 @@ RATIOS = (
     ("drain_2", "pgqueuer_2"),
 )
 PER_JOB = ("statements_per_job", "wal_bytes_per_job")
+TRICKLES = (100, 200, 300)  # jobs a second
+TRICKLE = tuple(f"pickup_at_{rate}_ms_{share}" for rate in TRICKLES for share in ("p50", "p95", "p99"))
 PICKUP = ("pickup_ms_p50", "pickup_ms_p99", "pickup_polling_ms_p50", "pickup_polling_ms_p99")
 AT_REST = ("idle_statements_per_s", "idle_cpu_percent", "idle_pss_mb", "idle_processes", "heartbeat_1000_ms")
-KEYS = (*RATES, *WITH_STARTUP, *(f"{above}_vs_{below}" for above, below in RATIOS), *PER_JOB, *PICKUP, *AT_REST)
+KEYS = (
+    *RATES,
+    *WITH_STARTUP,
+    *(f"{above}_vs_{below}" for above, below in RATIOS),
+    *PER_JOB,
+    *PICKUP,
+    *TRICKLE,
+    *AT_REST,
+)
 
 
 def main() -> None:
@@ -90,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
         "--only", type=parts, default=PARTS, help=f"some of {','.join(PARTS)}, or of their rates, as drain_1"
     )
     parser.add_argument("--pickups", type=int, default=200, help="jobs whose pickup is measured, with NOTIFY")
+    parser.add_argument("--trickle-seconds", type=float, default=10.0, help="of single jobs at each rate")
     parser.add_argument("--polls", type=int, default=20, help="the same without NOTIFY")
     parser.add_argument("--idle-seconds", type=float, default=20.0)
     parser.add_argument("--pgqueuer-python", help="an interpreter that has PgQueuer 1.6, asyncpg and uvloop")
@@ -148,10 +159,15 @@ def measure_waits(options: argparse.Namespace, around: Surroundings, counters: C
     figures: Figures = {}
     if "pickup" in options.only:
         say(f"pickup with NOTIFY, {options.pickups} jobs")
-        figures |= summary("pickup_ms", pickup(around, options.pickups, notify=True))
+        figures |= summary("pickup_ms", pickup(around, options.pickups))
+    for rate in TRICKLES if "trickle" in options.only else ():
+        say(f"pickup of {rate} single jobs a second, for {options.trickle_seconds:g} s")
+        took = pickup(around, int(rate * options.trickle_seconds), gap=1 / rate)
+        figures |= summary(f"pickup_at_{rate}_ms", took)
+        figures[f"pickup_at_{rate}_ms_p95"] = percentile(took, 0.95)
     if "polling" in options.only:
         say(f"pickup by polling, {options.polls} jobs")
-        figures |= summary("pickup_polling_ms", pickup(around, options.polls, notify=False))
+        figures |= summary("pickup_polling_ms", pickup(around, options.polls, notify=False, gap=GAP_POLLING))
     if "idle" in options.only:
         say(f"an idle worker, {options.idle_seconds:g} s")
         figures |= idle(around, options.idle_seconds, counters)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 CHANNEL = "pulse_django"
 ANY_QUEUE = ""
 # Seconds. Shorter notifies more often than workers can make use of; longer delays the second look.
-SILENCE = 0.01
+SILENCE = 0.004
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
 _ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {_NOTIFY}; COMMIT"

@@ -179,8 +179,9 @@ class Child:
         with suppress(BlockingIOError):
             self._nudges.send(b"!")
 
-    def _found_work(self) -> None:
-        self._keeper.send({"found": True})
+    def _found_work(self, queue: str, more: bool) -> None:
+        """Tell that a wake-up was not in vain, and whether there may be more than this child has room for."""
+        self._keeper.send({"found": queue, "more": more})
 
     # The main thread's own
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pulse_django import conf
+from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.identity import Identity
@@ -88,6 +89,18 @@ class Children:
                 self._buried(child, clean=False)
         return True
 
+    def wake(self, queue: str, but_not: ChildSlot | None = None) -> None:
+        """Let a child look for jobs of this queue: the one that holds least, or all where any queue may have work.
+
+        A thread of the listener's calls this too.
+        """
+        woken = [child for child in self.child_slots if child.ready and child is not but_not]
+        if queue != ANY_QUEUE and woken:
+            woken = [min(woken, key=lambda child: sum(1 for _ in child.shared_leases.held()))]
+        for child in woken:
+            if (channel := child.channel) is not None:
+                channel.send({"wake": queue})
+
     def hear(self, child: ChildSlot) -> None:
         channel = child.channel
         if channel is None:
@@ -104,6 +117,8 @@ class Children:
                 child.charge.progress[Lease(*message["lease"])] = message["progress"]
             elif "found" in message and self._listener is not None:
                 self._listener.found_work()
+                if message["more"]:
+                    self.wake(message["found"], but_not=child)
             elif "is" in message:
                 self._note(child, message["is"])
             elif "ready" in message:

@@ -36,7 +36,7 @@ class Claimer:
         identity: Identity,
         in_flight: InFlight,
         start: Callable[[Sequence[Run]], None],
-        found_work: Callable[[], None],
+        found_work: Callable[[str, bool], None],
         drained: Callable[[], None],
     ) -> None:
         self.database = database
@@ -46,6 +46,7 @@ class Claimer:
         self._news = Event()
         self._hungry = False
         self._woken: str | None = None
+        self._woken_last: str | None = None  # until the second look was made
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
@@ -80,7 +81,7 @@ class Claimer:
         self._hungry = False
         woken, self._woken = self._woken, None
         if woken is not None:
-            self._look_again_at = time.monotonic() + SILENCE
+            self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
         pause = self._look(limit, woken)
         if pause > 0 and not self._news.is_set():
             self._hungry = True
@@ -96,7 +97,7 @@ class Claimer:
     def _look(self, limit: int, woken: str | None) -> float:
         """Claim. Return for how long nothing more is to be expected."""
         guess = self._guess(woken)
-        if guess and self._claim(limit, guess, woken):
+        if guess and self._claim(limit, guess):
             return 0.0
         now, was_idle = time.monotonic(), self._in_flight.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
@@ -107,7 +108,7 @@ class Claimer:
             self._note_lanes(self._lanes)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting], was_idle)
-        if self._claim(limit, self._lanes, woken) or not fresh:
+        if self._claim(limit, self._lanes, are_due=fresh) or not fresh:
             return 0.0  # with lanes known from before nothing was said about others
         return self._nothing_due([], was_idle)
 
@@ -123,16 +124,17 @@ class Claimer:
         for lane in lanes:
             self._seen.setdefault(lane.queue, set()).add(lane)
 
-    def _claim(self, limit: int, lanes: Sequence[Lane], woken: str | None) -> bool:
+    def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
+        """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due."""
         self._turn += 1
-        found = self._claim_since(limit, lanes, self._bounds.of(lanes), woken)
-        if found < limit and self._bounds.must_look_behind(found):
-            found += self._claim_since(limit - found, lanes, NO_BOUNDS, woken)
+        found = self._claim_since(limit, lanes, self._bounds.of(lanes))
+        if are_due and found < limit and self._bounds.must_look_behind(found):
+            found += self._claim_since(limit - found, lanes, NO_BOUNDS)
         if found < limit:
             self._lanes_at = float("-inf")  # these are empty now
         return found > 0
 
-    def _claim_since(self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], woken: str | None) -> int:
+    def _claim_since(self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float]) -> int:
         granted_at = time.monotonic()
         try:
             claims = self.database.call(
@@ -146,8 +148,8 @@ class Claimer:
             self.drained = False
             self._bounds.claimed(claims)
             self._start(self._in_flight.take(claims, granted_at))
-            if woken is not None:
-                self._found_work()
+            if self._woken_last is not None:
+                self._found_work(self._woken_last, len(claims) == limit)
         return len(claims)
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
@@ -157,7 +159,7 @@ class Claimer:
             self._tell_drained()
         now = time.monotonic()
         if now >= self._look_again_at:
-            self._look_again_at = float("inf")
+            self._look_again_at, self._woken_last = float("inf"), None
         look_in = max(0.001, self._unanswered.next_look())
         return min(
             self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)

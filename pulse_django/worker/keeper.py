@@ -82,7 +82,7 @@ class Keeper:
             else None
         )
         self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
-        self._listener = Listener(options.alias, options.queues, self._wake) if conf.current().notify else None
+        self._listener = Listener(options.alias, options.queues, self._children.wake) if conf.current().notify else None
         self._log = LogWriter()
         self._heartbeat.vitals.restarts = loops.threads.restarts
         self._children.serve(self._heartbeat, self._recovery, self._listener)
@@ -205,11 +205,6 @@ class Keeper:
 
     def _charges(self) -> list:  # type: ignore[type-arg]
         return [child.charge for child in self._child_slots if not child.is_empty]
-
-    def _wake(self, queue: str) -> None:
-        for child in self._child_slots:
-            if child.channel is not None:
-                child.channel.send({"wake": queue})
 
     def _presence(self) -> Presence:
         parts = (self._heartbeat, self._recovery, self._watchdog, self._minutes)

@@ -32,6 +32,9 @@ BEFORE_TRYING_AGAIN = 600.0  # once it was found that nothing can be heard
 TICK = 0.5
 # Wake-ups in vain: so many at once, and so many a second. NOTIFY is open to every role of the database.
 MOST_IN_VAIN = 5.0
+# Wake-ups in vain that one which found work pays for: while jobs come one by one, what a wake-up is about has often
+# been claimed by the second look of the wake-up before.
+FOR_EACH_FOUND = 4.0
 
 
 class Listener:
@@ -154,4 +157,4 @@ class WakeUpBudget:
         return True
 
     def refund(self) -> None:
-        self._left = min(MOST_IN_VAIN, self._left + 1.0)
+        self._left = min(MOST_IN_VAIN, self._left + FOR_EACH_FOUND)

@@ -149,7 +149,7 @@ class TestWithATable:
         in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 8)
         claimer = Claimer(
             OPTIONS, GuardedConnection("default", "claims"), identity, in_flight,
-            taken.extend, lambda: None, lambda: None,
+            taken.extend, lambda queue, more: None, lambda: None,
         )  # fmt: skip
         make_job(queue="mail")
         claimer.run_once()
