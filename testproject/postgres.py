@@ -29,6 +29,7 @@ SETTINGS = {
     "listen_addresses": "",
     "port": str(PORT),
     "max_connections": "200",
+    "max_locks_per_transaction": "256",  # tests drop schemas of thousands of objects, several at once
     "shared_buffers": "256MB",
     # Defaults, written down because a benchmark without them would lie.
     "fsync": "on",
