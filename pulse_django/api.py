@@ -13,7 +13,7 @@ from .exceptions import InvalidJob
 from .execution import making_due
 from .execution.call_signatures import checked
 from .execution.databases import alias_of_jobs, locate, located
-from .execution.notify import ANY_QUEUE, wake_workers
+from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
 from .models import Job
@@ -128,7 +128,7 @@ def enqueue_many(
     jobs, new = Job.objects.db_manager(alias), new_job(task, (), {}, alias)
     called_with = (_checked(task, place, item) for place, item in enumerate(arguments))
     ids: list[int] = jobs.enqueue_alike(new, called_with, progress=progress)
-    if ids and task.run_after is None:
+    if ids and is_due_soon(task.run_after):
         wake_workers(alias, [task.queue_name])
     return ids
 

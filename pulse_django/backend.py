@@ -14,7 +14,7 @@ from .exceptions import InvalidJob
 from .execution import masking
 from .execution.call_signatures import checked, names_of
 from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
-from .execution.notify import wake_workers
+from .execution.notify import is_due_soon, wake_workers
 from .execution.registry import key_of, registry
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
@@ -51,7 +51,7 @@ class PulseBackend(BaseTaskBackend):
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
         if not is_new:  # it was announced when it was enqueued
             return result_of(job, as_enqueued(task, job))
-        if new.run_after is None:
+        if is_due_soon(new.run_after):
             wake_workers(alias, [new.queue])
         result = result_of(job, task)
         task_enqueued.send(type(self), task_result=result)

@@ -46,7 +46,7 @@ class PulseSettings:
     keep_dead_letters: timedelta = timedelta()
     # How long a due job may wait, while workers of its queue are idle, until `pulse_watchdog --check` calls it stuck.
     overdue_after: timedelta = timedelta(minutes=5)
-    # How often an idle worker looks for due jobs when no notification wakes it.
+    # How often an idle worker looks for due jobs. While it hears notifications it makes one look in five.
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
     max_attempts: int = 10

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import Error, connections, transaction
@@ -24,11 +25,18 @@ CHANNEL = "pulse_django"
 ANY_QUEUE = ""
 # Seconds. Shorter notifies more often than workers can make use of; longer delays the second look.
 SILENCE = 0.004
+# A worker that hears wake-ups polls every few seconds.
+SOON = timedelta(seconds=30)
 
 _NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
 _ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {_NOTIFY}; COMMIT"
 
 _notified_at: dict[tuple[str, str], float] = {}
+
+
+def is_due_soon(run_after: datetime | timedelta | None) -> bool:
+    """Whether workers should find out now when a job is due: their next poll may come too late."""
+    return not isinstance(run_after, timedelta) or run_after <= SOON
 
 
 def wake_workers(alias: str, queues: Iterable[str]) -> None:

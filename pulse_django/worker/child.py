@@ -70,7 +70,11 @@ class Child:
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self._run_events = RunEvents()
         self._reporter = Reporter(
-            GuardedConnection(options.alias, f"reports {number}"), in_flight, self._slot_freed, self._run_events
+            GuardedConnection(options.alias, f"reports {number}"),
+            in_flight,
+            self._slot_freed,
+            self._run_events,
+            lambda: self._claimer.look_soon(),
         )
         self._claimer = Claimer(
             options,
@@ -195,6 +199,8 @@ class Child:
         for message in messages:
             if "wake" in message:
                 self._claimer.wake(message["wake"])
+            elif "hears" in message:
+                self._claimer.hears = message["hears"]
             elif "drain" in message:
                 self._drain(message["drain"])
             elif "relay" in message:

@@ -101,6 +101,12 @@ class Children:
             if (channel := child.channel) is not None:
                 channel.send({"wake": queue})
 
+    def listens(self, hears: bool) -> None:
+        """Let the children poll less often while wake-ups are heard. A thread of the listener's calls this."""
+        for child in self.child_slots:
+            if (channel := child.channel) is not None and child.ready:
+                channel.send({"hears": hears})
+
     def hear(self, child: ChildSlot) -> None:
         channel = child.channel
         if channel is None:
@@ -123,6 +129,7 @@ class Children:
                 self._note(child, message["is"])
             elif "ready" in message:
                 child.ready = True
+                self.listens(self._listener is not None and self._listener.hears)
                 self._ready()
             elif "ended" in message:
                 child.ended = message["ended"]

@@ -26,6 +26,8 @@ from .worker_options import WorkerOptions
 # shorter looks for them in vain.
 LANES_KEPT = 1.0
 JITTER = 0.2
+# While wake-ups are heard, one poll in so many is made. Fewer would leave a wake-up that got lost unnoticed for longer.
+POLLS_LEFT_OUT = 5
 
 
 class Claimer:
@@ -40,6 +42,7 @@ class Claimer:
         drained: Callable[[], None],
     ) -> None:
         self.database = database
+        self.hears = False  # wake-ups arrive, so polls only find what nobody told of
         self.drained = False  # nothing was due, and nothing in hand, at the last look
         self._options, self._identity, self._in_flight = options, identity, in_flight
         self._start, self._found_work, self._tell_drained = start, found_work, drained
@@ -64,6 +67,11 @@ class Claimer:
         """There may be room again. Called by other threads, often."""
         if self._hungry and self._in_flight.room():
             self._hungry = False
+            self._news.set()
+
+    def look_soon(self) -> None:
+        """Find out when the next job is due: one is to run again. Called by another thread."""
+        if self._hungry:
             self._news.set()
 
     def interrupt(self) -> None:
@@ -166,5 +174,5 @@ class Claimer:
         )
 
     def _until_poll(self) -> float:
-        interval = conf.current().poll_interval.total_seconds()
+        interval = conf.current().poll_interval.total_seconds() * (POLLS_LEFT_OUT if self.hears else 1)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

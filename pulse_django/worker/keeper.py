@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 
 from pulse_django import conf
+from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Presence
 from pulse_django.words.identity import Identity
@@ -74,15 +76,21 @@ class Keeper:
         self._ready_told = False
         self._ping_at = 0.0
         self._heartbeat = Heartbeat(loops.connection(options.alias, "heartbeat", TICK), self._charges, self._presence)
-        self._recovery = Recovery(loops.connection(options.alias, "recovery", TICK))
+        wake_all = partial(self._children.wake, ANY_QUEUE)
+        self._recovery = Recovery(loops.connection(options.alias, "recovery", TICK), wake_all)
         ticks = conf.current().watchdog_interval.total_seconds()
         self._watchdog = (
-            Watchdog(loops.connection(options.alias, "watchdog", ticks), beats=self._heartbeat)
+            Watchdog(loops.connection(options.alias, "watchdog", ticks), beats=self._heartbeat, ended=wake_all)
             if options.watchdog
             else None
         )
         self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
-        self._listener = Listener(options.alias, options.queues, self._children.wake) if conf.current().notify else None
+        children = self._children
+        self._listener = (
+            Listener(options.alias, options.queues, children.wake, told=children.listens)
+            if conf.current().notify
+            else None
+        )
         self._log = LogWriter()
         self._heartbeat.vitals.restarts = loops.threads.restarts
         self._children.serve(self._heartbeat, self._recovery, self._listener)

@@ -40,9 +40,19 @@ FOR_EACH_FOUND = 4.0
 class Listener:
     """``wake`` is called with the name of a queue that has work."""
 
-    def __init__(self, alias: str, queues: Collection[str], wake: Callable[[str], None], *, tick: float = TICK) -> None:
+    def __init__(
+        self,
+        alias: str,
+        queues: Collection[str],
+        wake: Callable[[str], None],
+        *,
+        tick: float = TICK,
+        told: Callable[[bool], None] = lambda hears: None,
+    ) -> None:
+        """``told`` is called when it is known to hear, and when it is not any more."""
         self.database = GuardedConnection(alias, "wake-up")
         self.hears = False
+        self._told = told
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
         self._budget = WakeUpBudget()
@@ -107,8 +117,13 @@ class Listener:
             )
         elif not self.hears:
             logger.info("Listening for wake-ups")
-        self.hears = token in heard
+        self._note(token in heard)
         return self.hears
+
+    def _note(self, hears: bool) -> None:
+        if hears != self.hears:
+            self.hears = hears
+            self._told(hears)
 
     def _say(self, text: str) -> None:
         with connections[self._alias].cursor() as cursor:
@@ -135,7 +150,7 @@ class Listener:
             self._wake(name or ANY_QUEUE)
 
     def _hang_up(self) -> None:
-        self.hears = False
+        self._note(False)
         if self._connection is not None:
             self._connection.close()
         self._connection = None

@@ -55,8 +55,10 @@ class Recovery:
     had claimed: it may have died between its claim and the note of it.
     """
 
-    def __init__(self, database: GuardedConnection) -> None:
+    def __init__(self, database: GuardedConnection, recovered: Callable[[], object] = lambda: None) -> None:
+        """``recovered`` is called when jobs of a dead child wait again."""
         self.database = database
+        self._recovered = recovered
         self._inbox: SimpleQueue[Death | RelayedReports] = SimpleQueue()
         self._open: Death | None = None
         self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
@@ -123,6 +125,8 @@ class Recovery:
             if (status := settled.accepted.get(report.lease)) is not None:
                 self._tell(job, report, status)
         leases = tuple(settled.accepted)
+        if leases:
+            self._recovered()
         logger.warning("%d jobs recovered from a process %s", len(leases), death.reason)
         send(worker_lost, Job, name=death.holder_prefix, reason=death.reason, leases=leases, using=self.database.alias)
         return bool(settled.skipped)

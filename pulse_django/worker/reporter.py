@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 
 from pulse_django.execution.execute import Performed
+from pulse_django.execution.notify import wake_workers
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Report, Settled
 
@@ -29,9 +31,16 @@ NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
 
 class Reporter:
     def __init__(
-        self, database: GuardedConnection, in_flight: InFlight, slot_freed: Callable[[], None], run_events: RunEvents
+        self,
+        database: GuardedConnection,
+        in_flight: InFlight,
+        slot_freed: Callable[[], None],
+        run_events: RunEvents,
+        due_again: Callable[[], None] = lambda: None,
     ) -> None:
+        """``due_again`` is called when a job is to run again."""
         self.database = database
+        self._due_again = due_again
         self._in_flight, self._slot_freed, self._run_events = in_flight, slot_freed, run_events
         self._inbox: SimpleQueue[Performed | None] = SimpleQueue()
         self._unsent: list[Performed] = []
@@ -138,4 +147,21 @@ class Reporter:
         if took:
             self._in_flight.learn(took)
         self._slot_freed()
+        self._tell_who_waits(over, settled)
         self._run_events.add(over, settled)
+
+    def _tell_who_waits(self, over: list[Performed], settled: Settled) -> None:
+        """Let this process know of jobs that run again, and other workers of those that can run at once."""
+        again = {lease for lease, status in settled.accepted.items() if not status.is_terminal}
+        if not again:
+            return
+        self._due_again()
+        now = {
+            one.run.claim.queue
+            for one in over
+            if one.report is not None
+            and one.report.lease in again
+            and getattr(one.report.decision, "delay", None) == timedelta()
+        }
+        if now:
+            self.database.call(wake_workers, self.database.alias, now)

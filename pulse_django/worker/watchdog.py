@@ -9,6 +9,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -63,8 +64,16 @@ class Swept:
 
 
 class Watchdog:
-    def __init__(self, database: GuardedConnection, interval: float | None = None, beats: Beats | None = None) -> None:
+    def __init__(
+        self,
+        database: GuardedConnection,
+        interval: float | None = None,
+        beats: Beats | None = None,
+        ended: Callable[[], object] = lambda: None,
+    ) -> None:
+        """``ended`` is called when runs were ended, and their jobs may wait again."""
         self.database = database
+        self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
         self._clock: ServerClock | None = None  # when the last sweep ended
@@ -139,6 +148,8 @@ class Watchdog:
         return ended
 
     def _told(self, reaped: list[Reaped]) -> list[Reaped]:
+        if reaped:
+            self._ended()
         for one in reaped:
             self._tell(one)
         return reaped

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.notify import ANY_QUEUE
+from pulse_django.execution.execute import Performed
+from pulse_django.execution.notify import ANY_QUEUE, is_due_soon
+from pulse_django.models import Job
+from pulse_django.words.decisions import Complete, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Released
+from pulse_django.words.verb_results import Report
+from pulse_django.worker import reporter as reporter_module
 from pulse_django.worker.children import Children
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.listener import Listener
+from pulse_django.worker.reporter import Reporter
+from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.factories import make_job
@@ -98,3 +109,91 @@ class TestAClaimer:
         make_job(queue="mail")
         claimer._look(1, None)
         assert found == []
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestPolls:
+    def claimer(self) -> Claimer:
+        return Claimer(
+            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), Identity("w"),
+            InFlight(SharedLeases(PREFIX), "default", 2), lambda runs: None, lambda queue, more: None, lambda: None,
+        )  # fmt: skip
+
+    def test_while_wake_ups_are_heard_four_of_five_polls_are_left_out(self) -> None:
+        claimer = self.claimer()
+        interval = PulseSettings().poll_interval.total_seconds()
+        assert 0.8 * interval <= claimer._until_poll() <= interval
+        claimer.hears = True
+        assert 4 * interval <= claimer._until_poll() <= 5 * interval
+
+    def test_a_job_that_runs_again_is_looked_for(self) -> None:
+        """Its next run may be due long before the next poll."""
+        claimer = self.claimer()
+        claimer.look_soon()
+        assert not claimer._news.is_set(), "it is at work, and will look anyway"
+        claimer._hungry = True
+        claimer.look_soon()
+        assert claimer._news.is_set()
+
+    def test_children_are_told_whether_wake_ups_are_heard(self) -> None:
+        slots = [Slot(0), Slot(0, ready=False)]
+        Children.listens(SimpleNamespace(child_slots=slots), True)  # type: ignore[arg-type]
+        assert [slot.said for slot in slots] == [[{"hears": True}], []]
+
+    def test_a_listener_tells_each_change_once(self) -> None:
+        told: list[bool] = []
+        listener = Listener("default", (), lambda queue: None, told=told.append)
+        for hears in (True, True, False, False, True):
+            listener._note(hears)
+        listener._hang_up()
+        assert told == [True, False, True, False]
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestReports:
+    @pytest.fixture
+    def told(self) -> list[str]:
+        return []
+
+    @pytest.fixture
+    def notified(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+        sent: list[tuple[str, list[str]]] = []
+        monkeypatch.setattr(reporter_module, "wake_workers", lambda alias, queues: sent.append((alias, sorted(queues))))
+        return sent
+
+    def report(self, told: list[str], decision: Decision) -> None:
+        """Let a reporter report a run that ended so."""
+        make_job(queue="mail")
+        identity = Identity("w")
+        in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", 2)
+        [run] = in_flight.take(Job.objects.claim(identity, limit=1), time.monotonic())
+        database = GuardedConnection("default", "reports")
+        reporter = Reporter(database, in_flight, lambda: None, RunEvents(), lambda: told.append("due again"))
+        reporter.report(Performed(run, None, Report(run.claim.lease, Released(), decision)))
+        reporter.run_once()
+        database.hang_up()
+
+    def test_a_retry_is_told_to_its_own_claimer(self, told: list[str], notified: Any) -> None:
+        self.report(told, Retry(timedelta(seconds=1), "again"))
+        assert (told, notified) == (["due again"], [])
+
+    def test_what_can_run_at_once_is_told_to_all(self, told: list[str], notified: Any) -> None:
+        self.report(told, Postpone(timedelta()))
+        assert (told, notified) == (["due again"], [("default", ["mail"])])
+
+    def test_a_completion_is_told_to_nobody(self, told: list[str], notified: Any) -> None:
+        self.report(told, Complete())
+        assert (told, notified) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("run_after", "is_soon"),
+    [
+        (None, True),
+        (timedelta(seconds=2), True),
+        (timedelta(hours=1), False),
+        (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out
+    ],
+)
+def test_jobs_that_are_due_soon_wake_workers(run_after: Any, is_soon: bool) -> None:
+    assert is_due_soon(run_after) == is_soon
