@@ -63,7 +63,7 @@ class Contender:
 
 
 def contenders(around: Sequence[Surroundings], counters: Counters, rival: PgQueuer | None) -> list[Contender]:
-    """Return them in an order in which those that are compared stand next to each other."""
+    """Return all of them: the floor, the worker in each project, the rival."""
     found = [
         Contender("floor", "floor_1", partial(_by_pgbench, 1)),
         Contender("floor", "floor_2", partial(_by_pgbench, 2)),

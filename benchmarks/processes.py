@@ -17,6 +17,7 @@ from django.db import connection
 from benchmarks import noop
 from benchmarks.scratch import database_url
 from pulse_django.harness.processes import READY, StartedWorker, worker_command
+from pulse_django.worker.log_writer import DROPPED
 from testproject.new_project import NewProject
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,7 +110,10 @@ def run_burst(around: Surroundings, processes: int, *flags: str, pulse: dict[str
     worker = StartedWorker.start(around.log("burst"), command, around.environment(pulse), cwd=around.project)
     try:
         worker.expect_exit(0, LONGEST_DRAIN)
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        if worker.says(DROPPED.partition("%")[0]):
+            raise SystemExit("The worker dropped log lines: the figure would be a lie")
+        return seconds
     finally:
         worker.kill()
 

@@ -1,7 +1,7 @@
 """Django's own log of its tasks: the records that its receivers make, without the results that they read.
 
-Django logs that a task has started and ended by receivers of its own signals, and by default it does so. To make what
-these signals carry takes longer than to run a short job.
+Django connects receivers to its own signals, and they log that a task has started and ended. Making the results that
+these signals carry takes longer than running a short job.
 """
 
 from __future__ import annotations
@@ -64,9 +64,12 @@ def log_succeeded(run: Run, task: Task) -> None:
 
 
 def _log(place: Place, run: Run, task: Task, status: TaskResultStatus) -> None:
-    if is_on(logging.INFO):
-        values = (result_id(run.claim.job_id, run.alias), task.module_path, status)
-        SafeLogger.write(LOGGER, make_record(place, logging.INFO, _TEXT, values, {}))
+    try:
+        if is_on(logging.INFO):
+            values = (result_id(run.claim.job_id, run.alias), task.module_path, status)
+            SafeLogger.write(LOGGER, make_record(place, logging.INFO, _TEXT, values, {}))
+    except BaseException:  # of a record factory of the project's: it costs the line and not the run
+        return
 
 
 def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:

@@ -40,8 +40,8 @@ CLAIM_BYTES = 32_000_000
 # MATERIALIZED, and an array in front of the UPDATE: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once
 # per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
 #
-# A lane may have a lower bound: what was due before it has been claimed, most likely, and the dead entries that it left
-# in the index are not read again. While somebody holds an old snapshot no vacuum removes them.
+# A lane may have a lower bound. Most jobs that were due before it have been claimed, and the claim does not read their
+# dead index entries again. Vacuum cannot remove these while another session holds an old snapshot.
 #
 # Lanes are visited in the order given, and no sort may stand above the pick: it would lock every lane's share first.
 #

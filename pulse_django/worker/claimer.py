@@ -26,8 +26,9 @@ from .worker_options import WorkerOptions
 # shorter looks for them in vain.
 LANES_KEPT = 1.0
 JITTER = 0.2
-# While wake-ups are heard, one poll in so many is made. Fewer would leave a wake-up that got lost unnoticed for longer.
-POLLS_LEFT_OUT = 5
+# While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
+# was lost would wait longer.
+POLLS_SLOWED_BY = 5
 
 
 class Claimer:
@@ -42,7 +43,7 @@ class Claimer:
         drained: Callable[[], None],
     ) -> None:
         self.database = database
-        self.hears = False  # wake-ups arrive, so polls only find what nobody told of
+        self.hears = False  # whether notifications arrive; then polls are only a safety net
         self.drained = False  # nothing was due, and nothing in hand, at the last look
         self._options, self._identity, self._in_flight = options, identity, in_flight
         self._start, self._found_work, self._tell_drained = start, found_work, drained
@@ -174,5 +175,5 @@ class Claimer:
         )
 
     def _until_poll(self) -> float:
-        interval = conf.current().poll_interval.total_seconds() * (POLLS_LEFT_OUT if self.hears else 1)
+        interval = conf.current().poll_interval.total_seconds() * (POLLS_SLOWED_BY if self.hears else 1)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret

@@ -32,8 +32,8 @@ BEFORE_TRYING_AGAIN = 600.0  # once it was found that nothing can be heard
 TICK = 0.5
 # Wake-ups in vain: so many at once, and so many a second. NOTIFY is open to every role of the database.
 MOST_IN_VAIN = 5.0
-# Wake-ups in vain that one which found work pays for: while jobs come one by one, what a wake-up is about has often
-# been claimed by the second look of the wake-up before.
+# How many wake-ups in vain are allowed for each one that found work. While jobs arrive one by one, a wake-up is often
+# in vain: the second look of the wake-up before has claimed its job.
 FOR_EACH_FOUND = 4.0
 
 

@@ -13,11 +13,14 @@ from pulse_django.safe_logging import SafeLogger, write_now
 
 from .log_batches import Line, write_all
 
-# Lines that wait for a log handler which does not return. Beyond that the newest are dropped, and counted.
+# Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
+# written for PATIENCE seconds, a log handler hangs: then new lines are dropped, and counted.
 MOST_WAITING = 10_000
-MOST_AT_ONCE = 500
+PATIENCE, PAUSE = 0.5, 0.001
+MOST_AT_ONCE = 1_000
 TICK = 0.5
-# After so many lines at once the next are awaited for a moment and come in one batch: to log one wakes no thread.
+# After so many lines at once, wait for a moment before the next batch. Meanwhile no line that is logged wakes this
+# thread.
 FLOOD, LINGER = 20, 0.02
 
 DROPPED = "Dropped %d log lines: a log handler is too slow or hangs"
@@ -31,16 +34,19 @@ class LogWriter:
         self.over = threading.Event()
         self._waiting: SimpleQueue[Line] = SimpleQueue()
         self._writing = False
+        self._moved_at = time.monotonic()  # when it last began or ended to write
 
     def install(self) -> None:
         """Have every logger of this package write through this."""
         SafeLogger.write = self.put
 
     def put(self, logger: logging.Logger, record: logging.LogRecord) -> None:
-        """Take over a line. Called by any thread, and never waits."""
-        if self._waiting.qsize() >= MOST_WAITING:
-            self.dropped += 1
-            return
+        """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
+        while self._waiting.qsize() >= MOST_WAITING:
+            if time.monotonic() - self._moved_at > PATIENCE:
+                self.dropped += 1
+                return
+            time.sleep(PAUSE)
         self._waiting.put((logger, record))
 
     def run(self) -> None:
@@ -54,13 +60,14 @@ class LogWriter:
             first = self._waiting.get(timeout=TICK)
         except Empty:
             return
-        self._writing = True
+        self._writing, self._moved_at = True, time.monotonic()
         try:
             lines = [first, *self._next()]
             self._write(lines)
         finally:
             self._writing = False
-        if len(lines) > FLOOD:
+            self._moved_at = time.monotonic()
+        if len(lines) > FLOOD and self._waiting.empty():
             self.over.wait(LINGER)
 
     def close(self, patience: float) -> None:

@@ -45,7 +45,7 @@ def log() -> Iterator[Keeping]:
 
 @pytest.fixture
 def logger(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """A logger in place of Django's that nobody else knows: pytest adds handlers of its own to those it finds."""
+    """Replace Django's logger by one that is not registered: pytest adds its own handlers to registered ones."""
     logger = logging.Logger(LOGGER.name, logging.INFO)
     logger.propagate = False
     monkeypatch.setattr(django_log, "LOGGER", logger)
@@ -107,7 +107,7 @@ def test_a_failure_is_logged_by_django_with_its_traceback(log: Keeping) -> None:
 
 
 def refuse(*_: Any, **__: Any) -> Any:
-    raise AssertionError("made for nobody")
+    raise AssertionError("it must not be made")
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,17 @@ def test_a_short_run_makes_no_result_for_djangos_log(log: Keeping, monkeypatch: 
     [ran] = drain()
     assert ran.status == "COMPLETED"
     assert [line.rpartition("=")[2] for line in log.lines] == ["RUNNING", "SUCCESSFUL"]
+
+
+def test_a_record_factory_that_raises_costs_lines_and_no_run(log: Keeping) -> None:
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(refuse)
+    try:
+        shop.add.enqueue(1, 2)
+        [ran] = drain()
+    finally:
+        logging.setLogRecordFactory(before)
+    assert (ran.status, log.records) == ("COMPLETED", [])
 
 
 def test_without_djangos_receivers_nothing_is_logged(log: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:

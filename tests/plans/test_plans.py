@@ -146,8 +146,10 @@ def claimed(plan: dict[str, Any]) -> int:
 
 @pytest.fixture
 def held_snapshot(django_db_setup: None, django_db_blocker: Any) -> Iterator[float]:
-    """100,000 jobs of one lane were run while somebody held a snapshot: their entries are dead, and no vacuum may
-    remove them. Yields when the last of them was due."""
+    """Run 100,000 jobs of a lane while another session holds a snapshot, so that vacuum keeps their index entries.
+
+    Yields when the last of them was due.
+    """
     settings = connection.settings_dict
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
     given = {name: value for name, value in where.items() if value}

@@ -12,6 +12,7 @@ import pytest
 
 from pulse_django.worker.executors import threads
 from pulse_django.worker.executors.threads import Threads
+from tests.crash.workers import wait_until
 
 
 class Handlers:
@@ -36,10 +37,7 @@ class Handlers:
         self.executor.submit([SimpleNamespace(handler=one, begun_at=None) for one in handlers])  # type: ignore[misc]
 
     def wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + 20
-        while len(self.done) < count:
-            assert time.monotonic() < deadline, f"{len(self.done)} of {count}"
-            time.sleep(0.001)
+        wait_until(lambda: len(self.done) >= count, lambda: f"{len(self.done)} of {count}")
 
     def prove_short(self) -> None:
         """Run short handlers until one thread is thought to be enough."""
@@ -55,10 +53,7 @@ class Handlers:
         self.workers.clear()
 
     def wait_until_all_sleep(self) -> None:
-        deadline = time.monotonic() + 20
-        while len(self.executor._sleeping) < len(self.executor._threads):
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: len(self.executor._sleeping) == len(self.executor._threads))
 
 
 def _nothing() -> None:
@@ -80,11 +75,7 @@ def test_a_handler_that_does_not_return_holds_up_no_other(monkeypatch: pytest.Mo
     handlers.prove_short()
     before, last_ran = len(handlers.done), threading.Event()
     handlers.submit(lambda: last_ran.wait(20), *[_nothing] * 6, last_ran.set)
-    deadline = time.monotonic() + 20
-    while len(handlers.done) < before + 8:
-        handlers.executor.hurry()
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: handlers.executor.hurry() or len(handlers.done) == before + 8)  # type: ignore[func-returns-value]
     assert last_ran.is_set()
     assert len(handlers.workers) > 1
 

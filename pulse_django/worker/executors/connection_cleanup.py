@@ -1,12 +1,12 @@
 """Keeps the connections of a handler's thread for the next handler, and cleans up what the last one left on them.
 
-A worker is no request. To connect for each job takes longer than most jobs, so a connection is kept while its thread
-has work, whatever ``CONN_MAX_AGE`` says of requests; an idle thread closes its own. What a handler may have changed is
-reset by one message: open cursors, role, settings, LISTENs, advisory locks, temporary tables, the values of sequences.
-The message is sent when a handler ends and its answer is read before the next one begins, so neither waits for it.
+A worker is not a request. Connecting takes longer than most jobs, so a thread keeps its connections while it has work,
+whatever ``CONN_MAX_AGE`` says, and closes them when it is idle. One message resets what a handler may have changed:
+cursors, role, settings, LISTENs, advisory locks, temporary tables, the values of sequences. It is sent when a handler
+ends, and its answer is read before the next handler begins. Neither waits for it.
 
-A connection that cannot be reset is closed: one with an open transaction, with statements that were prepared by name,
-or with settings of its own on this side.
+A connection is closed if it cannot be reset: if it has an open transaction, statements that were prepared by name, or
+settings of psycopg's that were changed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.sql import SQL, Composable, Identifier, Literal
 
-# Seconds. A connection that is idle for longer is closed: it is a process of the server's.
+# Seconds. A connection that is idle for longer is closed: it occupies a process of the server.
 KEPT_IDLE = 10.0
-# Seconds. An older connection is closed where CONN_MAX_AGE is 0: a server's process keeps what it has learned.
-OLDEST = 600.0
-# Seconds to wait for the answer to a reset. A server that takes longer is not there.
+# Seconds. An older connection is closed where CONN_MAX_AGE is 0: the memory of a server process grows.
+MAX_AGE = 600.0
+# Seconds to wait for the answer to a reset. A server that takes longer is taken for dead.
 PATIENCE_WITH_RESET = 5.0
 
-# DISCARD ALL without its price: the plans and the prepared statements that psycopg made for this session stay.
-# What was prepared by name cannot be told apart from them when it is deallocated, so it is only found out.
+# DISCARD ALL, but without DISCARD PLANS and DEALLOCATE ALL: plans and psycopg's prepared statements are kept. If a
+# handler prepared a statement by name, the connection is closed: DEALLOCATE ALL would remove psycopg's as well.
 _RESET = SQL(
     "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; {again}"
     "SELECT pg_catalog.pg_advisory_unlock_all(),"
@@ -47,9 +47,9 @@ UNION ALL
 SELECT 'role', role FROM pg_catalog.current_setting('role') AS role WHERE role <> 'none'
 """
 
-MOST_UNASKED = 10  # messages that a server may send an idle session; a setting that was changed for all is one
-# Where psycopg keeps who hears notices and notifications, and what it heard for nobody.
-_HEARD = ("_notice_handlers", "_notify_handlers", "_notifies_backlog")
+MOST_MESSAGES = 10  # that the server may send to an idle connection, for example after a change of its settings
+# The attributes in which psycopg keeps handlers of notices and notifications, and notifications that no handler took.
+_RECEIVING = ("_notice_handlers", "_notify_handlers", "_notifies_backlog")
 
 Raw = Connection[tuple[object, ...]]
 
@@ -68,7 +68,7 @@ class _Kept:
 
 
 class _Here(threading.local):
-    """The connections of this thread, by alias. None: we did not see it being opened, or cannot reset it."""
+    """The connections of this thread, by alias. None: it cannot be reset."""
 
     def __init__(self) -> None:
         self.opened: dict[str, _Kept | None] = {}
@@ -90,6 +90,8 @@ def tidy_connections() -> None:
             opened.pop(wrapper.alias, None)
         elif not _is_tidied(wrapper, kept):
             _discard(wrapper)
+            opened.pop(wrapper.alias, None)
+        elif wrapper.connection is None:  # it went back to the pool
             opened.pop(wrapper.alias, None)
 
 
@@ -160,7 +162,7 @@ def _is_changed_here(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
 
 def _is_too_old(wrapper: BaseDatabaseWrapper, kept: _Kept) -> bool:
     max_age = wrapper.settings_dict["CONN_MAX_AGE"]
-    return max_age is not None and time.monotonic() - kept.opened_at > (max_age or OLDEST)
+    return max_age is not None and time.monotonic() - kept.opened_at > (max_age or MAX_AGE)
 
 
 def _client_settings(raw: Raw) -> tuple[object, ...]:
@@ -172,7 +174,7 @@ def _client_settings(raw: Raw) -> tuple[object, ...]:
         raw.prepare_threshold,
         raw.row_factory,
         raw.cursor_factory,
-        *(len(getattr(raw, name, None) or ()) for name in _HEARD),
+        *(len(getattr(raw, name, None) or ()) for name in _RECEIVING),
     )
 
 
@@ -187,7 +189,7 @@ def _is_reset(raw: Raw) -> bool:
 def _is_alive(raw: Raw) -> bool:
     """Read what the server sent since: it says so when it ends a session, and then there is nothing more to read."""
     try:
-        for _ in range(MOST_UNASKED):
+        for _ in range(MOST_MESSAGES):
             if not _can_read(raw.pgconn.socket, 0):
                 return True
             raw.pgconn.consume_input()
@@ -207,7 +209,7 @@ def _read_answer(pgconn: PGconn, until: float) -> bool:
         result = pgconn.get_result()
         if result is None:
             while pgconn.notifies() is not None:
-                pass  # heard for the last handler
+                pass  # they are for the last handler
             return good and prepared == b"0"
         good = good and result.status in _GOOD
         if result.status == ExecStatus.TUPLES_OK:
