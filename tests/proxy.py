@@ -64,6 +64,36 @@ class SwallowingProxy:
         _hang_up(upstream)
 
 
+class LateProxy(SwallowingProxy):
+    """Passes on what the server says when it is told to, and never that it closed a connection."""
+
+    def __init__(self, folder: Path, server: dict[str, Any]) -> None:
+        self._passes_on = threading.Event()
+        self._passes_on.set()
+        self.heard = b""
+        super().__init__(folder, server)
+
+    def hold(self) -> None:
+        self._passes_on.clear()
+
+    def pass_on(self) -> None:
+        self._passes_on.set()
+
+    def _answer(self, upstream: socket.socket, client: socket.socket) -> None:
+        held = b""
+        while data := _receive(upstream):
+            held += data
+            self.heard += data
+            if self._passes_on.is_set():
+                client.sendall(held)
+                held = b""
+        if self._passes_on.wait(20) and held:
+            client.sendall(held)
+        while _receive(client):  # until the client closes it
+            pass
+        _hang_up(client)
+
+
 class CountingProxy(SwallowingProxy):
     """Counts how often each of some texts is said to the server."""
 
@@ -197,8 +227,9 @@ class _Pair:
 
 
 def _pass_on(client: socket.socket, upstream: socket.socket) -> None:
-    while data := _receive(client):
-        upstream.sendall(data)
+    with suppress(OSError):  # the other side was first
+        while data := _receive(client):
+            upstream.sendall(data)
     _hang_up(upstream)
 
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +26,7 @@ from pulse_django.worker.executors.connection_cleanup import (
 )
 from pulse_django.worker.executors.orm_threads import OrmThreads, ThreadOfRun
 from tests.crash.workers import wait_until
+from tests.proxy import LateProxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -214,6 +217,41 @@ def test_a_session_that_ends_between_two_handlers_is_replaced(thread: HandlerThr
     ask(f"SELECT pg_terminate_backend({first})")
     wait_until_gone(first)
     assert thread.call(session) != first
+
+
+@pytest.mark.parametrize("with_the_answer", [True, False])
+def test_a_session_is_over_as_soon_as_its_server_says_so(
+    thread: HandlerThread, proxy: LateProxy, with_the_answer: bool
+) -> None:
+    """The message that a session ends arrives some time before the end of the connection."""
+
+    def handler() -> int:
+        pid = session()
+        if with_the_answer:
+            proxy.hold()
+        return pid
+
+    first = thread.call(handler)
+    ask(f"SELECT pg_terminate_backend({first})")
+    wait_until(lambda: b"FATAL" in proxy.heard)
+    wait_until_gone(first)
+    proxy.pass_on()
+    assert thread.call(session) != first
+
+
+@pytest.fixture
+def proxy(thread: HandlerThread) -> Iterator[LateProxy]:
+    """Stand between the thread's connections and the server."""
+    with TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:
+        proxy = LateProxy(Path(folder), connection.settings_dict)
+        settings = {**connection.settings_dict, "HOST": proxy.host, "PORT": str(proxy.port)}
+
+        def connect_by_proxy() -> None:
+            connections["default"].settings_dict = settings
+
+        thread._pool.submit(connect_by_proxy).result(20)
+        yield proxy
+        proxy.close()
 
 
 def test_a_notification_for_one_handler_is_not_heard_by_the_next(thread: HandlerThread) -> None:

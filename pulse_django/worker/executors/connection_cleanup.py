@@ -22,6 +22,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg import Connection
+from psycopg.errors import Diagnostic
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.sql import SQL, Composable, Identifier, Literal
@@ -47,7 +48,6 @@ UNION ALL
 SELECT 'role', role FROM pg_catalog.current_setting('role') AS role WHERE role <> 'none'
 """
 
-MOST_MESSAGES = 10  # that the server may send to an idle connection, for example after a change of its settings
 # The attributes in which psycopg keeps handlers of notices and notifications, and notifications that no handler took.
 _RECEIVING = ("_notice_handlers", "_notify_handlers", "_notifies_backlog")
 
@@ -63,8 +63,13 @@ class _Kept:
     raw: Raw
     reset: bytes
     opened_at: float
-    client: tuple[object, ...]  # its settings on this side
+    client: tuple[object, ...] = ()  # its settings on this side
     is_being_reset: bool = False
+    is_ended: bool = False  # by the server
+
+    def note_end(self, notice: Diagnostic) -> None:
+        if notice.severity_nonlocalized in ("FATAL", "PANIC"):
+            self.is_ended = True
 
 
 class _Here(threading.local):
@@ -102,7 +107,7 @@ def ready_connections() -> None:
             continue
         was_reset, kept.is_being_reset = kept.is_being_reset, False
         wrapper = connections[alias]
-        if wrapper.connection is not kept.raw or (was_reset and not _is_reset(kept.raw)) or not _is_alive(kept.raw):
+        if wrapper.connection is not kept.raw or (was_reset and not _is_reset(kept.raw)) or not _is_alive(kept):
             _discard(wrapper)
             del _here.opened[alias]
 
@@ -186,16 +191,20 @@ def _is_reset(raw: Raw) -> bool:
         return False
 
 
-def _is_alive(raw: Raw) -> bool:
-    """Read what the server sent since: it says so when it ends a session, and then there is nothing more to read."""
+def _is_alive(kept: _Kept) -> bool:
+    """Read what the server sent since.
+
+    When it ends a session, it says so some time before it closes the connection, and the message may have been received
+    along with the answer to the reset. So it is looked for among the messages: nothing more may be there to read.
+    """
+    pgconn = kept.raw.pgconn
     try:
-        for _ in range(MOST_MESSAGES):
-            if not _can_read(raw.pgconn.socket, 0):
-                return True
-            raw.pgconn.consume_input()
+        if _can_read(pgconn.socket, 0):
+            pgconn.consume_input()
+        pgconn.is_busy()  # it handles the messages that were received
     except Exception:
         return False
-    return False
+    return not kept.is_ended
 
 
 def _read_answer(pgconn: PGconn, until: float) -> bool:
@@ -265,7 +274,11 @@ def _kept(wrapper: BaseDatabaseWrapper) -> _Kept | None:
     elif role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
         again.append(SQL("SET ROLE {}; ").format(Identifier(role)))
     reset = _RESET.format(again=SQL("").join(again)).as_bytes(raw)
-    return _Kept(raw, reset, time.monotonic(), _client_settings(raw))
+    kept = _Kept(raw, reset, time.monotonic())
+    if not wrapper.settings_dict["OPTIONS"].get("pool"):
+        raw.add_notice_handler(kept.note_end)
+    kept.client = _client_settings(raw)
+    return kept
 
 
 connection_created.connect(_note_opened)
