@@ -14,7 +14,7 @@ from benchmarks.noop import STAMPS, nothing
 from benchmarks.processes import Surroundings, cpu_seconds, pss_mib, working
 from benchmarks.scratch import empty, fill, settle_down
 from pulse_django.execution.registry import key_of
-from pulse_django.models import Job
+from pulse_django.models import Job, Minute
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Lease
@@ -66,6 +66,8 @@ def percentile(ordered: list[float], share: float) -> float:
 def idle(around: Surroundings, seconds: float, counters: Counters) -> dict[str, float]:
     """Watch a worker that has nothing to do."""
     empty()
+    for minute in Minute.objects.unwritten():  # or the worker writes the minutes of all benchmarks before
+        Minute.objects.write(minute, is_latest=False)
     settle_down("pulse_django_job")
     with working(around, around.log("idle"), around.environment(), listens=True) as worker:
         time.sleep(min(CALM, seconds))
