@@ -20,7 +20,7 @@ PAUSE_FOR_COUNTS = 0.3
 _EVIDENCE = """
 SELECT
     count(*), count(*) FILTER (WHERE status = 'COMPLETED' AND attempts = 1),
-    (SELECT count(*) FROM pulse_django_attempt WHERE outcome = 'SUCCEEDED'),
+    (SELECT count(*) FROM pulse_django_ledger WHERE outcome = 'SUCCEEDED'),
     extract(epoch FROM max(finished_at) - min(started_at))::float8,
     string_agg(DISTINCT last_error, '; ')
 FROM pulse_django_job

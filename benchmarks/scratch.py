@@ -48,7 +48,7 @@ def settle_down(*tables: str) -> None:
 
 
 def empty() -> None:
-    execute("TRUNCATE pulse_django_job, pulse_django_attempt")
+    execute("TRUNCATE pulse_django_job, pulse_django_attempt, pulse_django_key")
 
 
 def execute(sql: str, params: list[Any] | None = None) -> list[Any]:

@@ -46,7 +46,7 @@ _RATE = """
 SELECT (0.9 * runs / EXTRACT(epoch FROM ends[2] - ends[1]))::float8
 FROM (
     SELECT count(*) AS runs, percentile_disc(ARRAY[0.05, 0.95]) WITHIN GROUP (ORDER BY finished_at) AS ends
-    FROM pulse_django_attempt
+    FROM pulse_django_ledger
 ) AS run
 """
 # It does not wait for those that come back later.
@@ -121,7 +121,7 @@ def maximum(options: argparse.Namespace, around: Surroundings, offered: float) -
 
 def ended() -> int:
     """How many runs have ended."""
-    return int(execute("SELECT count(*) FROM pulse_django_attempt")[0][0])
+    return int(execute("SELECT count(*) FROM pulse_django_ledger")[0][0])
 
 
 def draining(options: argparse.Namespace, around: Surroundings) -> float:
@@ -228,7 +228,7 @@ def about() -> dict[str, Any]:
         "django": django.__version__,
         "cores": os.cpu_count(),
         "autovacuum": execute("SHOW autovacuum")[0][0],
-        "job_storage": execute("SELECT reloptions FROM pg_class WHERE relname = 'pulse_django_job'")[0][0],
+        "job_storage": execute("SELECT reloptions FROM pg_class WHERE relname = 'pulse_django_job_hot'")[0][0],
     }
 
 

@@ -20,12 +20,15 @@ _SIZES = """
 SELECT class.relname, CASE class.relkind WHEN 'r' THEN pg_table_size(class.oid) ELSE pg_relation_size(class.oid) END
 FROM pg_class AS class
 LEFT JOIN pg_index AS index ON index.indexrelid = class.oid
-WHERE COALESCE(index.indrelid, class.oid) IN ('pulse_django_job'::regclass, 'pulse_django_attempt'::regclass)
-ORDER BY class.relkind DESC, class.relname
+WHERE COALESCE(index.indrelid, class.oid) IN ('pulse_django_job_hot'::regclass, 'pulse_django_attempt'::regclass)
+UNION ALL
+SELECT 'history', sum(pg_total_relation_size(inhrelid))
+FROM pg_inherits
+WHERE inhparent = 'pulse_django_job'::regclass AND inhrelid <> 'pulse_django_job_hot'::regclass
 """
 _ROWS = """
 SELECT relname, n_live_tup, n_dead_tup, autovacuum_count FROM pg_stat_user_tables
-WHERE relid IN ('pulse_django_job'::regclass, 'pulse_django_attempt'::regclass)
+WHERE relid IN ('pulse_django_job_hot'::regclass, 'pulse_django_attempt'::regclass)
 """
 _COUNTS = """
 SELECT
@@ -38,9 +41,9 @@ SELECT
 # Of the runs that ended since the last look: from due to claimed.
 _WAITS = """
 SELECT
-    max(id), count(*), count(*) FILTER (WHERE outcome <> 'SUCCEEDED'),
+    max(finished_at), count(*), count(*) FILTER (WHERE outcome <> 'SUCCEEDED'),
     percentile_disc(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM started_at - due_at)::float8)
-FROM pulse_django_attempt WHERE id > %s
+FROM pulse_django_ledger WHERE finished_at > %s
 """
 
 
@@ -50,7 +53,8 @@ class Sampler:
     def __init__(self, worker: StartedProcess, claims: Path, log: Path) -> None:
         self._worker, self._claims, self._log = worker, claims, log
         self._began = self._looked_at = time.monotonic()
-        self._read, self._attempt = 0, self._last_attempt()
+        self._read = 0
+        [[self._looked_until]] = execute("SELECT clock_timestamp()")
         self._counted = self._counts()
         self.errors: list[str] = []
 
@@ -79,9 +83,6 @@ class Sampler:
     def _counts(self) -> list[float]:
         return list(execute(_COUNTS)[0])
 
-    def _last_attempt(self) -> int:
-        return int(execute("SELECT COALESCE(max(id), 0) FROM pulse_django_attempt")[0][0])
-
     def _new_claims(self) -> dict[str, float] | None:
         """Read what workers have noted since; the last line may still be on its way."""
         if not self._claims.exists():
@@ -102,10 +103,10 @@ class Sampler:
         }
 
     def _new_waits(self, took: float) -> dict[str, float] | None:
-        [[last, count, unlucky, shares]] = execute(_WAITS, [self._attempt])
+        [[last, count, unlucky, shares]] = execute(_WAITS, [self._looked_until])
         if not count:
             return None
-        self._attempt = last
+        self._looked_until = last
         return {
             "ended_per_s": round(count / took, 1),
             "failed_per_s": round(unlucky / took, 2),

@@ -139,6 +139,8 @@ def _judge_life(job: int, changes: Sequence[Change], history: History, verdict: 
         if before is None:
             continue
         _judge_row(job, after, verdict)
+        if before == after and before.status in OVER:
+            continue  # only where its last run is kept has changed
         if after.status not in MOVES[before.status]:
             rule = "terminal once" if before.status in OVER else "no illegal transition"
             verdict.break_(rule, job, f"{before.status} became {after.status}")

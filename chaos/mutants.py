@@ -43,6 +43,7 @@ HOMES: dict[str, Any] = {
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
     "_REAP": reap,
+    "_END": settle,
 }
 
 
@@ -50,12 +51,13 @@ def replaced(name: str, *pairs: tuple[str, str]) -> Callable[[], None]:
     """Change a statement. A piece that is not there any more is a mutant that mutates nothing, and an error."""
 
     def plant() -> None:
-        statement: str = getattr(HOMES[name], name)
+        statement: str | dict[bool, str] = getattr(HOMES[name], name)
+        statements = statement if isinstance(statement, dict) else {True: statement}
         for old, new in pairs:
-            if old not in statement:
+            if not any(old in text for text in statements.values()):
                 raise SystemExit(f"{name} holds no {old!r} any more: the mutant needs a new place")
-            statement = statement.replace(old, new)
-        setattr(HOMES[name], name, statement)
+            statements = {which: text.replace(old, new) for which, text in statements.items()}
+        setattr(HOMES[name], name, statements if isinstance(statement, dict) else statements[True])
 
     return plant
 
@@ -181,27 +183,26 @@ KILLS = ("kill -9 of a worker", "kill -9 of a keeper")
 
 MUTANTS: dict[str, Mutant] = {
     "status-only fence": Mutant(
-        plant=replaced(
-            "_SETTLE",
-            (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'"),
-            (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'"),
+        plant=all_of(
+            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'")),
+            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'")),
         ),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted",),
     ),
     "no fence at all": Mutant(
-        plant=replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id"), (SETTLE_AGAIN, "job.id = ending.id")),
+        plant=all_of(
+            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id")),
+            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id")),
+        ),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted", "terminal once"),
     ),
     "no attempt in the fence": Mutant(
         plant=all_of(
             one_holder_for_all,
-            replaced(
-                "_SETTLE",
-                (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder"),
-                (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder"),
-            ),
+            replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder")),
+            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder")),
         ),
         nemeses=("black hole, just longer than a lease",),
         breaks=("no stale write is accepted",),
@@ -248,7 +249,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a retry lowers attempts": Mutant(
         plant=replaced(
-            "_SETTLE",
+            "_END",
             (
                 "        refunds = job.refunds",
                 "        attempts = job.attempts - (ending.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
@@ -308,12 +309,17 @@ MUTANTS: dict[str, Mutant] = {
     "jobs are deleted on claim": Mutant(
         plant=delete_on_claim, nemeses=("connections reset",), breaks=("nothing is lost",)
     ),
+    "not all that leaves arrives": Mutant(
+        plant=replaced("_END", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
+        nemeses=("connections reset",),
+        breaks=("nothing is lost",),
+    ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(
-        plant=replaced("_SETTLE", ("last_error = COALESCE(ending.error, job.last_error)", "last_error = ''")),
+        plant=replaced("_END", ("last_error = COALESCE(ending.error, job.last_error)", "last_error = ''")),
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
-        schema="ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_dead_letter_has_reason",
+        schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
     ),
     "a watchdog that does not look at the lease": Mutant(
         plant=all_of(reaps_whatever_runs, replaced("_REAP", (REAP_AGAIN, ""))),

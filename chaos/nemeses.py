@@ -167,6 +167,19 @@ def refuse_writes(_: Worker, database: Database, wait: Wait) -> None:
     wait(0.3 * TTL)
 
 
+def hold_a_snapshot(_: Worker, database: Database, wait: Wait) -> None:
+    """As a backup does. Vacuum removes nothing meanwhile, and no partition can be dropped."""
+    with database.locking("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pulse_django_job"):
+        wait(2.5 * TTL)
+
+
+def change_partitions(_: Worker, database: Database, wait: Wait) -> None:
+    """Partitions of days long past are made and dropped, each under the locks that this takes."""
+    for day in range(20000101, 20000111):
+        database.change_partitions(day)
+        wait(0.1 * TTL)
+
+
 def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
     def act(worker: Worker, _: Database, wait: Wait) -> None:
         worker.harm_itself(worker.process.children(), name)
@@ -221,6 +234,8 @@ NEMESES = (
     Nemesis("table locked", lock_table, is_for_all=True),
     Nemesis("running rows locked", lock_rows, is_for_all=True),
     Nemesis("writes refused", refuse_writes, is_for_all=True),
+    Nemesis("snapshot held", hold_a_snapshot, is_for_all=True, excuses=False),
+    Nemesis("partitions made and dropped", change_partitions, is_for_all=True, excuses=False),
     *[Nemesis(f"thread {name!r} ends", end_a_thread(name)) for name in THREADS],
     Nemesis("descriptors leaked", leak),
     Nemesis("receivers and log handlers raise", raise_everywhere, excuses=False),

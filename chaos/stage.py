@@ -142,6 +142,14 @@ class Database:
             yield
             locker.rollback()
 
+    def change_partitions(self, day: int) -> None:
+        """Make the partition of a day and drop it, as a watchdog does, if the lock is to be had soon."""
+        with psycopg.connect(self._cluster.primary.url, autocommit=True) as watchdog:
+            watchdog.execute("SET lock_timeout = '100ms'")
+            for change in (f"SELECT pulse_django_make_day({day}, 0)", f"SELECT pulse_django_drop_day({day})"):
+                with suppress(psycopg.errors.LockNotAvailable):
+                    watchdog.execute(change)
+
     @contextmanager
     def read_only(self) -> Iterator[None]:
         """Answer reads and refuse writes, as with a disk that is full."""

@@ -3,12 +3,14 @@
 It runs in the transaction of whoever changes the row: what was rolled back was never written. Changes of one job are in
 the order in which they happened, because its row's lock puts them in one. Who wrote is told by the session, which each
 worker of a run is given by its connection's options, and not by what Pulse writes into the row.
+
+A row that a transaction deletes in one partition and inserts in another was changed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +21,7 @@ CREATE TABLE chaos_change (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
     op text NOT NULL,
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     by_worker text NOT NULL,
     job_id bigint NOT NULL,
     before jsonb,
@@ -89,18 +92,27 @@ def install() -> None:
 
 def changes() -> list[Change]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT seq, at, op, by_worker, job_id, before, after FROM chaos_change ORDER BY seq")
-        return [
-            Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after))
-            for seq, at, op, by, job, before, after in cursor.fetchall()
-        ]
+        cursor.execute("SELECT seq, at, op, by_worker, job_id, before, after, xid::text FROM chaos_change ORDER BY seq")
+        rows = cursor.fetchall()
+    found: list[Change] = []
+    left: dict[tuple[str, int], int] = {}  # where in ``found`` the deletion of a job by a transaction is
+    for seq, at, op, by, job, before, after, xid in rows:
+        change = Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after))
+        place = left.pop((xid, job), None) if op == "INSERT" else None
+        if place is not None:
+            found[place] = replace(change, op="UPDATE", before=found[place].before)
+            continue
+        if op == "DELETE":
+            left[xid, job] = len(found)
+        found.append(change)
+    return found
 
 
 def ledger() -> list[Entry]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT job_id, number, worker, outcome, last_seen_at IS NOT NULL OR outcome IN ('TIMED_OUT', 'STALLED'),"
-            " late_outcome FROM pulse_django_attempt"
+            " late_outcome FROM pulse_django_ledger"
         )
         return [
             Entry(job=job, number=number, worker=worker, outcome=outcome, is_reaped=reaped, late_outcome=late)

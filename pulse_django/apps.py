@@ -19,6 +19,7 @@ class PulseConfig(AppConfig):
             check_backend,
             check_data,
             check_database,
+            check_foreign_keys,
             check_middleware,
             check_settings,
             check_tasks,
@@ -28,6 +29,7 @@ class PulseConfig(AppConfig):
 
         checks.register(check_settings)
         checks.register(check_middleware)
+        checks.register(check_foreign_keys, checks.Tags.models)
         checks.register(check_alerts)
         checks.register(check_vendor)
         checks.register(check_tasks)

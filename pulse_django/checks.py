@@ -13,6 +13,7 @@
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |
+| ``pulse_django.E012`` | a foreign key of the database refers to jobs or attempts |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
@@ -28,10 +29,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.models import ForeignKey
 
 from . import conf
 from .backend import PulseBackend
@@ -40,6 +43,7 @@ from .execution.middleware import configured
 from .execution.registry import registry
 from .execution.task_modules import modules_that_declare_tasks
 from .execution.tasks_framework import task_backends
+from .models import Attempt, Job, StoredAttempt
 from .store.tables import problem_with_tables
 
 OLDEST_POSTGRESQL = 150_000
@@ -67,6 +71,24 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
         hint = "Each entry must be a context manager: a class, or a function decorated with contextlib.contextmanager."
         return [Error(f"{error}.", hint=hint, id="pulse_django.E020")]
     return []
+
+
+def check_foreign_keys(**_: Any) -> list[CheckMessage]:
+    """Refuse foreign keys that the database cannot have: the rows of jobs move between partitions."""
+    return [
+        Error(
+            f"{model._meta.label}.{field.name} refers to {field.remote_field.model._meta.label}, whose rows move "
+            "between partitions: the database cannot have this foreign key.",
+            hint="Set db_constraint=False, and expect the job to be deleted when it is not kept any longer.",
+            obj=field,
+            id="pulse_django.E012",
+        )
+        for model in apps.get_models()
+        for field in model._meta.local_fields
+        if isinstance(field, ForeignKey)
+        and field.db_constraint  # type: ignore[attr-defined]  # the stubs have no such attribute
+        and field.remote_field.model._meta.concrete_model in (Job, Attempt, StoredAttempt)
+    ]
 
 
 def check_vendor(**_: Any) -> list[CheckMessage]:

@@ -38,7 +38,8 @@ class PulseSettings:
     heartbeat_interval: timedelta = timedelta(seconds=10)
     # How often expired leases are looked for; adds to the worst case of recovery.
     watchdog_interval: timedelta = timedelta(seconds=10)
-    # How long completed jobs are kept, with their attempts, before a watchdog deletes them. 0: for ever.
+    # How long completed jobs are kept, with their attempts. A watchdog deletes those of a whole day (in UTC) at once,
+    # when the last of them is that old. 0: for ever.
     keep_completed: timedelta = timedelta(days=7)
     # The same for cancelled jobs.
     keep_cancelled: timedelta = timedelta(days=7)
@@ -121,6 +122,12 @@ class PulseSettings:
             Status.CANCELLED: self.keep_cancelled,
             Status.DEAD_LETTERED: self.keep_dead_letters,
         }
+
+    @property
+    def retention_of_days(self) -> timedelta:
+        """How long after its end all jobs may be deleted that were completed or cancelled on one day. 0: never."""
+        kept = self.keep_completed, self.keep_cancelled
+        return max(kept) if all(kept) else timedelta()
 
     @property
     def longest_lease(self) -> timedelta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
+from .protocol.eras import drop_days, make_days
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.prune import prune, prune_these
@@ -49,3 +50,6 @@ class JobManager(JobReader):
 
     prune = prune
     prune_these = prune_these
+
+    make_days = make_days
+    drop_days = drop_days

@@ -12,24 +12,20 @@ from .managers import JobManager
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.json_columns import Document
+from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager
 from .store.queues import QueueManager
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .store.workers import WorkerManager
 from .words.budgets import Budget
-from .words.error_details import MAX_CLASS
+from .words.eras import HOT
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
-from .words.outcomes import OutcomeName
 from .words.states import Status
 from .words.traces import MAX_TRACE
 
-MAX_STATUS = 16
-MAX_HOLDER = 160
-
 _STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
-_OUTCOMES = [(name.value, name.value.replace("_", " ").capitalize()) for name in OutcomeName]
 
 
 class Job(models.Model):
@@ -38,7 +34,9 @@ class Job(models.Model):
     Rows are written by the verbs of ``Job.objects`` and by nothing else.
     """
 
-    id = models.BigAutoField(primary_key=True)
+    id = models.BigAutoField(primary_key=True)  # with the era in the database (docs/adr/0049)
+    # The partition: 0 for every job that is not over and for dead letters, else the day on which it ended.
+    era = models.IntegerField(default=HOT, db_default=HOT, editable=False)
     task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
@@ -92,6 +90,9 @@ class Job(models.Model):
 
     last_error = models.TextField(blank=True, default="", db_default="")
     result = Document(null=True, blank=True)
+    # The run that completed the job: the ledger shows it from here, and stores no row for it (docs/adr/0048).
+    completed_by = ShortText(max_length=MAX_HOLDER, null=True, blank=True)
+    completed_token = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=ClockTimestamp())
     started_at = models.DateTimeField(null=True, blank=True)  # of the latest run
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -126,8 +127,27 @@ class Job(models.Model):
         )
 
 
-class Attempt(models.Model):
-    """The ledger: one row per ended run, written in the statement that ended it and changed once at most."""
+class IdempotencyKey(models.Model):
+    """Which job has a key, for as long as that job is kept."""
+
+    pk = models.CompositePrimaryKey("task", "key")
+    task = ShortText(max_length=MAX_TASK_NAME)
+    key = ShortText(max_length=MAX_IDEMPOTENCY_KEY)
+    job_id = models.BigIntegerField()
+
+    class Meta:
+        db_table = "pulse_django_key"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.key} of {self.task}: job {self.job_id}"
+
+
+class StoredAttempt(LedgerRow):
+    """A run that has a row of its own: written in the statement that ended it, and changed once at most.
+
+    The run that completed its job has none, unless something was reported on it later.
+    """
 
     id = models.BigAutoField(primary_key=True)
     job = models.ForeignKey(
@@ -137,32 +157,29 @@ class Attempt(models.Model):
         # foreign key checks that again for every settle, and costs an eighth of the throughput (docs/adr/0010).
         db_constraint=False,
         db_index=False,
-        related_name="ledger",
+        related_name="stored_attempts",
     )
-    number = models.IntegerField()  # the job's ``attempts`` during the run
-    token = models.BigIntegerField()
-    worker = ShortText(max_length=MAX_HOLDER)  # the holder of the run's lease
-    due_at = models.DateTimeField(null=True, blank=True)  # the run was not to begin before
-    started_at = models.DateTimeField()
-    finished_at = models.DateTimeField()
-    outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES)
-    error_class = ShortText(max_length=MAX_CLASS, blank=True, default="", db_default="")
-    message = models.TextField(blank=True, default="", db_default="")
-    traceback = models.TextField(blank=True, default="", db_default="")
-    # When the worker of a run that a watchdog ended was heard of last. It died between then and its next beat.
-    last_seen_at = models.DateTimeField(null=True, blank=True)
-    # What the fenced-out worker of this run reported after the job had moved on.
-    late_outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
-    late_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        verbose_name = _("attempt")
-        verbose_name_plural = _("attempts")
+        db_table = "pulse_django_attempt"
+        default_permissions = ()
         constraints = ATTEMPT_CONSTRAINTS
         indexes = ATTEMPT_INDEXES
 
-    def __str__(self) -> str:
-        return f"attempt {self.number} of job {self.job_id}: {self.outcome}"
+
+class Attempt(LedgerRow):
+    """The ledger: the stored attempts, and the run that completed each job, which is kept in the job's row."""
+
+    id = models.BigIntegerField(primary_key=True)  # of those that jobs' rows keep: the job's, negative
+    job = models.ForeignKey(
+        Job, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="ledger"
+    )
+
+    class Meta:
+        managed = False  # a view
+        db_table = "pulse_django_ledger"
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
 
 
 class Worker(models.Model):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import factory
 from django.db.models import Value
 from factory.django import DjangoModelFactory
 
-from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.models import IdempotencyKey, Job, Queue, StoredAttempt, Worker
 from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.words.eras import era_of
 from pulse_django.words.leases import Lease
 from pulse_django.words.states import Status
 
 HOLDER = "host-1:boot:1"
+
+
+def today() -> int:
+    return era_of(datetime.now(UTC).date())
 
 
 def now(offset: timedelta = timedelta()) -> Any:
@@ -39,6 +44,7 @@ class JobFactory(DjangoModelFactory):
         completed = factory.Trait(
             status=Status.COMPLETED.value,
             attempts=1,
+            era=factory.LazyFunction(today),
             finished_at=factory.LazyFunction(now),
             result={"ok": True},
         )
@@ -50,6 +56,7 @@ class JobFactory(DjangoModelFactory):
         )
         cancelled = factory.Trait(
             status=Status.CANCELLED.value,
+            era=factory.LazyFunction(today),
             finished_at=factory.LazyFunction(now),
             cancel_requested_at=factory.LazyFunction(now),
         )
@@ -66,6 +73,8 @@ class JobFactory(DjangoModelFactory):
     @classmethod
     def _create(cls, model_class: type[Job], *args: Any, **kwargs: Any) -> Job:
         job: Job = super()._create(model_class, *args, **kwargs)
+        if job.idempotency_key is not None:
+            IdempotencyKey.objects.create(task=job.task, key=job.idempotency_key, job_id=job.pk)
         job.refresh_from_db()  # the server's clock wrote instants that Django does not read back everywhere
         return job
 
@@ -95,7 +104,7 @@ def lease_of(job: Job) -> Lease:
 
 class AttemptFactory(DjangoModelFactory):
     class Meta:
-        model = Attempt
+        model = StoredAttempt
 
     number = 1
     token = factory.Sequence(lambda n: n + 1)

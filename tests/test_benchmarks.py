@@ -111,7 +111,7 @@ def test_the_soak_keeps_its_samples_and_judges_them(tmp_path: Path) -> None:
     assert results["end"]["unfinished"] == 0
     last = results["samples"][-1]
     assert set(last["memory"]) == {"keeper", "fork server", "child 1", "child 2"}
-    assert last["bytes"]["pulse_django_job"] > 0
+    assert last["bytes"]["pulse_django_job_hot"] > 0
     assert last["claims"]["p99_ms"] > 0
     assert last["waits"]["ended_per_s"] > 0
     for what in ("memory of keeper", "pulse_django_attempt", "pulse_job_claim", "claim statement, p99"):

@@ -16,7 +16,7 @@ from pulse_django.words.job_options import NewJob
 
 TASK = "bench.nothing"
 CHANNEL = "bench_floor"
-_COPY = "COPY pulse_django_job (task, queue, priority, args, kwargs, next_run_at, max_attempts) FROM STDIN"
+_COPY = "COPY pulse_django_job_hot (task, queue, priority, args, kwargs, next_run_at, max_attempts) FROM STDIN"
 LONGEST_WAIT = 5.0
 
 

@@ -33,8 +33,10 @@ _JOBS = """
 INSERT INTO pulse_django_job (task, queue) SELECT 'bench.nothing', 'queue-' || n % %s FROM generate_series(1, %s) AS n
 """
 _DONE = """
-INSERT INTO pulse_django_job (task, status, attempts, created_at, started_at, finished_at)
-SELECT 'bench.nothing', 'COMPLETED', 1, clock_timestamp() - interval '2 hours', clock_timestamp() - interval '1 hour',
+INSERT INTO pulse_django_job (era, task, status, attempts, created_at, started_at, finished_at)
+SELECT
+    to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int, 'bench.nothing', 'COMPLETED', 1,
+    clock_timestamp() - interval '2 hours', clock_timestamp() - interval '1 hour',
     clock_timestamp() - interval '1 hour'
 FROM generate_series(1, %s)
 """

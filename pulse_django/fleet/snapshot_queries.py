@@ -37,7 +37,7 @@ SELECT
     count(*) FILTER (WHERE next_run_at <= statement_timestamp()),
     count(*) FILTER (WHERE next_run_at > statement_timestamp()),
     statement_timestamp() - pg_catalog.min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text IN ('PENDING', 'RETRYING')
 GROUP BY queue, status
 """
@@ -46,7 +46,7 @@ _RUNNING = """
 SELECT
     queue, count(*), count(*) FILTER (WHERE lease_until < statement_timestamp()),
     statement_timestamp() - pg_catalog.min(lease_until) FILTER (WHERE lease_until < statement_timestamp())
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
 GROUP BY queue
 """
@@ -63,23 +63,28 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 # the table until it has found enough, and that may be all of it.
 _ENDED = """
 SELECT
-    (SELECT count(*) FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'),
+    (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
         SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
     (SELECT count(*) FROM (
         SELECT FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
-    (SELECT pg_catalog.json_object_agg(common.value, common.share * GREATEST(class.reltuples, 0)) FROM ROWS FROM (
-        pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
-        pg_catalog.unnest(column_stats.most_common_freqs)
-    ) AS common (value, share))
-FROM pg_class AS class
-JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-LEFT JOIN pg_stats AS column_stats
-    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
-    AND column_stats.attname = 'status' AND NOT column_stats.inherited
-WHERE class.oid = 'pulse_django_job'::regclass::oid
+    (SELECT pg_catalog.json_object_agg(value, jobs) FROM (
+        SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0)) AS jobs
+        FROM pg_inherits AS link
+        JOIN pg_class AS class ON class.oid = link.inhrelid
+        JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+        LEFT JOIN pg_stats AS column_stats
+            ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+            AND column_stats.attname = 'status' AND NOT column_stats.inherited
+        CROSS JOIN LATERAL ROWS FROM (
+            pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+            pg_catalog.unnest(column_stats.most_common_freqs)
+        ) AS common (value, share)
+        WHERE link.inhparent = 'pulse_django_job'::regclass::oid
+        GROUP BY common.value
+    ) AS estimate)
 """
 
 _WORKERS = """
@@ -100,7 +105,7 @@ _DEAD_LETTERS = """
 SELECT
     id, task, queue, pg_catalog.left(pg_catalog.split_part(last_error, E'\\n', 1), 100),
     statement_timestamp() - finished_at
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED'
 ORDER BY finished_at DESC, id DESC
 LIMIT 5

@@ -39,7 +39,7 @@ FROM (
     ) AS latest
     WHERE outcome::text = 'RELEASED' AND pg_catalog.starts_with(message, %(unknown)s)
 ) AS recent
-JOIN pulse_django_job AS job ON job.id = recent.job_id
+JOIN pulse_django_job_hot AS job ON job.id = recent.job_id
 CROSS JOIN LATERAL ({PUT_BACK_SINCE.format(job="job.id")}) AS met
 WHERE job.status::text IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
     AND met.first < statement_timestamp() - %(age)s

@@ -14,24 +14,32 @@ from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import CancelRequested
 
-_REQUEST_CANCEL = """
+from .history import leave
+
+_IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
+_WAITS = f"{_IS_WANTED} AND job.locked_by IS NULL"
+_CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "(source).reason"}
+
+_REQUEST_CANCEL = f"""
 WITH wanted AS MATERIALIZED (
-    SELECT id, status
-    FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL AND cancel_requested_at IS NULL
-        AND attempts = COALESCE(%s::int, attempts)
+    SELECT id, status, task, queue, attempts, %s::text AS reason
+    FROM pulse_django_job_hot AS job
+    WHERE id = ANY (%s::bigint[]) AND {_IS_WANTED} AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
+),
+{leave("wanted", _WAITS, **_CANCELLED)},
+asked AS (
+    UPDATE pulse_django_job_hot AS job
+    SET cancel_requested_at = clock_timestamp(), cancel_reason = wanted.reason
+    FROM wanted
+    WHERE job.id = wanted.id AND {_IS_WANTED} AND job.locked_by IS NOT NULL
+    RETURNING wanted.*
 )
-UPDATE pulse_django_job AS job
-SET status = CASE WHEN job.locked_by IS NULL THEN 'CANCELLED' ELSE job.status END,
-    finished_at = CASE WHEN job.locked_by IS NULL THEN clock_timestamp() END,
-    cancel_requested_at = clock_timestamp(),
-    cancel_reason = %s
-FROM wanted
-WHERE job.id = wanted.id AND job.finished_at IS NULL AND job.cancel_requested_at IS NULL
-RETURNING job.id, job.status, wanted.status, job.task, job.queue, job.attempts
-"""
+SELECT id, 'CANCELLED', (source).status, task, queue, attempts FROM gone
+UNION ALL
+SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
+"""  # noqa: S608 - made of constants
 
 
 def request_cancel(
@@ -41,7 +49,7 @@ def request_cancel(
     check_attempt(attempt)
     asked_for = job_ids_of(job_ids)
     reason = clean_text(reason, MAX_SUMMARY)
-    rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, [sorted(asked_for), attempt, reason])
+    rows = run_joined(jobs.write_alias, _REQUEST_CANCEL, [reason, sorted(asked_for), attempt])
     cancelled = frozenset(row[0] for row in rows if row[1] == Status.CANCELLED)
     asked = frozenset(row[0] for row in rows if row[1] == Status.RUNNING)
     for row in rows:

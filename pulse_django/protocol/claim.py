@@ -53,7 +53,7 @@ in_line AS (
     SELECT id, bytes, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
 ),
 claimed AS (
-    UPDATE pulse_django_job AS job
+    UPDATE pulse_django_job_hot AS job
     SET status = 'RUNNING',
         attempts = attempts + 1,
         locked_by = %s,
@@ -61,7 +61,8 @@ claimed AS (
         token = pg_catalog.nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
         started_at = clock_timestamp()
-    WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes)) AND locked_by IS NULL
+    WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes))
+        AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,

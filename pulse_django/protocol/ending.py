@@ -1,9 +1,14 @@
-"""How a run ends: the verdict, the write and the row of the ledger. Settle and reap end with the same statement.
+"""How a run ends: the verdict, the write and the ledger. Settle and reap end with the same statement.
 
-The verb in front makes ``ending``: a row for each run, locked, with what happened and what is to become of the job.
+The verb in front makes ``ending``: a row for each run, locked, with what happened and what is to become of the job. A
+job that runs again and a dead letter stay in the hot partition; one that is completed or cancelled leaves it.
+
+The ledger needs no row for the run that completes a job: the job's row keeps who ran it, and the rest it has anyway.
 """
 
 from __future__ import annotations
+
+from .history import leave
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
 # cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
@@ -18,12 +23,13 @@ _VERDICT = """CASE
             ELSE {wanted}
         END"""
 
-# The fenced UPDATE and the ledger's row in one statement: neither can exist without the other.
-#
-# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
-_END = """
-ended AS (
-    UPDATE pulse_django_job AS job
+_IS_HELD = "job.locked_by::text = ending.holder AND job.attempts = ending.attempt{still}"
+_LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
+
+# The fenced write and the ledger's row in one statement: neither can exist without the other.
+_STAY = f"""
+stayed AS (
+    UPDATE pulse_django_job_hot AS job
     SET status = ending.verdict,
         locked_by = NULL,
         lease_until = NULL,
@@ -37,13 +43,14 @@ ended AS (
         END,
         finished_at = CASE WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
         last_error = COALESCE(ending.error, job.last_error),
-        cancel_reason = COALESCE(ending.cancel_reason, job.cancel_reason),
-        result = ending.result::jsonb,
         progress = COALESCE(ending.progress::jsonb, job.progress)
     FROM ending
-    WHERE job.id = ending.id AND job.locked_by::text = ending.holder AND job.attempts = ending.attempt{still}
+    WHERE job.id = ending.id AND {_IS_HELD} AND NOT {_LEAVES}
     RETURNING ending.*
-),
+),"""  # noqa: S608 - made of constants
+
+# ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
+_LEDGER = """,
 ledger AS (
     INSERT INTO pulse_django_attempt (
         job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, error_class, message,
@@ -53,9 +60,9 @@ ledger AS (
         id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
         COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
     FROM ended
+    WHERE outcome <> 'SUCCEEDED'
     ON CONFLICT (job_id, number) DO NOTHING
-)
-"""
+)"""
 
 
 def verdict(*, wanted: str, refund: str) -> str:
@@ -63,6 +70,25 @@ def verdict(*, wanted: str, refund: str) -> str:
     return _VERDICT.format(wanted=wanted, refund=refund)
 
 
-def end(*, still: str = "") -> str:
-    """Return the SQL that ends what ``ending`` holds. ``still`` is a further condition on the row as it is written."""
-    return _END.format(still=still)
+def end(*, still: str = "", completes: bool = False) -> str:
+    """Return the SQL that ends what ``ending`` holds, as ``ended``.
+
+    ``still`` is a further condition on the row as it is written. ``completes``: all of them succeeded.
+    """
+    left = leave(
+        "ending",
+        f"{_IS_HELD.format(still=still)} AND {_LEAVES}",
+        status="(source).verdict",
+        refunds="refunds + COALESCE((source).refund, 0)",
+        losses="losses + COALESCE((source).loss, 0)",
+        last_error="COALESCE((source).error, last_error)",
+        cancel_reason="COALESCE((source).cancel_reason, cancel_reason)",
+        progress="COALESCE((source).progress::jsonb, progress)",
+        result="(source).result::jsonb",
+        completed_by="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).holder END",
+        completed_token="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).token END",  # noqa: S106 - no password
+    )
+    if completes:
+        return f"{left},\nended AS (SELECT (source).* FROM gone)"  # noqa: S608 - made of constants
+    ended = "SELECT (source).* FROM gone UNION ALL SELECT * FROM stayed"
+    return f"{_STAY.format(still=still)}{left},\nended AS MATERIALIZED ({ended}){_LEDGER}"

@@ -27,20 +27,35 @@ ENQUEUE_CHUNK = 5_000
 ENQUEUE_BYTES = 16_000_000
 
 _OF_ITS_OWN = "task, queue, priority, args, kwargs, payload_bytes, next_run_at, parent_id, trace, masked"
-_ENQUEUE_INTO = f"INSERT INTO pulse_django_job ({', '.join([_OF_ITS_OWN, *COLUMNS])})"
+_ENQUEUE_INTO = f"INSERT INTO pulse_django_job_hot ({', '.join([_OF_ITS_OWN, *COLUMNS])})"
+_RETURNING = "RETURNING id, created_at, next_run_at"
+_ONE = f"""%s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s,
+    {", ".join("%s" for _ in COLUMNS)}"""
 
-_ENQUEUE = f"""{_ENQUEUE_INTO}
-VALUES (
-    %s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s,
-    {", ".join("%s" for _ in COLUMNS)}
-)
-{{on_conflict}}
-RETURNING id, created_at, next_run_at
-"""
+_ENQUEUE = f"{_ENQUEUE_INTO} VALUES ({_ONE}) {_RETURNING}"
 
 # It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
 # neither case does the caller's transaction abort.
-_UNLESS_THE_KEY_IS_TAKEN = "ON CONFLICT (task, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING"
+_ENQUEUE_UNLESS_KEY_IS_TAKEN = f"""
+WITH taken AS (
+    INSERT INTO pulse_django_key (task, key, job_id)
+    VALUES (%s, %s, pg_catalog.nextval('pulse_django_job_id_seq'::regclass))
+    ON CONFLICT (task, key) DO NOTHING
+    RETURNING job_id
+)
+INSERT INTO pulse_django_job_hot (id, {", ".join([_OF_ITS_OWN, *COLUMNS])})
+SELECT job_id, {_ONE} FROM taken
+{_RETURNING}
+"""  # noqa: S608 - made of constants
+
+_WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
+
+# Somebody deleted the job by hand. In a statement of its own, which sees the job of every key that it sees.
+_FREE_ORPHANED_KEY = """
+DELETE FROM pulse_django_key AS key
+WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = key.job_id)
+RETURNING key.job_id
+"""
 
 # How the options of many jobs are read from JSON. What is read as bigint fits the column: its bounds are checked.
 _READ_AS: dict[type, tuple[str, str]] = {
@@ -86,9 +101,7 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     payload = new.encoded(settings.max_payload_bytes)
     options = with_settings(values_of(new), settings)
     while not (rows := _insert(jobs, new, options, payload)):
-        kept: Job | None = (
-            jobs.using(jobs.write_alias).filter(task=new.task, idempotency_key=new.idempotency_key).first()
-        )
+        kept = _job_with_key(jobs, new)
         if kept is not None:  # pruned in this very moment: then the key is free again
             return kept, False
     [(job_id, created_at, next_run_at)] = rows
@@ -112,12 +125,24 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
 
 
 def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
-    on_conflict = "" if new.idempotency_key is None else _UNLESS_THE_KEY_IS_TAKEN
     params = (
         *(new.task, new.queue, new.priority, *payload, payload.size, *run_at_or_delay(new.run_after)),
         *(new.parent_id, new.trace, new.masked, *options),
     )
-    return run_joined(jobs.write_alias, _ENQUEUE.format(on_conflict=on_conflict), params)
+    if new.idempotency_key is None:
+        return run_joined(jobs.write_alias, _ENQUEUE, params)
+    key = (new.task, new.idempotency_key)
+    return run_joined(jobs.write_alias, _ENQUEUE_UNLESS_KEY_IS_TAKEN, (*key, *params))
+
+
+def _job_with_key(jobs: JobReader, new: NewJob) -> Job | None:
+    """Return the job that has this key; None, and the key is free, if there is none any more."""
+    key = [new.task, new.idempotency_key]
+    holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
+    kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
+    if kept is None:
+        run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
+    return kept
 
 
 def enqueue_many(

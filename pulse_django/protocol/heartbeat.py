@@ -26,12 +26,12 @@ WITH held AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT job.id, held.progress
     FROM held
-    JOIN pulse_django_job AS job
+    JOIN pulse_django_job_hot AS job
         ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt
     ORDER BY job.id
     FOR NO KEY UPDATE OF job SKIP LOCKED
 )
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET lease_until = GREATEST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s)),
     progress = COALESCE(locked.progress, job.progress),
     progress_at = CASE WHEN locked.progress IS NULL THEN job.progress_at ELSE clock_timestamp() END
@@ -44,7 +44,7 @@ RETURNING job.id, job.locked_by, job.attempts, job.cancel_requested_at IS NOT NU
 _STILL_HELD = """
 SELECT job.id, job.locked_by, job.attempts
 FROM pg_catalog.json_to_recordset(%s::json) AS held (id bigint, holder text, attempt int)
-JOIN pulse_django_job AS job
+JOIN pulse_django_job_hot AS job
     ON job.id = held.id AND job.locked_by::text = held.holder AND job.attempts = held.attempt
 """
 

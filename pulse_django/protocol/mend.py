@@ -27,7 +27,7 @@ logger = SafeLogger(__name__)
 _MEND = """
 WITH wrong AS MATERIALIZED (
     SELECT id
-    FROM pulse_django_job
+    FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text = 'RUNNING' AND (
         locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
         OR lease_until > statement_timestamp() + COALESCE(lease_ttl, %s) + interval '1 second'
@@ -36,7 +36,7 @@ WITH wrong AS MATERIALIZED (
     ORDER BY id
     FOR NO KEY UPDATE
 )
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET locked_by = COALESCE(job.locked_by, 'nobody'),
     token = COALESCE(job.token, pg_catalog.nextval('pulse_django_token')),
     started_at = COALESCE(job.started_at, clock_timestamp()),
@@ -52,14 +52,14 @@ RETURNING job.id
 _SHORTEN = """
 WITH long AS MATERIALIZED (
     SELECT id
-    FROM pulse_django_job
+    FROM pulse_django_job_hot
     WHERE status::text = 'RUNNING'
         AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
     ORDER BY id
     LIMIT %(limit)s
     FOR NO KEY UPDATE
 )
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))
 FROM long
 WHERE job.id = long.id AND job.status::text = 'RUNNING'

@@ -96,7 +96,7 @@ SELECT id, holder, attempt, token, outcome, verdict, task, queue, error FROM end
 # A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
 _TOUCH = """
 WITH expired AS MATERIALIZED ({pick})
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET progress_at = job.progress_at
 FROM expired
 WHERE job.id = expired.id

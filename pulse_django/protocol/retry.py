@@ -18,15 +18,16 @@ from .statements import check_delay
 _RETRY = """
 WITH dead AS MATERIALIZED (
     SELECT id
-    FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED' AND attempts = COALESCE(%s::int, attempts)
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
+        AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
 ),
 in_line AS (
     SELECT id, row_number() OVER (ORDER BY id) - 1 AS place FROM dead
 )
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET status = 'PENDING',
     refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
     next_run_at = clock_timestamp() + %s + in_line.place::float8 * %s,

@@ -39,14 +39,15 @@ ending AS MATERIALIZED (
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
         {verdict(wanted="report.status", refund="COALESCE(report.refund, 0)")} AS verdict
     FROM report
-    JOIN pulse_django_job AS job
+    JOIN pulse_django_job_hot AS job
         ON job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
     ORDER BY job.id
     FOR NO KEY UPDATE OF job {{skip_locked}}
 ),
-{end()}
+{{end}}
 SELECT id, holder, attempt, verdict FROM ended
 """  # noqa: S608 - made of constants
+_END = {True: end(completes=True), False: end()}
 
 _REPORTS = """
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
@@ -68,8 +69,47 @@ _COMPLETIONS = """
     ) AS report (id, holder, attempt, result)
 """
 
-# A statement of its own, for its snapshot: if the settle above waited for a reap to commit, it does not see the ledger
-# row that the reap wrote.
+# Statements of their own, for their snapshot: if the settle above waited for a reap to commit, it does not see the
+# ledger row that the reap wrote. Completed runs come first, because every verb locks jobs before attempts.
+#
+# When more is reported on the run that completed a job, it gets a row of its own in the ledger.
+_STORE_COMPLETED_RUNS = """
+WITH report AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
+        id bigint, holder text, attempt int, outcome text, error_class text, message text, traceback text
+    )
+),
+completed AS MATERIALIZED (
+    SELECT
+        job.id, job.completed_by, job.attempts, job.completed_token, job.next_run_at, job.started_at, job.finished_at,
+        report.outcome, report.error_class, report.message, report.traceback, report.outcome = 'SUCCEEDED' AS repeated
+    FROM report
+    JOIN pulse_django_job AS job
+        ON job.id = report.id AND job.attempts = report.attempt AND job.completed_by::text = report.holder
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+),
+cleared AS (
+    UPDATE pulse_django_job AS job
+    SET completed_by = NULL, completed_token = NULL
+    FROM completed
+    WHERE job.id = completed.id AND NOT completed.repeated AND job.locked_by IS NULL
+),
+stored AS (
+    INSERT INTO pulse_django_attempt (
+        job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback,
+        late_outcome, late_at
+    )
+    SELECT
+        id, attempts, completed_token, completed_by, next_run_at, started_at, finished_at, 'SUCCEEDED',
+        COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, ''), outcome, clock_timestamp()
+    FROM completed
+    WHERE NOT repeated
+    ON CONFLICT (job_id, number) DO NOTHING
+)
+SELECT id, completed_by, attempts, repeated FROM completed
+"""
+
 _RECORD_LATE_OUTCOMES = """
 WITH report AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (id bigint, holder text, attempt int, outcome text)
@@ -91,30 +131,6 @@ kept AS (
     WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome::text = ''
 )
 SELECT job_id, worker, number, repeated FROM entry
-"""
-
-# What a handler raised after it had completed its job itself. The ledger has its run already.
-_KEEP_ERRORS_AFTER_COMPLETION = """
-WITH raised AS MATERIALIZED (
-    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS raised (
-        id bigint, holder text, attempt int, error_class text, message text, traceback text
-    )
-),
-entry AS MATERIALIZED (
-    SELECT attempt.id, raised.error_class, raised.message, raised.traceback
-    FROM raised
-    JOIN pulse_django_attempt AS attempt
-        ON attempt.job_id = raised.id AND attempt.number = raised.attempt AND attempt.worker::text = raised.holder
-    WHERE attempt.outcome::text = 'SUCCEEDED' AND attempt.late_outcome::text = ''
-    ORDER BY attempt.job_id, attempt.number
-    FOR NO KEY UPDATE OF attempt
-)
-UPDATE pulse_django_attempt AS attempt
-SET late_outcome = 'FAILED', late_at = clock_timestamp(), error_class = entry.error_class, message = entry.message,
-    traceback = entry.traceback
-FROM entry
-WHERE attempt.id = entry.id
-RETURNING attempt.job_id
 """
 
 
@@ -149,20 +165,22 @@ def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = ti
 
 def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorReport]) -> list[int]:
     """Add to the ledger what handlers raised after they had completed their jobs. Return of which jobs."""
-    raised = [keys_of(lease) | _error_columns(error) for lease, error in errors.items()]
+    failed = {"outcome": OutcomeName.FAILED}
+    raised = json.dumps([keys_of(lease) | failed | _error_columns(error) for lease, error in errors.items()])
     try:
-        rows = run_joined(jobs.write_alias, _KEEP_ERRORS_AFTER_COMPLETION, [json.dumps(raised)])
+        rows = run_joined(jobs.write_alias, _STORE_COMPLETED_RUNS, [raised])
     except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
         if connections[jobs.write_alias].in_atomic_block:
             raise
         logger.exception("Storing the late errors of %d completed jobs failed", len(errors))
         return []
-    return sorted(job_id for (job_id,) in rows)
+    return sorted({job_id for job_id, *_ in rows})
 
 
 def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
-    source, params = _reported(reports)
-    statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED")
+    completes = all(_is_plain_completion(report) for report in reports)
+    source, params = _completions(reports) if completes else _reported(reports)
+    statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED", end=_END[completes])
     try:
         return run_joined(jobs.write_alias, statement, params)
     except UNSTORABLE as error:
@@ -182,15 +200,18 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
 
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
     """Record them in the ledger, but for those that it has already: return the leases of these."""
-    keys = [keys_of(report.lease) | {"outcome": report.outcome.name} for report in late]
-    rows = run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [json.dumps(keys)])
+    keys = json.dumps([keys_of(report.lease) | {"outcome": report.outcome.name} for report in late])
+    rows = run_joined(jobs.write_alias, _STORE_COMPLETED_RUNS, [keys])
+    rows += run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [keys])
     return frozenset(Lease(*row[:3]) for row in rows if row[3])
 
 
 def _reported(reports: Sequence[Report]) -> Compiled:
     """Spell reports as the settle statement reads them."""
-    if not all(_is_plain_completion(report) for report in reports):
-        return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
+    return _REPORTS, (json.dumps([_row_of(report) for report in reports]),)
+
+
+def _completions(reports: Sequence[Report]) -> Compiled:
     leases = [report.lease for report in reports]
     results = [report.decision.result for report in reports]  # type: ignore[union-attr]  # they are completions
     columns = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import DataError, IntegrityError, connections, transaction
 
+from pulse_django.words.eras import HOT_PARTITION
 from pulse_django.words.leases import Lease
 from pulse_django.words.limits import MAX_DELAY
 
@@ -20,12 +21,13 @@ def skip_locked(rows: Any, *, no_key: bool = True) -> Any:
     return rows.select_for_update(skip_locked=True, of=("self",), no_key=no_key)
 
 
-def compiled(rows: Any, alias: str) -> Compiled:
+def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
+    """Compile a query on the hot partition, or ``everywhere``."""
     # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
     # together with the first statement, and there is none.
     with transaction.atomic(using=alias, savepoint=False):
         sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
-    return sql, tuple(params)
+    return (sql if everywhere else sql.replace('"pulse_django_job"', f'"{HOT_PARTITION}"')), tuple(params)
 
 
 def keys_of(lease: Lease) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from .statements import check_delay
 _WAITING = """
 WITH waiting AS MATERIALIZED (
     SELECT id
-    FROM pulse_django_job
-    WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING') AND attempts = COALESCE(%s::int, attempts)
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING')
+        AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
 )
-UPDATE pulse_django_job AS job
+UPDATE pulse_django_job_hot AS job
 SET {change}
 FROM waiting
 WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')

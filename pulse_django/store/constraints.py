@@ -36,11 +36,6 @@ def _sensible(duration: str) -> Q:
 
 
 JOB_CONSTRAINTS: list[models.BaseConstraint] = [
-    models.UniqueConstraint(
-        name="pulse_job_one_per_key",
-        fields=["task", "idempotency_key"],
-        condition=Q(idempotency_key__isnull=False),
-    ),
     models.CheckConstraint(
         name="pulse_job_status_is_known",
         condition=Q(status__in=[status.value for status in Status]),
@@ -96,7 +91,8 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     ),
     models.CheckConstraint(
         name="pulse_job_result_only_if_completed",
-        condition=Q(result__isnull=True) | Q(status=Status.COMPLETED.value),
+        condition=Q(result__isnull=True, completed_by__isnull=True, completed_token__isnull=True)
+        | Q(status=Status.COMPLETED.value),
     ),
     models.CheckConstraint(
         name="pulse_job_priority_in_range",

@@ -66,7 +66,7 @@ SELECT lane.queue, lane.priority, EXTRACT(epoch FROM earliest.next_run_at - stat
 FROM lane
 CROSS JOIN LATERAL (
     SELECT next_run_at
-    FROM pulse_django_job
+    FROM pulse_django_job_hot
     WHERE {_IN_LANE}
     ORDER BY next_run_at, id
     LIMIT 1
@@ -90,7 +90,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, pg_catalog.min(next_run_at) AS since
     FROM (
         SELECT next_run_at
-        FROM pulse_django_job
+        FROM pulse_django_job_hot
         WHERE {_IN_LANE}
             AND next_run_at <= statement_timestamp()
         ORDER BY next_run_at
@@ -101,7 +101,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS jobs
     FROM (
         SELECT
-        FROM pulse_django_job
+        FROM pulse_django_job_hot
         WHERE {_IN_LANE}
             AND next_run_at > statement_timestamp()
         ORDER BY next_run_at

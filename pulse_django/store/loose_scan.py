@@ -11,7 +11,7 @@ def loose_scan(name: str, columns: str, *, where: str, order: str, following: tu
     """
 
     def probe(condition: str = "") -> str:
-        found = f"SELECT {columns} FROM pulse_django_job WHERE {where}{condition}"  # noqa: S608 - made of constants
+        found = f"SELECT {columns} FROM pulse_django_job_hot WHERE {where}{condition}"  # noqa: S608 - made of constants
         return f"({found} ORDER BY {order} LIMIT 1)"
 
     steps = " UNION ALL ".join(probe(f" AND {one}") for one in following) + " LIMIT 1" * (len(following) > 1)

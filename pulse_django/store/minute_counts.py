@@ -44,7 +44,7 @@ _ENDED = """
 SELECT queue, 'COMPLETED', count(*) FROM pulse_django_job
 WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
-SELECT queue, 'DEAD_LETTERED', count(*) FROM pulse_django_job
+SELECT queue, 'DEAD_LETTERED', count(*) FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
 SELECT queue, 'CANCELLED', count(*) FROM pulse_django_job
@@ -81,6 +81,14 @@ WITH ended AS MATERIALIZED (
     LEFT JOIN pulse_django_job AS job ON job.id = attempt.job_id
     WHERE attempt.id >= %(first_attempt)s AND attempt.id < %(last_attempt)s
         AND attempt.finished_at >= %(begin)s AND attempt.finished_at < %(end)s
+    UNION ALL
+    SELECT
+        task, queue, 'SUCCEEDED', attempts, EXTRACT(epoch FROM finished_at - started_at)::float8,
+        EXTRACT(epoch FROM started_at - next_run_at)::float8, EXTRACT(epoch FROM started_at - created_at)::float8,
+        NULL::float8, false
+    FROM pulse_django_job
+    WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s
+        AND completed_by IS NOT NULL
 )
 """
 _HOW_THEY_ENDED = f"""{_RUNS}

@@ -7,6 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.models import Model
 
+from pulse_django.words.eras import HOT_PARTITION
 from pulse_django.words.payloads import error_in_one_line
 
 from .transactions import refuse_other_vendors
@@ -63,5 +64,12 @@ def explained(error: Exception, alias: str) -> str:
     return error_in_one_line(error)
 
 
+def indexed_table(model: type[Model]) -> str:
+    """Return the table that has the indexes and constraints of a model: for jobs, the hot partition."""
+    table = str(model._meta.db_table)
+    return HOT_PARTITION if table == "pulse_django_job" else table
+
+
 def models_with_tables() -> list[type[Model]]:
-    return [model for model in apps.get_app_config("pulse_django").get_models() if not model._meta.proxy]
+    models = apps.get_app_config("pulse_django").get_models()
+    return [model for model in models if not model._meta.proxy and model._meta.managed]

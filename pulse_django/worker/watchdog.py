@@ -162,10 +162,15 @@ class Watchdog:
         gone = self.database.call(Worker.objects.db_manager(alias).mark_gone, silence)
         self.database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
         given_up = self.database.call(unknown_tasks.give_up, alias)
+        self.database.call(self.database.jobs.make_days)
+        if days := settings.retention_of_days:
+            for day in self.database.call(self.database.jobs.drop_days, older_than=days):
+                logger.info("Deleted the jobs that were completed or cancelled on %s", day)
         pruned = {}
         for status, kept in settings.retention.items():
             if kept:
-                pruned[status] = self.database.call(self.database.jobs.prune, status, older_than=kept)
+                in_days = kept != days
+                pruned[status] = self.database.call(self.database.jobs.prune, status, older_than=kept, in_days=in_days)
         for queue in resumed:
             logger.info("The pause of queue %r has ended", queue)
         for worker in gone:

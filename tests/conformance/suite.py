@@ -15,7 +15,7 @@ from django.test import TransactionTestCase, override_settings
 from tasks import test_dummy_backend, test_tasks
 
 from pulse_django.backend import PulseBackend
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Job, StoredAttempt
 
 
 class WatchedBackend(PulseBackend):
@@ -27,7 +27,7 @@ class WatchedBackend(PulseBackend):
 
     def clear(self) -> None:
         Job.objects.all().delete()
-        Attempt.objects.all().delete()
+        StoredAttempt.objects.all().delete()
 
 
 def pulse_as_default(queues: list[str]) -> Any:

@@ -16,7 +16,7 @@ from django.urls import reverse
 from pulse_django.console.jobs.admin import SECRETS, JobAdmin
 from pulse_django.console.jobs.field_texts import LABELS
 from pulse_django.console.jobs.story import share_of
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Job, StoredAttempt
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
@@ -165,7 +165,7 @@ def test_numbers_of_the_drawing_are_the_same_in_every_language(
 def test_what_a_long_story_leaves_out_is_told(admin_client: Client) -> None:
     job = make_job(Status.DEAD_LETTERED, attempts=500, max_attempts=500)
     rows = [AttemptFactory.build(job=job, number=number, outcome="FAILED") for number in range(1, 501)]
-    Attempt.objects.bulk_create(rows)
+    StoredAttempt.objects.bulk_create(rows)
     for _ in range(60):
         make_job(parent=job)
     page = admin_client.get(page_of(job)).content.decode()
@@ -197,7 +197,7 @@ def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> N
     assert all(f"message {number} " in page for number in range(1, 13))
     assert page.count("m…") == 7, "a message that is cut says so"
     assert len(page) < 450_000
-    read = [query["sql"] for query in queries if "pulse_django_attempt" in query["sql"]]
+    read = [query["sql"] for query in queries if "pulse_django_ledger" in query["sql"]]
     assert len(read) == 2, "one for all, and one for what is long"
 
 

@@ -271,7 +271,7 @@ class TestTheGroup:
         dead()
         with CaptureQueriesContext(connection) as queries:
             admin_client.get(url_of("group"))
-        assert len([query for query in queries if re.search("pulse_django_(job|attempt)", query["sql"])]) == 3
+        assert len([query for query in queries if re.search("pulse_django_(job|ledger)", query["sql"])]) == 3
 
 
 class TestRetry:

@@ -165,7 +165,7 @@ def test_a_full_disk_costs_no_run(workers: Workers, monkeypatch: pytest.MonkeyPa
         owner = os.stat(server.server.data).st_uid
         os.chown(folder, owner, -1)
         server.ask(f"CREATE TABLESPACE small LOCATION '{folder}'")
-        for table in ("pulse_django_job", "pulse_django_attempt"):
+        for table in ("pulse_django_job_hot", "pulse_django_attempt"):
             server.ask(f"ALTER TABLE {table} SET TABLESPACE small")
         filler = disk / "filler"
 

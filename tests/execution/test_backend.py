@@ -23,7 +23,7 @@ from pulse_django.execution.tasks_framework import (
     task_finished,
     task_started,
 )
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Job, StoredAttempt
 from pulse_django.tasks import PulseTask, task
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
 from pulse_django.words.job_options import NewJob
@@ -339,7 +339,7 @@ class TestRegistry:
     def test_an_unknown_task_past_its_age_is_a_dead_letter_with_the_reason(self) -> None:
         job = make_job(task="long.gone")
         run_job(job)
-        Attempt.objects.update(started_at=Attempt.objects.get().started_at - timedelta(hours=2))
+        StoredAttempt.objects.update(started_at=Attempt.objects.get().started_at - timedelta(hours=2))
         jump_to_next_run(job)
         run_job(job)
         job.refresh_from_db()

@@ -16,7 +16,7 @@ from django.test import TestCase, TransactionTestCase, override_settings
 from pulse_django import task
 from pulse_django.exceptions import PayloadError
 from pulse_django.execution.tasks_framework import BaseTaskBackend
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Job, StoredAttempt
 from pulse_django.testing import (
     DrainLimit,
     Zombie,
@@ -236,7 +236,7 @@ class InATestCase(Stories, TestCase):
 
 class InATransactionTestCase(Stories, TransactionTestCase):
     def tearDown(self) -> None:
-        for model in (Line, Invoice, Attempt, Job):
+        for model in (Line, Invoice, StoredAttempt, Job):
             model.objects.all().delete()
 
 

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
-
-from pulse_django.models import Job, Queue
+from pulse_django.models import Queue
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
@@ -33,17 +31,27 @@ def record(minutes_ago: int, **signs: Any) -> None:
 
 
 @contextmanager
-def _running_without_lease(_: Rival) -> Iterator[None]:
-    [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_running_iff_leased"]
-    sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_running_iff_leased")
+def without(constraint: str) -> Iterator[None]:
+    """Drop a constraint of jobs for a while. They are gone when it comes back."""
+    of_jobs = "conrelid = 'pulse_django_job_hot'::regclass"
+    named = f"{of_jobs} AND conname = %s"
+    [(definition,)] = sql(f"SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE {named}", constraint)
+    drop = f"ALTER TABLE pulse_django_job_hot DROP CONSTRAINT IF EXISTS {constraint}"
+    sql(drop)
     try:
-        make_job(Status.RUNNING)
-        sql("UPDATE pulse_django_job SET locked_by = NULL")
         yield
     finally:
         sql("DELETE FROM pulse_django_job")
-        with connection.schema_editor() as editor:
-            editor.add_constraint(Job, constraint)
+        sql(drop)
+        sql(f"ALTER TABLE pulse_django_job_hot ADD CONSTRAINT {constraint} {definition}")
+
+
+@contextmanager
+def _running_without_lease(_: Rival) -> Iterator[None]:
+    with without("pulse_job_running_iff_leased"):
+        make_job(Status.RUNNING)
+        sql("UPDATE pulse_django_job SET locked_by = NULL")
+        yield
 
 
 @contextmanager
@@ -121,9 +129,14 @@ def _dead_letters() -> None:
         AttemptFactory(job=make_job(Status.DEAD_LETTERED, attempts=1), number=1)
 
 
+def _day_missing() -> None:
+    make_job(Status.COMPLETED, era=20200101)
+
+
 SIMPLE: dict[str, Callable[[], object]] = {
     "lease-too-long": lambda: make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))),
     "attempt-missing": _attempt_missing,
+    "day-missing": _day_missing,
     "token-repeated": _token_repeated,
     "clock-stepped": lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
     "lease-not-reaped": lambda: make_job(Status.RUNNING, lease_until=now(LONG_AGO)),

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import IntegrityError
 
 from pulse_django import conf
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Job, Minute, Queue, Worker
+from pulse_django.models import Attempt, Job, Minute, Queue, StoredAttempt, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import UNKNOWN_TASK
 from pulse_django.words.states import Status
-from tests.factories import AttemptFactory, QueueFactory, make_job, now
-from tests.fleet.states import LONG_AGO, brought_about, live_worker
+from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
+from tests.fleet.states import LONG_AGO, brought_about, live_worker, without
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -52,20 +50,6 @@ def is_clear(name: str, **limits: Any) -> bool:
 
 def repaired(name: str, **limits: Any) -> list[Step]:
     return list(repair(named(name), "default", Limits.of(conf.current(), **limits)))
-
-
-@contextmanager
-def without(model: type[Any], name: str) -> Iterator[None]:
-    """Drop a constraint of a table for a while. Its rows are gone when it comes back."""
-    [constraint] = [one for one in model._meta.constraints if one.name == name]
-    sql(f"ALTER TABLE {model._meta.db_table} DROP CONSTRAINT {name}")
-    try:
-        yield
-    finally:
-        sql("DELETE FROM pulse_django_job")
-        sql(f"ALTER TABLE {model._meta.db_table} DROP CONSTRAINT IF EXISTS {name}")
-        with connection.schema_editor() as editor:
-            editor.add_constraint(model, constraint)
 
 
 def test_all_are_clear_in_an_empty_database() -> None:
@@ -100,7 +84,7 @@ def test_the_table_refuses_a_running_job_without_a_lease() -> None:
 
 
 def test_a_running_job_without_a_lease_gets_one_that_runs_out() -> None:
-    with without(Job, "pulse_job_running_iff_leased"):
+    with without("pulse_job_running_iff_leased"):
         job = make_job(Status.RUNNING)
         make_job(Status.RUNNING)
         sql("UPDATE pulse_django_job SET locked_by = NULL, lease_until = NULL, token = NULL WHERE id = %s", job.pk)
@@ -136,7 +120,7 @@ def test_a_lease_of_a_worker_with_longer_leases_than_ours_is_left_alone(settings
 
 def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> None:
     """It was never claimed: its attempt would be the zeroth."""
-    with without(Job, "pulse_job_running_iff_leased"):
+    with without("pulse_job_running_iff_leased"):
         never, spent = make_job(), make_job(attempts=3, refunds=2)
         sql("UPDATE pulse_django_job SET status = 'RUNNING'")
         assert sorted(keys(found("running-without-lease"))) == sorted([never.pk, spent.pk])
@@ -148,21 +132,13 @@ def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> 
 
 
 def test_one_row_that_cannot_be_repaired_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
-    with without(Job, "pulse_job_running_iff_leased"):
+    with without("pulse_job_running_iff_leased"), without("pulse_job_priority_in_range"):
         hopeless, other = make_job(Status.RUNNING), make_job(Status.RUNNING)
         sql("UPDATE pulse_django_job SET lease_until = NULL")
-        sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range")
         sql("UPDATE pulse_django_job SET priority = 999 WHERE id = %s", hopeless.pk)
-        sql("ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_priority_in_range CHECK (priority <= 100) NOT VALID")
-        try:
-            assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
-        finally:
-            sql(
-                "DELETE FROM pulse_django_job; ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_priority_in_range"
-            )
-            with connection.schema_editor() as editor:
-                [constraint] = [one for one in Job._meta.constraints if one.name == "pulse_job_priority_in_range"]
-                editor.add_constraint(Job, constraint)
+        rule = "CONSTRAINT pulse_job_priority_in_range CHECK (priority <= 100)"
+        sql(f"ALTER TABLE pulse_django_job_hot ADD {rule} NOT VALID")
+        assert Job.objects.mend([hopeless.pk, other.pk]) == [other.pk]
     assert f"Repairing job {hopeless.pk} failed" in caplog.text
 
 
@@ -529,15 +505,10 @@ def test_an_index_whose_build_broke_off_is_built_again() -> None:
     assert is_clear("schema-incomplete")
 
 
-@pytest.mark.parametrize(
-    "constraint", ["pulse_job_running_iff_leased", "pulse_job_one_per_key", "pulse_attempt_one_per_run"]
-)
+@pytest.mark.parametrize("constraint", ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"])
 def test_a_missing_constraint_is_added_again(constraint: str) -> None:
-    table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job"
-    if constraint == "pulse_job_one_per_key":  # it has a condition, and is an index
-        sql(f"DROP INDEX {constraint}")
-    else:
-        sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+    table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job_hot"
+    sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
     assert keys(found("schema-incomplete")) == [constraint]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
@@ -548,7 +519,7 @@ def test_a_missing_constraint_is_added_again(constraint: str) -> None:
 
 
 def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
-    sql("ALTER TABLE pulse_django_job DROP CONSTRAINT pulse_job_running_iff_leased")
+    sql("ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_running_iff_leased")
     sql(
         "CREATE SCHEMA elsewhere;CREATE TABLE elsewhere.t (i int CONSTRAINT pulse_job_running_iff_leased CHECK (i > 0))"
     )
@@ -568,7 +539,7 @@ def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
             repaired("schema-incomplete")
         assert keys(found("schema-incomplete")) == ["pulse_attempt_one_per_run"]
     finally:
-        Attempt.objects.all().delete()
+        StoredAttempt.objects.all().delete()
         repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
 
@@ -609,6 +580,23 @@ def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrat
 
 
 # All of them
+
+
+def test_a_day_without_a_partition_gets_one_with_its_jobs() -> None:
+    job = make_job(Status.COMPLETED, era=20200101)
+    assert keys(found("day-missing")) == [20200101]
+    assert [step.repaired for step in repaired("day-missing")] == [1]
+    assert is_clear("day-missing")
+    assert sql("SELECT id FROM pulse_django_job_20200101") == [(job.pk,)]
+    sql("SELECT pulse_django_drop_day(20200101)")
+
+
+def test_a_day_to_come_has_a_partition() -> None:
+    sql("SELECT pulse_django_drop_day(to_char(now() AT TIME ZONE 'UTC' + interval '1 day', 'YYYYMMDD')::int)")
+    [key] = keys(found("day-missing"))
+    repaired("day-missing")
+    assert is_clear("day-missing")
+    assert int(str(key)) > today()
 
 
 def test_every_condition_was_found() -> None:

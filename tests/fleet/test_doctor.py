@@ -181,14 +181,17 @@ def test_a_fleet_that_may_need_all_connections_is_warned_of() -> None:
 
 def test_a_table_without_its_autovacuum_settings_is_told_of() -> None:
     assert about("autovacuum").level == Level.GOOD
-    [(options,)] = sql("SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE relname = 'pulse_django_job'")
-    sql("ALTER TABLE pulse_django_job RESET (autovacuum_vacuum_threshold)")
+    [(options,)] = sql("SELECT array_to_string(reloptions, ', ') FROM pg_class WHERE relname = 'pulse_django_job_hot'")
+    sql("ALTER TABLE pulse_django_job_hot RESET (autovacuum_vacuum_threshold)")
     try:
         assert about("autovacuum").what.startswith("the settings of the table are missing")
-        sql("ALTER TABLE pulse_django_job SET (autovacuum_enabled = off)")
+        sql("ALTER TABLE pulse_django_job_hot SET (autovacuum_enabled = off)")
         assert about("autovacuum").what.startswith("it is off")
     finally:
-        sql(f"ALTER TABLE pulse_django_job RESET (autovacuum_enabled); ALTER TABLE pulse_django_job SET ({options})")
+        sql(
+            "ALTER TABLE pulse_django_job_hot RESET (autovacuum_enabled);"
+            f"ALTER TABLE pulse_django_job_hot SET ({options})"
+        )
 
 
 def test_an_autovacuum_that_looks_seldom_is_a_hint() -> None:
@@ -215,8 +218,8 @@ def test_updates_that_are_not_in_place_are_counted_by_run(updates: int, hot: int
 
 def test_indexes_of_strangers_are_named_and_worst_on_what_heartbeats_write() -> None:
     assert not [advice for advice in examine("default") if advice.topic == "indexes"]
-    sql("CREATE INDEX theirs ON pulse_django_job (task)")
-    sql("CREATE INDEX beaten ON pulse_django_job (lease_until)")
+    sql("CREATE INDEX theirs ON pulse_django_job_hot (task)")
+    sql("CREATE INDEX beaten ON pulse_django_job_hot (lease_until)")
     try:
         told = {advice.what.split()[0]: advice for advice in examine("default") if advice.topic == "indexes"}
     finally:
@@ -226,12 +229,16 @@ def test_indexes_of_strangers_are_named_and_worst_on_what_heartbeats_write() -> 
 
 
 def test_scans_of_a_large_table_and_indexes_that_nobody_uses() -> None:
-    own = [("pulse_job_reap", 0, "", False), ("pulse_job_claim", 9, "", False), ("pulse_django_job_pkey", 0, "", True)]
+    own = [
+        ("pulse_job_reap", 0, "", False),
+        ("pulse_job_claim", 9, "", False),
+        ("pulse_django_job_hot_pkey", 0, "", True),
+    ]
     small = list(tables._of_indexes(own, scans=100, scanned=100, live=10))
     assert small == []
     unused, scanned = tables._of_indexes(own, scans=10, scanned=10_000_000, live=1_000_000)
     assert unused.what == "not used since statistics began: pulse_job_reap"
-    assert scanned.what == "pulse_django_job was scanned sequentially 10 times, 1000000 rows on average"
+    assert scanned.what == "pulse_django_job_hot was scanned sequentially 10 times, 1000000 rows on average"
 
 
 def test_old_jobs_that_nobody_deletes_are_told_of(settings: Any) -> None:

@@ -59,7 +59,7 @@ def a_sample(at: float, pss: float) -> dict[str, Any]:
     return {
         "at": at,
         "memory": {"keeper": {"pid": 1, "pss": pss, "rss": pss}, "child 1": {"pid": 2, "pss": 40.0, "rss": 50.0}},
-        "bytes": {"pulse_django_job": 1_000_000},
+        "bytes": {"pulse_django_job_hot": 1_000_000},
         "backlog": 3,
         "wal_bytes_per_s": 1_000,
         "claims": None if at % 2 else {"p50_ms": 2.0, "p99_ms": 5.0},
@@ -88,7 +88,7 @@ def test_only_what_leaks_after_the_warm_up_is_found(results: dict[str, Any]) -> 
     assert {one.what: one.holds for one in verdicts(results)} == {
         "memory of keeper, PSS": False,
         "memory of child 1, PSS": True,
-        "pulse_django_job": True,
+        "pulse_django_job_hot": True,
         "claim statement, p50": True,
         "claim statement, p99": True,
         "due to claimed, p50": True,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.protocol.steps import sql
+
+# The era of a job that was completed ``at`` an instant.
+ERA = "to_char(at AT TIME ZONE 'UTC', 'YYYYMMDD')::int"
+
 # Of ``jobs``, the last that were created, ``waiting``, wait or run; of the others each ``dead_every``th has died.
-FILL = """
+FILL = f"""
 INSERT INTO pulse_django_job
-    (task, queue, priority, status, attempts, last_error, created_at, started_at, finished_at, locked_by, lease_until,
-    token)
+    (era, task, queue, priority, status, attempts, last_error, created_at, started_at, finished_at, locked_by,
+    lease_until, token)
 SELECT
+    CASE status WHEN 'COMPLETED' THEN {ERA} ELSE 0 END,
     'tests.task_' || n %% 40, 'queue-' || n %% 100, n %% 10, status, CASE status WHEN 'PENDING' THEN 0 ELSE 1 END,
     CASE status WHEN 'DEAD_LETTERED' THEN 'ValueError: order ' || n || ' of kind ' || chr(97 + n %% 26) ELSE '' END,
     at, at, CASE WHEN status IN ('COMPLETED', 'DEAD_LETTERED') THEN at END,
@@ -24,3 +33,17 @@ FROM (
     FROM generate_series(1, %(jobs)s) AS n
 ) AS made
 """
+
+
+@contextmanager
+def past_days(days: int = 13) -> Iterator[None]:
+    """Have partitions of so many days before today for a while."""
+    instants = "SELECT now() - n * interval '1 day' FROM generate_series(1, %s) AS n"
+    eras = [era for (era,) in sql(f"SELECT {ERA} FROM ({instants}) AS day (at)", days)]
+    for era in eras:
+        sql("SELECT pulse_django_make_day(%s, 0)", era)
+    try:
+        yield
+    finally:
+        for era in eras:
+            sql("SELECT pulse_django_drop_day(%s)", era)

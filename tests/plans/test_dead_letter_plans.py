@@ -15,6 +15,7 @@ from django.db import connection
 from pulse_django.console.dead_letters import group_sql, groups
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import Fingerprint
+from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.protocol.steps import sql
 
@@ -42,8 +43,9 @@ def dead_letters(django_db_setup: None, django_db_blocker: Any) -> Iterator[None
             with connection.cursor() as cursor:
                 cursor.execute(_FILL, {"large": LARGE, "groups": LARGE_GROUPS, "single": SINGLE})
             sql(
-                "INSERT INTO pulse_django_job (task, status, attempts, finished_at)"
-                " SELECT 'tests.add', 'COMPLETED', 1, clock_timestamp() FROM generate_series(1, %s)",
+                "INSERT INTO pulse_django_job (era, task, status, attempts, finished_at)"
+                f" SELECT {ERA}, 'tests.add', 'COMPLETED', 1, at"
+                " FROM generate_series(1, %s), LATERAL (SELECT clock_timestamp()) AS clock (at)",
                 DONE,
             )
         sql("VACUUM ANALYZE pulse_django_job")

@@ -18,7 +18,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.plans.fleet import FILL
+from tests.plans.fleet import FILL, past_days
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
 from tests.protocol.steps import sql
 
@@ -26,6 +26,7 @@ __all__ = ["undone"]
 
 LIST = reverse("admin:pulse_django_job_changelist")
 MILLION, WAITING, DEAD_EVERY = 1_000_000, 50_000, 95
+WINDOW_PAGES = 3_000
 FINGERPRINT = "ValueError: order # of kind a"
 
 
@@ -33,10 +34,11 @@ FINGERPRINT = "ValueError: order # of kind a"
 def fleet(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         sql("TRUNCATE pulse_django_job, pulse_django_attempt RESTART IDENTITY")  # the addresses below name ids
-        with indexes_built_afterwards(), connection.cursor() as cursor:
-            cursor.execute(FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
-        sql("VACUUM ANALYZE pulse_django_job")
-        yield
+        with past_days():
+            with indexes_built_afterwards(), connection.cursor() as cursor:
+                cursor.execute(FILL, {"jobs": MILLION, "waiting": WAITING, "dead_every": DEAD_EVERY})
+            sql("VACUUM ANALYZE pulse_django_job")
+            yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
         connection.close()
 
@@ -90,8 +92,16 @@ def explain(query: str) -> dict[str, Any]:
     return found
 
 
+def scans(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the scans of whole partitions that are larger than a window."""
+    inner = [scan for plan in node.get("Plans", []) for scan in scans(plan)]
+    is_one = node["Node Type"] == "Seq Scan" and node["Relation Name"].startswith("pulse_django_job")
+    return [*inner, node] if is_one and node["Shared Hit Blocks"] + node["Shared Read Blocks"] > WINDOW_PAGES else inner
+
+
 # For each: how many rows it shows, if that does not depend on the hour; and how many buffers it may read, half as many
 # again as it does. The sidebar reads some 900 of them. A window is some 2,000 of the table; all of it would be 40,000.
+# To find where a day begins takes some 1,000: 20 probes of the primary key of each of 18 partitions.
 PAGES: dict[str, tuple[int | None, int]] = {
     "": (100, 1_400),
     "?older=500000": (100, 1_400),
@@ -112,13 +122,13 @@ PAGES: dict[str, tuple[int | None, int]] = {
     "?task=tests.none&newer=500000": (0, 4_700),
     f"?error={FINGERPRINT.replace('#', '%23')}": (100, 3_000),
     "?worker=host-1:boot": (100, 2_200),
-    "?age=15m": (100, 1_900),
-    "?age=7d": (100, 1_900),
+    "?age=15m": (100, 2_900),
+    "?age=7d": (100, 2_900),
     "?age=7d&task=tests.none": (0, 4_900),
-    "?created={day}": (100, 2_000),
-    "?created={day}T07": (100, 1_800),
-    "?created={day}&task=tests.none": (0, 5_000),
-    "?created={day}&status__exact=DEAD_LETTERED&task=tests.task_5": (None, 3_200),
+    "?created={day}": (100, 4_500),
+    "?created={day}T07": (100, 4_500),
+    "?created={day}&task=tests.none": (0, 6_500),
+    "?created={day}&status__exact=DEAD_LETTERED&task=tests.task_5": (None, 5_000),
     "?q=500000": (1, 1_400),
     "?q=nothing": (0, 4_600),
     "?q=nothing&status__exact=DEAD_LETTERED": (0, 16_500),
@@ -149,7 +159,7 @@ class TestAMillionJobs:
             assert "OFFSET" not in query.upper()
             assert "COUNT(" not in query.upper() or re.search(r"LIMIT \d+\) ", query), "bounded, in a subquery"
         for plan in page.plans:
-            assert not re.search(r'"Seq Scan", [^{}]*"pulse_django_job"', json.dumps(plan))
+            assert scans(plan["Plan"]) == []
             assert "JIT" not in plan, "compiling takes longer than the page may"
 
     def test_an_old_dead_letter_is_on_the_first_page(self, client: Client) -> None:

@@ -32,6 +32,7 @@ from pulse_django.words.outcomes import Snoozed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.crash.workers import wait_until
+from tests.plans.fleet import ERA, past_days
 from tests.protocol.steps import sql
 
 QUEUES, PRIORITIES = 100, 10
@@ -42,8 +43,8 @@ MILLION = 1_000_000
 def indexes_built_afterwards() -> Iterator[None]:
     """Fill the table as its migration would have left it, in half the time."""
     built = sql(
-        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pulse_django_job'"
-        " AND indexname NOT IN (SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_job'::regclass)"
+        "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'pulse_django_job_hot'"
+        " AND indexname NOT IN (SELECT conname FROM pg_constraint WHERE conrelid = 'pulse_django_job_hot'::regclass)"
     )
     for name, _ in built:
         sql(f'DROP INDEX "{name}"')
@@ -233,7 +234,7 @@ class TestAMillionClaimableJobs:
         assert read < 50_000  # a thousand lanes, some ten pages of the index for each, and the conditions of queues
 
     def test_a_minute_is_written_without_reading_the_backlog(self) -> None:
-        assert read_by_minute() < 1_000
+        assert read_by_minute() < 2_000
 
     def test_no_condition_reads_the_backlog(self) -> None:
         # A lane takes some four buffers to find, and there are a thousand.
@@ -291,7 +292,7 @@ class TestHeartbeats:
     def test_beats_of_1000_leases_are_hot_updates(self) -> None:
         sql("TRUNCATE pulse_django_job")
         # An ANALYZE of its own accord would look at old versions meanwhile, and they could not be pruned.
-        sql("ALTER TABLE pulse_django_job SET (autovacuum_enabled = off)")
+        sql("ALTER TABLE pulse_django_job_hot SET (autovacuum_enabled = off)")
         Job.objects.enqueue_many(NewJob(task="tests.add", args=[n, "customer@example.com"]) for n in range(20_000))
         sql("VACUUM ANALYZE pulse_django_job")
         me = Identity("me")
@@ -304,7 +305,7 @@ class TestHeartbeats:
             wait_until(nothing_keeps_dead_rows)
             assert len(Job.objects.heartbeat(leases).alive) == 1_000
         after, hot_after = update_counts()
-        sql("ALTER TABLE pulse_django_job RESET (autovacuum_enabled)")
+        sql("ALTER TABLE pulse_django_job_hot RESET (autovacuum_enabled)")
 
         assert after - updates == 5_000
         assert (hot_after - hot) / (after - updates) >= 0.95
@@ -322,7 +323,7 @@ def nothing_keeps_dead_rows() -> bool:
 def update_counts() -> tuple[int, int]:
     sql("SELECT pg_stat_force_next_flush()")
     [(updates, hot)] = sql(
-        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'pulse_django_job'"
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'pulse_django_job_hot'"
     )
     return updates, hot
 
@@ -332,16 +333,18 @@ def history(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """A million finished jobs, half of them dead letters that are kept for ever."""
     with django_db_blocker.unblock():
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        with indexes_built_afterwards():
-            sql(
-                "INSERT INTO pulse_django_job (task, status, attempts, last_error, finished_at)"
-                " SELECT 'tests.add', CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError',"
-                " clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
-                " FROM generate_series(1, %s) AS n",
-                MILLION,
-            )
-        sql("VACUUM ANALYZE pulse_django_job")
-        yield
+        with past_days():
+            with indexes_built_afterwards():
+                sql(
+                    "INSERT INTO pulse_django_job (era, task, status, attempts, last_error, finished_at)"
+                    f" SELECT CASE WHEN n %% 2 = 0 THEN {ERA} ELSE 0 END, 'tests.add',"
+                    " CASE WHEN n %% 2 = 0 THEN 'COMPLETED' ELSE 'DEAD_LETTERED' END, 1, 'ValueError', at FROM ("
+                    "SELECT n, clock_timestamp() - n * interval '1 second' - (n %% 2) * interval '30 days'"
+                    " FROM generate_series(1, %s) AS n) AS made (n, at)",
+                    MILLION,
+                )
+            sql("VACUUM ANALYZE pulse_django_job")
+            yield
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
         connection.close()
 
@@ -365,7 +368,7 @@ class TestAMillionFinishedJobs:
         assert read < 1_000
 
     def test_a_minute_is_written_from_what_ended_in_it(self) -> None:
-        assert read_by_minute() < 1_000
+        assert read_by_minute() < 3_500  # of it 2,000 to find where the minute begins and ends among 18 partitions
 
     def test_no_condition_reads_the_history(self) -> None:
         # Those that look at the latest 2,000 rows of a kind find each of them, and its row in the ledger.
@@ -374,7 +377,7 @@ class TestAMillionFinishedJobs:
 
     def test_pruning_does_not_wade_through_what_is_kept(self) -> None:
         # Every dead letter is older than every completed job.
-        pick, params = prune._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100, ())
+        pick, params = prune._prune_pick(Job, "default", Status.COMPLETED, timedelta(days=7), 100, True)
         plan = explain(f"SELECT * FROM ({pick}) AS pick", *params)
         assert claimed(plan) == 100
         assert buffers(plan) < 500
@@ -382,7 +385,7 @@ class TestAMillionFinishedJobs:
     def test_the_newest_dead_letters_are_read_from_their_index(self) -> None:
         newest = Job.objects.dead_letters().order_by("-finished_at", "-id").values("id")[:50]
         statement, params = newest.query.get_compiler("default").as_sql()
-        assert buffers(explain(statement, *params)) < 100
+        assert buffers(explain(statement, *params)) < 50  # two or so for each partition0
 
     def test_a_settle_is_one_index_probe_per_job(self) -> None:
         job_id = Job.objects.order_by("id").values_list("id", flat=True)[0]
@@ -390,16 +393,18 @@ class TestAMillionFinishedJobs:
         completed = Report(lease, Succeeded(), Complete())
         snoozed = Report(lease, Snoozed(timedelta()), Postpone(timedelta()))
         for reports in ([completed], [snoozed]):
-            source, params = settle._reported(reports)
-            assert buffers(explain(settle._SETTLE.format(reports=source, skip_locked=""), *params)) < 20
+            completes = reports == [completed]
+            source, params = settle._completions(reports) if completes else settle._reported(reports)
+            statement = settle._SETTLE.format(reports=source, skip_locked="", end=settle._END[completes])
+            assert buffers(explain(statement, *params)) < 20
 
     def test_a_large_batch_of_completions_is_still_one_index_probe_per_job(self) -> None:
         ids = Job.objects.order_by("-id").values_list("id", flat=True)[:400]
-        source, params = settle._reported([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
-        plan = explain(settle._SETTLE.format(reports=source, skip_locked="SKIP LOCKED"), *params)
+        source, params = settle._completions([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
+        plan = explain(settle._SETTLE.format(reports=source, skip_locked="SKIP LOCKED", end=settle._END[True]), *params)
         assert buffers(plan) < 400 * 5
 
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:
         children = Job.objects.filter(parent_id=5).values("id")
         statement, params = children.query.get_compiler("default").as_sql()
-        assert buffers(explain(statement, *params)) < 10
+        assert buffers(explain(statement, *params)) < 50  # two for each partition

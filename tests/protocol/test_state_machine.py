@@ -46,7 +46,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         empty_tables()
-        sql("ALTER TABLE pulse_django_job ALTER COLUMN id RESTART")  # the same choices have to lead the same life
+        sql("ALTER SEQUENCE pulse_django_job_id_seq RESTART")  # the same choices have to lead the same life
         self.workers = [Identity(f"w{n}") for n in range(3)]
         self.claims: list[Claim] = []  # every claim ever granted: the old ones are the zombies
         self.accepted: dict[Lease, Status] = {}

@@ -34,7 +34,7 @@ from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.operations.preview import look as preview
-from pulse_django.protocol import prune, reap
+from pulse_django.protocol import reap
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.tables import problem_with_tables
@@ -71,7 +71,6 @@ from tests.security.test_grants import VERBS
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
 ALIAS = "default"
 ME = Identity("driver")
-REFERRING = "referring_to_jobs"  # a table of the project's
 
 
 class _TypedInt(Dumper):
@@ -209,19 +208,17 @@ def ending() -> None:
 
 
 def pruning() -> None:
-    old = make_job(Status.COMPLETED, finished_at=now(-AGO), result=None)
+    make_job(Status.COMPLETED, finished_at=now(-AGO))
     dead = make_job(Status.DEAD_LETTERED, last_error="KeyError: 1")
-    entry = AttemptFactory(job=old)
-    for table, row in (("pulse_django_job", old), ("pulse_django_attempt", entry)):
-        sql(f"CREATE TABLE {REFERRING} (of bigint REFERENCES {table} (id))")
-        sql(f"INSERT INTO {REFERRING} VALUES (%s)", row.pk)
-        prune._referring.clear()
-        try:
-            assert Job.objects.prune(Status.COMPLETED, older_than=SOON) == 0
-        finally:
-            sql(f"DROP TABLE {REFERRING}")
-            prune._referring.clear()
+    assert Job.objects.prune(Status.COMPLETED, older_than=SOON) == 1
+    assert Job.objects.prune(Status.COMPLETED, older_than=SOON, in_days=False) == 0
     assert Job.objects.prune_these([dead.pk], error="KeyError: #")
+    make_job(Status.COMPLETED, era=20200101, idempotency_key="k")
+    Job.objects.enqueue(NewJob(task="t", idempotency_key="orphan"))
+    sql("DELETE FROM pulse_django_job WHERE idempotency_key::text = 'orphan'")
+    Job.objects.enqueue(NewJob(task="t", idempotency_key="orphan"))
+    assert Job.objects.make_days()
+    assert Job.objects.drop_days(older_than=AGO)
 
 
 def fencing() -> None:

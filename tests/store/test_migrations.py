@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import DatabaseError, connection, connections, models
 from django.db.migrations.executor import MigrationExecutor
+from django.test.utils import isolate_apps
 
 from pulse_django import checks, protocol
-from pulse_django.models import Job
-from tests.protocol.steps import sql
+from pulse_django.models import Attempt, Job
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from tests.protocol.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -42,7 +46,7 @@ def test_every_migration_is_reversible() -> None:
 
 
 def test_the_table_has_its_storage_parameters() -> None:
-    [(options,)] = sql("SELECT reloptions FROM pg_class WHERE relname = 'pulse_django_job'")
+    [(options,)] = sql("SELECT reloptions FROM pg_class WHERE relname = 'pulse_django_job_hot'")
     assert "fillfactor=50" in options
     assert "autovacuum_vacuum_scale_factor=0" in options
     assert "autovacuum_vacuum_threshold=5000" in options
@@ -52,7 +56,7 @@ VERBS = [import_module(one.name) for one in pkgutil.iter_modules(protocol.__path
 
 
 def test_the_statements_name_the_tables_that_the_models_have() -> None:
-    from pulse_django.models import Attempt, Queue
+    from pulse_django.models import IdempotencyKey, Queue, StoredAttempt
     from pulse_django.store import job_queries, queues
 
     text = "".join(
@@ -61,7 +65,7 @@ def test_the_statements_name_the_tables_that_the_models_have() -> None:
         for name, value in vars(module).items()
         if isinstance(value, str) and "pulse_django_" in value
     )
-    for model in (Job, Attempt, Queue):
+    for model in (Job, StoredAttempt, IdempotencyKey, Queue):
         assert model._meta.db_table in text
 
 
@@ -103,3 +107,71 @@ class TestDatabaseChecks:
     def test_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
         assert checks.check_database(databases=None) == []
         assert checks.check_database(databases=["other"]) == []
+
+
+class TestTheWayToErasAndBack:
+    @pytest.fixture(autouse=True)
+    def _forward_again(self, pulse_db: None) -> Iterator[None]:
+        yield
+        sql("DROP TABLE IF EXISTS of_the_project")
+        call_command("migrate", "pulse_django", verbosity=0)
+
+    def test_nothing_is_lost(self) -> None:
+        new = NewJob(task="tests.add", idempotency_key="k")
+        waiting, completed = Job.objects.enqueue(NewJob(task="tests.add", priority=-1)), Job.objects.enqueue(new)
+        claim = claim_one(Identity("me"))
+        Job.objects.settle([success(claim)])
+        call_command("migrate", "pulse_django", "0001", verbosity=0)
+        assert sql("SELECT id, status FROM pulse_django_job ORDER BY id") == [
+            (waiting.pk, "PENDING"),
+            (completed.pk, "COMPLETED"),
+        ]
+        ledger = "SELECT job_id, number, token, worker, outcome FROM pulse_django_attempt"
+        assert sql(ledger) == [(completed.pk, 1, claim.token, claim.lease.holder, "SUCCEEDED")]
+        [(younger,)] = sql(
+            "INSERT INTO pulse_django_job (task, idempotency_key) VALUES ('tests.add', 'l') RETURNING id"
+        )
+        call_command("migrate", "pulse_django", verbosity=0)
+        assert Job.objects.get_or_enqueue(new)[0].pk == completed.pk
+        assert Job.objects.get_or_enqueue(NewJob(task="tests.add", idempotency_key="l"))[0].pk == younger
+        assert Job.objects.enqueue(NewJob(task="tests.add")).pk > younger
+        assert [run.outcome for run in Job.objects.get(pk=completed.pk).ledger.all()] == ["SUCCEEDED"]
+
+    def test_what_a_role_may_do_it_may_do_afterwards(self) -> None:
+        call_command("migrate", "pulse_django", "0001", verbosity=0)
+        sql("CREATE ROLE of_old NOLOGIN")
+        try:
+            sql("GRANT INSERT, SELECT ON pulse_django_job, pulse_django_attempt TO of_old")
+            sql("GRANT UPDATE (status) ON pulse_django_job TO of_old")
+            call_command("migrate", "pulse_django", verbosity=0)
+            may = "has_table_privilege('of_old', %s, %s)"
+            for table, what in (("job", "INSERT"), ("job", "SELECT"), ("ledger", "SELECT"), ("key", "INSERT")):
+                assert sql(f"SELECT {may}", f"pulse_django_{table}", what) == [(True,)], (table, what)
+            assert sql("SELECT has_column_privilege('of_old', 'pulse_django_job', 'status', 'UPDATE')") == [(True,)]
+            assert sql("SELECT has_sequence_privilege('of_old', 'pulse_django_job_id_seq', 'USAGE')") == [(True,)]
+        finally:
+            sql("DROP OWNED BY of_old; DROP ROLE of_old")
+
+    @pytest.mark.parametrize("table", ["pulse_django_job", "pulse_django_attempt"])
+    def test_a_foreign_key_of_the_project_is_refused_before_anything_is_changed(self, table: str) -> None:
+        call_command("migrate", "pulse_django", "0001", verbosity=0)
+        sql(f"CREATE TABLE of_the_project (job_id bigint REFERENCES {table} (id))")
+        with pytest.raises(DatabaseError, match=r"Foreign keys refer to the jobs of Pulse: .* of of_the_project"):
+            call_command("migrate", "pulse_django", verbosity=0)
+        assert sql("SELECT max(name) FROM django_migrations WHERE app = 'pulse_django'") == [("0001_initial",)]
+
+
+def test_a_foreign_key_is_found_by_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    with isolate_apps("tests"):
+
+        class Order(models.Model):  # noqa: DJ008
+            job = models.ForeignKey(Job, models.DO_NOTHING)
+            run = models.ForeignKey(Attempt, models.DO_NOTHING, db_constraint=False)
+
+            class Meta:
+                app_label = "tests"
+
+    monkeypatch.setattr(checks.apps, "get_models", lambda: [Order, Job])
+    [message] = checks.check_foreign_keys()
+    assert message.id == "pulse_django.E012"
+    assert "tests.Order.job refers to pulse_django.Job" in message.msg

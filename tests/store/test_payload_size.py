@@ -67,7 +67,7 @@ def test_each_column_that_a_claim_brings_is_measured(column: str) -> None:
 
 def test_a_result_is_measured() -> None:
     job = make_job(Status.COMPLETED)
-    with pytest.raises(IntegrityError, match=TEXT_BOUND), transaction.atomic():
+    with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
         update_letters(job, "result")
 
 
@@ -85,12 +85,12 @@ def old_job() -> Iterator[Job]:
     job = make_job()
     with transaction.atomic():
         definition = sql("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", TEXT_BOUND)[0][0]
-        run(f"ALTER TABLE pulse_django_job DROP CONSTRAINT {TEXT_BOUND}")
+        run(f"ALTER TABLE pulse_django_job_hot DROP CONSTRAINT {TEXT_BOUND}")
         update_letters(job, "args")
-        run(f"ALTER TABLE pulse_django_job ADD CONSTRAINT {TEXT_BOUND} {definition} NOT VALID")
+        run(f"ALTER TABLE pulse_django_job_hot ADD CONSTRAINT {TEXT_BOUND} {definition} NOT VALID")
     yield job
     sql("DELETE FROM pulse_django_job RETURNING id")
-    run(f"ALTER TABLE pulse_django_job VALIDATE CONSTRAINT {TEXT_BOUND}")
+    run(f"ALTER TABLE pulse_django_job_hot VALIDATE CONSTRAINT {TEXT_BOUND}")
 
 
 def test_neither_a_claim_nor_a_heartbeat_nor_a_completion_measures(old_job: Job) -> None:

@@ -32,9 +32,9 @@ _UNFINISHED = "SELECT count(*) FROM pulse_django_job WHERE finished_at IS NULL"
 # Of a completed job the ledger holds one success, all attempts, and nothing else but that it was handed back.
 _ODD = """
 SELECT job.id, array_agg(attempt.outcome ORDER BY attempt.number)
-FROM pulse_django_job AS job LEFT JOIN pulse_django_attempt AS attempt ON attempt.job_id = job.id
+FROM pulse_django_job AS job LEFT JOIN pulse_django_ledger AS attempt ON attempt.job_id = job.id
 WHERE job.status = 'COMPLETED'
-GROUP BY job.id
+GROUP BY job.id, job.attempts
 HAVING count(*) FILTER (WHERE attempt.outcome = 'SUCCEEDED') <> 1 OR count(attempt.id) <> job.attempts
     OR count(*) FILTER (WHERE attempt.outcome NOT IN ('SUCCEEDED', 'RELEASED')) > 0
 """
@@ -148,8 +148,9 @@ def goes_on(scene: Scene, newest: int) -> bool:
 
 def have_completed(scene: Scene, worker: str, after: int, count: int) -> bool:
     """Whether workers of such a name completed that many jobs that are younger than that one."""
+    [(view,)] = scene.ask("SELECT to_regclass('pulse_django_ledger')::text")
     return scene.is_true(
-        "count(*) >= %s FROM pulse_django_attempt"
+        f"count(*) >= %s FROM {view or 'pulse_django_attempt'}"
         " WHERE starts_with(worker, %s) AND job_id > %s AND outcome = 'SUCCEEDED'",
         *(count, worker, after),
     )

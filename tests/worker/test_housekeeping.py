@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from django.core.management import CommandError, call_command
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.workers import Presence
+from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now
+from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -71,13 +74,35 @@ def test_workers_that_stopped_long_ago_are_forgotten(dog: Watchdog) -> None:
 
 
 def test_what_ended_is_kept_for_a_week_and_dead_letters_for_ever(dog: Watchdog) -> None:
-    old = {status: make_job(**{status: True}, finished_at=now(OLD)) for status in ("completed", "cancelled", "dead")}
-    Attempt.objects.create(job=old["completed"], number=1, token=1, worker="w", outcome="SUCCEEDED", **_instants())
+    """What ended before jobs had eras is among those that wait."""
+    ended = ("completed", "cancelled", "dead")
+    old = {status: make_job(**{status: True}, era=HOT, finished_at=now(OLD)) for status in ended}
+    AttemptFactory(job=old["completed"])
     young, running = make_job(completed=True), make_job(running=True, started_at=now(OLD))
     swept = dog.sweep()
     assert swept.pruned == {Status.COMPLETED: 1, Status.CANCELLED: 1}
     assert set(Job.objects.values_list("pk", flat=True)) == {old["dead"].pk, young.pk, running.pk}
     assert not Attempt.objects.exists()
+
+
+def test_days_are_made_and_dropped(dog: Watchdog, caplog: pytest.LogCaptureFixture) -> None:
+    sql("SELECT pulse_django_make_day(20200101, 0)")
+    make_job(completed=True, era=20200101)
+    sql("SELECT pulse_django_drop_day(to_char(now() AT TIME ZONE 'UTC' + interval '3 days', 'YYYYMMDD')::int)")
+    young = make_job(completed=True, finished_at=now(OLD))  # its day decides
+    with caplog.at_level(logging.INFO):
+        dog.sweep()
+    assert [job.pk for job in Job.objects.all()] == [young.pk]
+    assert "on 2020-01-01" in caplog.text
+    assert Job.objects.make_days() == []
+
+
+def test_where_a_status_is_kept_for_longer_the_others_are_deleted_one_by_one(dog: Watchdog, settings: Any) -> None:
+    settings.PULSE = {"KEEP_CANCELLED": timedelta(days=40)}
+    make_job(completed=True, finished_at=now(OLD))
+    cancelled = make_job(cancelled=True, finished_at=now(OLD))
+    assert dog.sweep().pruned == {Status.COMPLETED: 1, Status.CANCELLED: 0}
+    assert [job.pk for job in Job.objects.all()] == [cancelled.pk]
 
 
 def test_how_long_is_a_setting(dog: Watchdog, settings: Any) -> None:
@@ -92,14 +117,14 @@ def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_django.worker.watchdog.PRUNE_LIMIT", 1)
-    make_job(completed=True, finished_at=now(OLD))
+    make_job(completed=True, era=HOT, finished_at=now(OLD))
     assert dog.run_once() == 0.0
     assert dog.run_once() > 0
 
 
 def test_housekeeping_is_not_done_with_every_sweep(dog: Watchdog) -> None:
     dog.sweep()
-    make_job(completed=True, finished_at=now(OLD))
+    make_job(completed=True, era=HOT, finished_at=now(OLD))
     assert dog.sweep().pruned == {}
     assert dog.sweep(housekeeping=True).pruned[Status.COMPLETED] == 1
 
@@ -135,10 +160,6 @@ def test_alone_it_sweeps_until_it_is_told_to_stop() -> None:
         process.kill()
     assert process.returncode == 0
     assert sum(json.loads(line)["reaped"] for line in said.splitlines()) == 1
-
-
-def _instants() -> dict[str, Any]:
-    return {"started_at": now(OLD), "finished_at": now(OLD)}
 
 
 def test_a_task_that_nobody_knows_any_more_is_given_up(dog: Watchdog, settings: Any) -> None:

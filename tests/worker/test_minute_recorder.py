@@ -14,6 +14,7 @@ from django.db import OperationalError
 from pulse_django.fleet.conditions import Condition, Severity, Subject
 from pulse_django.models import Minute
 from pulse_django.store.job_queries import ServerClock
+from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.minute_recorder import MinuteRecorder
@@ -117,7 +118,7 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
     monkeypatch.setattr("pulse_django.store.minute_stats.MinuteManager.write", fail)
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", lambda self: ServerClock(1.0, 1e6))
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
-    old = make_job(Status.COMPLETED, finished_at=now(timedelta(days=-400)))
+    old = make_job(Status.COMPLETED, era=HOT, finished_at=now(timedelta(days=-400)))
     dog = Watchdog(GuardedConnection("default", "watchdog"))
     swept = dog.sweep(housekeeping=True)
     dog.database.hang_up()

@@ -32,7 +32,7 @@ latest AS (
     SELECT {_PRINT} AS fingerprint, finished_at, id
     FROM (
         SELECT last_error, finished_at, id
-        FROM pulse_django_job
+        FROM pulse_django_job_hot
         WHERE status::text = 'DEAD_LETTERED'
         ORDER BY finished_at DESC, id DESC
         LIMIT %(most_groups)s
@@ -55,7 +55,7 @@ _ONE = """
 WITH shown AS (SELECT %(fingerprint)s::text AS fingerprint, 1 AS groups, false AS is_partial)"""
 
 _IN_GROUP = f"""
-        FROM pulse_django_job
+        FROM pulse_django_job_hot
         WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN shown.fingerprint AND shown.fingerprint"""
 
 # Microseconds, which say which instant they are: without time zones Django would be given one that does not.
@@ -94,7 +94,7 @@ LETTERS = f"""
 SELECT
     id, task, queue, attempts - refunds, max_attempts, finished_at, statement_timestamp(),
     {_PLACED.format("")}, pg_catalog.left(last_error, %(sample)s)
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
     AND ({_PRINT}, finished_at, id) < (%(fingerprint)s, %(finished_at)s::timestamptz, %(id)s::bigint)
 ORDER BY {_PRINT} DESC, finished_at DESC, id DESC
@@ -103,7 +103,7 @@ LIMIT (SELECT %(page_size)s + 1)
 
 OLDEST = f"""
 SELECT id
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED' AND {_PRINT} BETWEEN %(fingerprint)s AND %(fingerprint)s
     AND ({_PRINT}, finished_at, id) <= (%(fingerprint)s, %(finished_at)s::timestamptz, %(id)s::bigint)
 ORDER BY {_PRINT}, finished_at, id

@@ -11,7 +11,12 @@ from django.db import connections
 _ENDS = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
-    (SELECT reltuples::bigint FROM pg_class WHERE oid = 'pulse_django_job'::regclass::oid),
+    (
+        SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
+        FROM pg_inherits
+        JOIN pg_class ON oid = inhrelid
+        WHERE inhparent = 'pulse_django_job'::regclass::oid
+    ),
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8
 FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest

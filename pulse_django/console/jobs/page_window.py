@@ -28,6 +28,9 @@ FEW = 20_000
 STATUS, QUEUE, WORKER, ERROR = "status__exact", "queue", "worker", "error"  # in the address
 
 
+_HOT = {*CLAIMABLE, Status.RUNNING, Status.DEAD_LETTERED}
+
+
 class Ids(NamedTuple):
     """A range of ids."""
 
@@ -67,6 +70,11 @@ def are_few(alias: str, chosen: Mapping[str, str]) -> bool:
     """Say whether one small index holds all jobs that these filters let through, and how few they are."""
     jobs = _indexed(alias, chosen)
     return jobs is not None and jobs.values("pk")[: FEW + 1].count() <= FEW
+
+
+def is_hot(chosen: Mapping[str, str]) -> bool:
+    """Say whether these filters let nothing through that is in the partition of a day."""
+    return WORKER in chosen or ERROR in chosen or chosen.get(STATUS) in _HOT
 
 
 def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:

@@ -17,12 +17,13 @@ from django.http import HttpRequest
 
 from pulse_django.console.periods import Period
 from pulse_django.console.search_terms import id_in, number_in
+from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
 
 from .drilldown import drilldown
 from .extent import Extent, extent_of
 from .filters import AgeFilter, Chosen
-from .page_window import STATUS, WORKER, Ids, are_few, earliest, ids_between, latest
+from .page_window import STATUS, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
 
 OLDER, NEWER = "older", "newer"  # than the id that follows
 CREATED = "created"  # in this period
@@ -119,7 +120,10 @@ class NewestFirst(ChangeList):
         # The sum keeps the small index in use: by id alone, the planner may read the primary key until a page is full,
         # through all that has finished. Of ids, because that index holds them and the table would be read for the rest.
         chosen = rows.order_by(getattr(F("pk") + 0, direction)()).values("pk")[first]
-        return list(self.root_queryset.filter(pk__in=chosen).order_by(getattr(F("pk"), direction)()))
+        shown = self.root_queryset.filter(pk__in=chosen)
+        if is_hot(self.params):
+            shown = shown.filter(era=HOT)
+        return list(shown.order_by(getattr(F("pk"), direction)()))
 
     def _tell(self, looked: Ids, is_full: bool) -> None:
         if not (is_full or self._sees_all) and looked.low < looked.high:

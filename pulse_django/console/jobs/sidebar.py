@@ -34,7 +34,7 @@ SELECT
         UNION
         (SELECT name FROM pulse_django_queue ORDER BY name LIMIT %(most)s)
         UNION
-        SELECT queue FROM pulse_django_job WHERE status::text = 'RUNNING'
+        SELECT queue FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
         ORDER BY 1
         LIMIT %(most)s
     ),

@@ -24,7 +24,7 @@ register(
 SELECT named.key, pg_catalog.concat(count(*), ' dead letters in the last hour')
 FROM (
     SELECT queue::text, task::text
-    FROM pulse_django_job
+    FROM pulse_django_job_hot
     WHERE status::text = 'DEAD_LETTERED' AND finished_at > statement_timestamp() - interval '1 h'
     ORDER BY finished_at DESC, id DESC
     LIMIT {MOST_COUNTED}

@@ -49,7 +49,7 @@ SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ': locked_by ', COALESCE(locked_by, 'nobody'),
     ', lease_until ', COALESCE(lease_until::text, 'never')
 )
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
     AND (locked_by IS NULL OR lease_until IS NULL OR token IS NULL OR started_at IS NULL OR attempts <= refunds)
 ORDER BY id
@@ -74,7 +74,7 @@ register(
 SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ': leased for ', pg_catalog.date_trunc('second', lease_until - statement_timestamp())
 )
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING'
     AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest_lease)s) + %(slack)s
 ORDER BY id
@@ -99,7 +99,7 @@ SELECT id, pg_catalog.concat(
     task, ' attempt ', attempts, ' by ', locked_by,
     ': over for ', pg_catalog.date_trunc('second', statement_timestamp() - lease_until)
 )
-FROM pulse_django_job
+FROM pulse_django_job_hot
 WHERE status::text = 'RUNNING' AND lease_until < statement_timestamp() - %(unreaped)s
 ORDER BY id
 LIMIT %(limit)s
@@ -112,34 +112,35 @@ register(
     Condition(
         name="attempt-missing",
         severity=Severity.BROKEN,
-        says="The last run of every job that is not RUNNING has a row in the ledger.",
-        means="One statement writes both, so rows were deleted from pulse_django_attempt, or a backup was partly "
-        "restored.",
+        says="The last run of every job that is not RUNNING is in the ledger.",
+        means="The statement that ends a run writes it down, so rows were deleted from pulse_django_attempt, or a "
+        "backup was partly restored.",
         to_do="Find out what deletes these rows. They cannot be reconstructed; the jobs are not affected.",
         sql="""
 SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
 FROM (
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'COMPLETED'
+        SELECT id, task, attempts, status, completed_by FROM pulse_django_job WHERE status::text = 'COMPLETED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'DEAD_LETTERED'
+        SELECT id, task, attempts, status, NULL FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text = 'CANCELLED'
+        SELECT id, task, attempts, status, NULL FROM pulse_django_job WHERE status::text = 'CANCELLED'
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status FROM pulse_django_job WHERE status::text IN ('PENDING', 'RETRYING')
+        SELECT id, task, attempts, status, NULL FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING')
         ORDER BY queue, priority DESC, next_run_at, id LIMIT %(sample)s
     )
 ) AS job
-WHERE job.attempts > 0 AND NOT EXISTS (
+WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (
     SELECT FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts
 )
 ORDER BY job.id
@@ -150,10 +151,14 @@ LIMIT %(limit)s
 
 _SEEN = """
     SELECT GREATEST(
-        (SELECT pg_catalog.max(token) FROM pulse_django_job WHERE status::text = 'RUNNING'),
+        (SELECT pg_catalog.max(token) FROM pulse_django_job_hot WHERE status::text = 'RUNNING'),
         (SELECT pg_catalog.max(token) FROM (
             SELECT token FROM pulse_django_attempt ORDER BY id DESC LIMIT 1000
         ) AS latest),
+        (SELECT pg_catalog.max(completed_token) FROM (
+            SELECT completed_token FROM pulse_django_job WHERE status::text = 'COMPLETED'
+            ORDER BY finished_at DESC, id DESC LIMIT 1000
+        ) AS completed),
         (SELECT pg_catalog.max(token) FROM pulse_django_fence)
     )
 """
@@ -191,7 +196,7 @@ FROM (
 ) AS parent
 CROSS JOIN LATERAL (
     SELECT id, task, status
-    FROM pulse_django_job
+    FROM pulse_django_job_hot
     WHERE parent_id = parent.id AND finished_at IS NULL AND cancel_requested_at IS NULL
     LIMIT %(limit)s
 ) AS child

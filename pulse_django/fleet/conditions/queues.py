@@ -21,8 +21,9 @@ due AS (
     FROM lane
     CROSS JOIN LATERAL (
         SELECT next_run_at
-        FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+        FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
+            AND priority = lane.priority
         ORDER BY next_run_at, id
         LIMIT 1
     ) AS earliest
@@ -92,11 +93,16 @@ register(
         sql=f"""
 {_DUE},
 begun AS (
-    SELECT queue, started_at FROM pulse_django_job WHERE status::text = 'RUNNING'
+    SELECT queue, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
     UNION ALL
     SELECT job.queue, latest.started_at
     FROM (SELECT job_id, started_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
     JOIN pulse_django_job AS job ON job.id = latest.job_id
+    UNION ALL
+    (
+        SELECT queue, started_at FROM pulse_django_job WHERE status::text = 'COMPLETED'
+        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    )
 )
 SELECT due.queue, pg_catalog.concat(
     'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since),
@@ -187,8 +193,9 @@ oldest AS (
     FROM lane
     CROSS JOIN LATERAL (
         SELECT id, task, queue, created_at
-        FROM pulse_django_job
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text AND priority = lane.priority
+        FROM pulse_django_job_hot
+        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
+            AND priority = lane.priority
             AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
         ORDER BY next_run_at, id
         LIMIT 20
@@ -200,7 +207,7 @@ put_back AS (
     FROM (SELECT job_id, number, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
     CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
         SELECT id, task, queue
-        FROM pulse_django_job
+        FROM pulse_django_job_hot
         WHERE id = latest.job_id AND attempts = latest.number AND status::text IN ('PENDING', 'RETRYING')
         LIMIT 1
     ) AS job

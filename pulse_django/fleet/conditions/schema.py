@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from django.db import DatabaseError, connections, transaction
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
-from pulse_django.store.tables import COLUMNS, models_with_tables
+from pulse_django.store.tables import COLUMNS, indexed_table, models_with_tables
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 
@@ -31,14 +30,15 @@ UNION ALL
 SELECT relname, true FROM pg_class WHERE relkind = 'S' AND relname = %s AND pg_catalog.pg_table_is_visible(oid)
 """
 
-# Of one column: primary keys, and what a field's unique=True made, under a name that Django invented.
+# Of one column, or with the era of a job: primary keys, and what a field's unique=True made, under a name that Django
+# invented.
 _UNIQUE = """
 SELECT c.relname, a.attname
 FROM pg_index AS x
 JOIN pg_class AS c ON c.oid = x.indrelid
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = x.indkey[0]
-WHERE c.relname = ANY (%s) AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL
-    AND pg_catalog.pg_table_is_visible(c.oid)
+WHERE c.relname = ANY (%s) AND x.indisunique AND x.indisvalid AND (x.indnkeyatts = 1 OR x.indisprimary)
+    AND x.indpred IS NULL AND pg_catalog.pg_table_is_visible(c.oid)
 """
 
 Named = Index | CheckConstraint | UniqueConstraint
@@ -53,12 +53,13 @@ def _named(model: type[Model]) -> Iterator[Named]:
 
 def _look(alias: str, limits: Limits) -> Iterable[Subject]:
     tables = [model._meta.db_table for model in models_with_tables()]
+    indexed = [indexed_table(model) for model in models_with_tables()]
     with connections[alias].cursor() as cursor:
         cursor.execute(COLUMNS, [tables])
         columns = set(cursor.fetchall())
         cursor.execute(_UNIQUE, [tables])
         unique = set(cursor.fetchall())
-        cursor.execute(_NAMED, [tables, tables, SEQUENCE])
+        cursor.execute(_NAMED, [indexed, indexed, SEQUENCE])
         there = dict(cursor.fetchall())
     if SEQUENCE not in there:
         yield Subject(SEQUENCE, "the sequence is missing: run migrate")
@@ -99,19 +100,20 @@ def _rebuild(alias: str, names: Sequence[str]) -> int:
 
 def _build(alias: str, model: type[Model], one: Named) -> None:
     connection = connections[alias]
-    quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(model._meta.db_table)
+    quoted, table = connection.ops.quote_name(one.name), connection.ops.quote_name(indexed_table(model))
     with connection.schema_editor(atomic=False) as editor:
         if isinstance(one, CheckConstraint):
             if not _is_there(alias, model, one.name):  # what is wrong already must not keep new rows from being checked
-                _alter(alias, f"{_sql_of(model, one, editor)} NOT VALID")
+                _alter(alias, f"{_sql_of(model, one.create_sql(model, editor))} NOT VALID")
             editor.execute(f"ALTER TABLE {table} VALIDATE CONSTRAINT {quoted}", None)
             return
         # An interrupted build leaves an invalid index, which is of no use.
         editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted}", None)
         if isinstance(one, Index):
-            editor.add_index(model, one, concurrently=True)  # type: ignore[call-arg]  # PostgreSQL's editor has it
+            create = one.create_sql(model, editor, concurrently=True)
+            editor.execute(_sql_of(model, create), None)
         elif one.condition is not None:
-            unique = _sql_of(model, one, editor)
+            unique = _sql_of(model, one.create_sql(model, editor))
             editor.execute(unique.replace("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX CONCURRENTLY", 1), None)
         else:
             fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
@@ -131,13 +133,14 @@ def _is_there(alias: str, model: type[Model], name: str) -> bool:
     with connections[alias].cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass::oid)",
-            [name, model._meta.db_table],
+            [name, indexed_table(model)],
         )
         return bool(cursor.fetchone()[0])
 
 
-def _sql_of(model: type[Model], one: CheckConstraint | UniqueConstraint, editor: BaseDatabaseSchemaEditor) -> str:
-    return str(one.create_sql(model, editor))
+def _sql_of(model: type[Model], statement: object) -> str:
+    """Return a statement of Django's that is about the table with the indexes and constraints of the model."""
+    return str(statement).replace(f'"{model._meta.db_table}"', f'"{indexed_table(model)}"')
 
 
 register(

@@ -29,13 +29,20 @@ FROM (
     UNION ALL
     SELECT pg_catalog.concat('the start of job ', id), started_at - statement_timestamp()
     FROM (
-        SELECT id, started_at FROM pulse_django_job WHERE status::text = 'RUNNING' ORDER BY id LIMIT %(sample)s
+        SELECT id, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
+        ORDER BY id LIMIT %(sample)s
     ) AS running
     UNION ALL
     SELECT pg_catalog.concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
     FROM (
         SELECT job_id, number, finished_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s
     ) AS ended
+    UNION ALL
+    SELECT pg_catalog.concat('the end of job ', id), finished_at - statement_timestamp()
+    FROM (
+        SELECT id, finished_at FROM pulse_django_job WHERE status::text = 'COMPLETED'
+        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+    ) AS completed
     UNION ALL
     SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
 ) AS written

@@ -11,6 +11,7 @@ from django.apps import apps
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
+from pulse_django.words.eras import HOT_PARTITION
 
 from .advice import Advice, Level, rows
 
@@ -22,23 +23,29 @@ MANY_ROWS = 100_000
 LONG_SCAN = 10_000  # rows
 LONGEST_NAPTIME = 10.0  # seconds
 
+# The number of runs: each is a stored attempt, or the one that completed its job.
 _STORAGE = """
 SELECT
     pg_catalog.current_setting('autovacuum')::boolean, COALESCE(c.reloptions, '{}'), s.n_live_tup, s.n_dead_tup,
     s.n_tup_upd, s.n_tup_hot_upd, s.seq_scan, s.seq_tup_read,
     COALESCE(GREATEST(s.last_autovacuum, s.last_vacuum)::text, 'never'),
-    (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = pg_catalog.to_regclass('pulse_django_attempt')::oid),
-    pg_catalog.pg_total_relation_size(c.oid), pg_catalog.pg_total_relation_size('pulse_django_attempt'),
+    s.n_tup_ins + (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = 'pulse_django_attempt'::regclass::oid),
+    (
+        SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(inhrelid))::bigint
+        FROM pg_inherits
+        WHERE inhparent = 'pulse_django_job'::regclass::oid
+    ),
+    pg_catalog.pg_total_relation_size('pulse_django_attempt'),
     EXTRACT(epoch FROM pg_catalog.current_setting('autovacuum_naptime')::interval)::float8
 FROM pg_class AS c
 JOIN pg_stat_user_tables AS s ON s.relid = c.oid
-WHERE c.oid = 'pulse_django_job'::regclass::oid
+WHERE c.oid = 'pulse_django_job_hot'::regclass::oid
 """
 _INDEXES = """
 SELECT s.indexrelname, s.idx_scan, pg_catalog.pg_get_indexdef(s.indexrelid), x.indisunique
 FROM pg_stat_user_indexes AS s
 JOIN pg_index AS x ON x.indexrelid = s.indexrelid
-WHERE s.relid = 'pulse_django_job'::regclass::oid
+WHERE s.relid = 'pulse_django_job_hot'::regclass::oid
 ORDER BY s.indexrelname
 """
 _OLDEST = """
@@ -62,7 +69,7 @@ def on_the_tables(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
 
 
 def _of_autovacuum(enabled: bool, options: list[str], live: int, dead: int, last: str) -> Advice:
-    what = f"{dead} dead rows beside {live} live ones in pulse_django_job, last vacuum {last}"
+    what = f"{dead} dead rows beside {live} live ones in pulse_django_job_hot, last vacuum {last}"
     disabled = not enabled or "autovacuum_enabled=off" in options or "autovacuum_enabled=false" in options
     if disabled or not any(option.startswith("autovacuum_vacuum_threshold") for option in options):
         return Advice(
@@ -90,7 +97,7 @@ def _of_naptime(naptime: float) -> Advice:
 
 def _of_updates(updates: int, hot: int, runs: int) -> Advice:
     share = f"{hot / updates:.0%} of {updates}" if updates else "none of 0"
-    what = f"{share} updates of pulse_django_job were in place (HOT)"
+    what = f"{share} updates of pulse_django_job_hot were in place (HOT)"
     if runs < FEW_RUNS:
         why = "Claims and settles update indexes, heartbeats should not. There are too few runs to judge."
         return Advice(topic="updates", level=Level.UNKNOWN, what=what, why=why)
@@ -108,7 +115,7 @@ def _of_updates(updates: int, hot: int, runs: int) -> Advice:
 
 
 def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: int) -> Iterator[Advice]:
-    ours = {one.name for one in (*Job._meta.indexes, *Job._meta.constraints)} | {"pulse_django_job_pkey"}
+    ours = {one.name for one in (*Job._meta.indexes, *Job._meta.constraints)} | {f"{HOT_PARTITION}_pkey"}
     for name, used, definition, _ in indexes:
         if name in ours:
             continue
@@ -132,7 +139,7 @@ def _of_indexes(indexes: list[tuple[Any, ...]], scans: int, scanned: int, live: 
         yield Advice(
             topic="indexes",
             level=Level.HINT,
-            what=f"pulse_django_job was scanned sequentially {scans} times, {scanned // scans} rows on average",
+            what=f"pulse_django_job_hot was scanned sequentially {scans} times, {scanned // scans} rows on average",
             why="Pulse does not scan large tables. The cause is probably a report or a count of yours.",
             to_do="Find it in pg_stat_statements, and filter by status and finished_at, which are indexed.",
         )
@@ -145,7 +152,7 @@ def _of_retention(alias: str, settings: conf.PulseSettings, size: int) -> Iterat
     late = False
     for status, keep in kept.items():
         oldest: timedelta = next((age for (age,) in rows(alias, _OLDEST, [status])), timedelta())
-        if keep and oldest > keep + timedelta(days=1):
+        if keep and oldest > keep + timedelta(days=2):
             late = True
             yield Advice(
                 topic="retention",

@@ -1,0 +1,42 @@
+"""Prepare the table for becoming a partition. These read the whole table, and lock out no statement of a queue.
+
+They can be started again if they were interrupted.
+"""
+
+from django.contrib.postgres.operations import ValidateConstraint
+from django.db import migrations
+
+# An interrupted build leaves an invalid index.
+DROP_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS pulse_django_job_hot_pkey"
+CREATE_INDEX = "CREATE UNIQUE INDEX CONCURRENTLY pulse_django_job_hot_pkey ON pulse_django_job (id, era)"
+
+# So that attaching the table does not read it.
+DROP_CHECK = "ALTER TABLE pulse_django_job DROP CONSTRAINT IF EXISTS pulse_job_is_hot"
+ADD_CHECK = "ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_is_hot CHECK (era = 0) NOT VALID"
+VALIDATE_CHECK = "ALTER TABLE pulse_django_job VALIDATE CONSTRAINT pulse_job_is_hot"
+
+COPY_KEYS = """
+INSERT INTO pulse_django_key (task, key, job_id)
+SELECT task, idempotency_key, id
+FROM pulse_django_job
+WHERE idempotency_key IS NOT NULL
+ON CONFLICT DO NOTHING
+"""
+
+NOTHING = migrations.RunSQL.noop
+
+
+class Migration(migrations.Migration):
+    atomic = False
+
+    dependencies = [("pulse_django", "0002_keys_and_completed_runs")]
+
+    operations = [
+        ValidateConstraint("Job", "pulse_job_result_only_if_completed"),
+        migrations.RunSQL(DROP_CHECK, DROP_CHECK),
+        migrations.RunSQL(ADD_CHECK, NOTHING),
+        migrations.RunSQL(VALIDATE_CHECK, NOTHING),
+        migrations.RunSQL(DROP_INDEX, DROP_INDEX),
+        migrations.RunSQL(CREATE_INDEX, NOTHING),
+        migrations.RunSQL(COPY_KEYS, NOTHING),
+    ]

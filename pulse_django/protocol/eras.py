@@ -1,0 +1,134 @@
+"""Make the partitions of the next days, and drop those of days whose jobs are not kept any longer.
+
+Two functions of the database do it, with the rights of the tables' owner: a watchdog's role need not own them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+from django.db import OperationalError
+
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import refuse_callers_transaction, run_alone
+from pulse_django.words.eras import day_of, era_of
+
+from .statements import check_delay
+
+logger = SafeLogger(__name__)
+
+DAYS_AHEAD = 3
+# Seconds. To attach or drop a partition, PostgreSQL locks the table, and every statement waits behind one that waits.
+LOCK_TIMEOUT = 0.1
+CLEANED_AT_ONCE = 1_000
+# Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
+MOST_MOVED = 10_000
+
+_LOCK_NOT_AVAILABLE = "55P03"
+
+_ERAS = """
+SELECT
+    (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
+    (statement_timestamp() AT TIME ZONE 'UTC')::date
+FROM pg_class AS parent
+LEFT JOIN pg_inherits AS link ON link.inhparent = parent.oid
+LEFT JOIN pg_class AS day ON day.oid = link.inhrelid
+WHERE parent.oid = 'pulse_django_job'::regclass::oid
+ORDER BY era
+"""
+
+_WITHOUT_A_DAY = "SELECT DISTINCT era FROM pulse_django_job_other ORDER BY era"
+_MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
+_DROP = "SELECT pulse_django_drop_day(%s::int)"
+
+# What a job of that day has elsewhere: attempts with rows of their own, and its idempotency key.
+_CLEAN = """
+WITH cleaned AS MATERIALIZED (
+    SELECT id, task, idempotency_key
+    FROM pulse_django_job
+    WHERE era = %(era)s AND id > %(after)s
+        AND (attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL)
+    ORDER BY id
+    LIMIT %(limit)s
+),
+entry AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_attempt
+    WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
+    ORDER BY job_id, number
+    FOR UPDATE
+),
+ledger AS (
+    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
+),
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING cleaned
+    WHERE key.task::text = cleaned.task::text AND key.key::text = cleaned.idempotency_key::text
+        AND key.job_id = cleaned.id
+)
+SELECT pg_catalog.max(id) FROM cleaned
+"""
+
+
+def make_days(jobs: JobReader, *, ahead: int = DAYS_AHEAD, most_moved: int = MOST_MOVED) -> list[date]:
+    """Make the partitions of today and of so many days after it that are missing. Return their days.
+
+    Also of days that had none when jobs ended on them. These jobs are moved, unless there are more than ``most_moved``.
+    """
+    refuse_callers_transaction(jobs.write_alias)
+    there, today = _days(jobs)
+    wanted = {day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])}
+    wanted |= {today + timedelta(days=number) for number in range(ahead + 1)}
+    return [day for day in sorted(wanted - set(there)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
+
+
+def drop_days(jobs: JobReader, *, older_than: timedelta) -> list[date]:
+    """Delete the jobs of all days that ended that long ago, with their attempts. Return the days.
+
+    A day whose partition is locked is left for the next time, and so are those after it.
+    """
+    check_delay(older_than)
+    refuse_callers_transaction(jobs.write_alias)
+    there, today = _days(jobs)
+    dropped = []
+    for day in there:
+        if day + timedelta(days=1) + older_than > today:
+            break
+        for _ in _cleaned(jobs, day):
+            pass
+        if not _call(jobs, _DROP, [era_of(day)]):
+            break
+        dropped.append(day)
+    return dropped
+
+
+def _days(jobs: JobReader) -> tuple[list[date], date]:
+    """Return the days that have a partition, and today, by the server's clock in UTC."""
+    rows = run_alone(jobs.write_alias, _ERAS, [])
+    return [day_of(era) for era, _ in rows if era is not None], rows[0][1]
+
+
+def _cleaned(jobs: JobReader, day: date) -> Iterator[int]:
+    """Delete, a batch at a time, what the jobs of a day have in other tables."""
+    after = 0
+    while True:
+        params = {"era": era_of(day), "after": after, "limit": CLEANED_AT_ONCE}
+        [(last,)] = run_alone(jobs.write_alias, _CLEAN, params)
+        if last is None:
+            return
+        yield (after := last)
+
+
+def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
+    """Make or drop a day's partition. False: somebody else was first, or the lock was not to be had in time."""
+    try:
+        [(done,)] = run_alone(jobs.write_alias, sql, params, lock_timeout=LOCK_TIMEOUT)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") != _LOCK_NOT_AVAILABLE:
+            raise
+        logger.info("The table of jobs is locked; the partition of %s has to wait", params[0])
+        return False
+    return bool(done)

@@ -1,0 +1,49 @@
+"""How a job leaves the hot partition for that of the day on which it is completed or cancelled.
+
+It is deleted here and inserted there, in one statement. An UPDATE of the era would move it too, but a statement that
+meets a row which has been moved fails, where one that meets a deleted row passes it by (docs/adr/0049).
+"""
+
+from __future__ import annotations
+
+from pulse_django.words.declared_options import COLUMNS
+
+# What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL.
+CARRIED = (
+    *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
+    *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
+    *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
+    *COLUMNS,
+)
+
+# As a sub-select it is worked out once for a statement.
+_TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
+
+_LEAVE = """
+gone AS (
+    DELETE FROM pulse_django_job_hot AS job
+    USING {source}
+    WHERE job.id = {source}.id AND {condition}
+    RETURNING {carried}, {source} AS source
+),
+history AS (
+    INSERT INTO pulse_django_job ({columns})
+    SELECT {values} FROM gone
+)"""
+
+
+def leave(source: str, condition: str, **values: str) -> str:
+    """Return the SQL that moves the jobs of ``source`` which meet the condition, with these new values.
+
+    Its rows are ``gone``, and each has the row of ``source`` in its last column: to join them again, a planner that
+    expects one row would compare each with all others.
+    """
+    carried = {column: column for column in CARRIED}
+    columns = carried | {"era": _TODAY, "finished_at": "clock_timestamp()"} | values
+    return _LEAVE.format(
+        source=source,
+        condition=condition,
+        carried=", ".join(f"job.{column}" for column in CARRIED),
+        columns=", ".join(columns),
+        values=", ".join(columns.values()),
+    )
