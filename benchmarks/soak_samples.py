@@ -22,9 +22,7 @@ FROM pg_class AS class
 LEFT JOIN pg_index AS index ON index.indexrelid = class.oid
 WHERE COALESCE(index.indrelid, class.oid) IN ('pulse_django_job_hot'::regclass, 'pulse_django_attempt'::regclass)
 UNION ALL
-SELECT 'history', sum(pg_total_relation_size(inhrelid))
-FROM pg_inherits
-WHERE inhparent = 'pulse_django_job'::regclass AND inhrelid <> 'pulse_django_job_hot'::regclass
+SELECT 'history', sum(pg_total_relation_size(relid)) FROM pg_partition_tree('pulse_django_job_over'::regclass)
 """
 _ROWS = """
 SELECT relname, n_live_tup, n_dead_tup, autovacuum_count FROM pg_stat_user_tables

@@ -72,8 +72,8 @@ SELECT
     ) AS latest),
     (SELECT pg_catalog.json_object_agg(value, jobs) FROM (
         SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0)) AS jobs
-        FROM pg_inherits AS link
-        JOIN pg_class AS class ON class.oid = link.inhrelid
+        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
+        JOIN pg_class AS class ON class.oid = tree.relid::oid
         JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
         LEFT JOIN pg_stats AS column_stats
             ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
@@ -82,7 +82,7 @@ SELECT
             pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
             pg_catalog.unnest(column_stats.most_common_freqs)
         ) AS common (value, share)
-        WHERE link.inhparent = 'pulse_django_job'::regclass::oid
+        WHERE tree.isleaf
         GROUP BY common.value
     ) AS estimate)
 """

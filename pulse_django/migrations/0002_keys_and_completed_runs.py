@@ -28,12 +28,16 @@ END
 $$
 """
 
+# So that attaching the table as a partition does not read it.
+ADD_CHECK = "ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_is_hot CHECK (era = 0) NOT VALID"
+DROP_CHECK = "ALTER TABLE pulse_django_job DROP CONSTRAINT IF EXISTS pulse_job_is_hot"
+
 
 class Migration(migrations.Migration):
     dependencies = [("pulse_django", "0001_initial")]
 
     operations = [
-        migrations.RunSQL(LIMIT_LOCKS, LIMIT_LOCKS),
+        migrations.RunSQL(LIMIT_LOCKS, migrations.RunSQL.noop),
         migrations.RunSQL(REFUSE_FOREIGN_KEYS, migrations.RunSQL.noop),
         migrations.AddField("Job", "era", models.IntegerField(db_default=0, default=0, editable=False)),
         migrations.AddField("Job", "completed_by", ShortText(blank=True, max_length=160, null=True)),
@@ -51,6 +55,7 @@ class Migration(migrations.Migration):
                 name="pulse_job_result_only_if_completed",
             ),
         ),
+        migrations.RunSQL(ADD_CHECK, DROP_CHECK),
         migrations.CreateModel(
             name="IdempotencyKey",
             fields=[
@@ -69,4 +74,5 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
             },
         ),
+        migrations.RunSQL(migrations.RunSQL.noop, LIMIT_LOCKS),  # on the way back this is the first
     ]

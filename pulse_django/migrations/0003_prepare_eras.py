@@ -10,9 +10,6 @@ from django.db import migrations
 DROP_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS pulse_django_job_hot_pkey"
 CREATE_INDEX = "CREATE UNIQUE INDEX CONCURRENTLY pulse_django_job_hot_pkey ON pulse_django_job (id, era)"
 
-# So that attaching the table does not read it.
-DROP_CHECK = "ALTER TABLE pulse_django_job DROP CONSTRAINT IF EXISTS pulse_job_is_hot"
-ADD_CHECK = "ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_is_hot CHECK (era = 0) NOT VALID"
 VALIDATE_CHECK = "ALTER TABLE pulse_django_job VALIDATE CONSTRAINT pulse_job_is_hot"
 
 COPY_KEYS = """
@@ -20,7 +17,7 @@ INSERT INTO pulse_django_key (task, key, job_id)
 SELECT task, idempotency_key, id
 FROM pulse_django_job
 WHERE idempotency_key IS NOT NULL
-ON CONFLICT DO NOTHING
+ON CONFLICT (task, key) DO UPDATE SET job_id = EXCLUDED.job_id WHERE pulse_django_key.job_id <> EXCLUDED.job_id
 """
 
 NOTHING = migrations.RunSQL.noop
@@ -33,8 +30,6 @@ class Migration(migrations.Migration):
 
     operations = [
         ValidateConstraint("Job", "pulse_job_result_only_if_completed"),
-        migrations.RunSQL(DROP_CHECK, DROP_CHECK),
-        migrations.RunSQL(ADD_CHECK, NOTHING),
         migrations.RunSQL(VALIDATE_CHECK, NOTHING),
         migrations.RunSQL(DROP_INDEX, DROP_INDEX),
         migrations.RunSQL(CREATE_INDEX, NOTHING),

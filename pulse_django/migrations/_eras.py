@@ -8,13 +8,13 @@ from typing import Any
 LOCK = "SET LOCAL lock_timeout = '500ms'; LOCK TABLE pulse_django_job IN ACCESS EXCLUSIVE MODE"
 
 # Jobs that were enqueued since the keys were copied. A transaction that was open all the time may add one more, which
-# the next migration copies.
+# the next migration copies. What the job's row says is the truth until the index on it is dropped.
 COPY_NEW_KEYS = """
 INSERT INTO pulse_django_key (task, key, job_id)
 SELECT task, idempotency_key, id
 FROM pulse_django_job
-WHERE idempotency_key IS NOT NULL AND id > (SELECT COALESCE(pg_catalog.max(job_id), 0) - 100000 FROM pulse_django_key)
-ON CONFLICT DO NOTHING
+WHERE idempotency_key IS NOT NULL AND id > (SELECT COALESCE(pg_catalog.max(id), 0) - 20000 FROM pulse_django_job)
+ON CONFLICT (task, key) DO UPDATE SET job_id = EXCLUDED.job_id WHERE pulse_django_key.job_id <> EXCLUDED.job_id
 """
 
 # Partitions have no identity columns before PostgreSQL 17.
@@ -54,8 +54,9 @@ BEGIN
         WHERE a.attrelid = 'pulse_django_job_hot'::regclass::oid AND NOT a.attisdropped
     LOOP
         EXECUTE pg_catalog.format(
-            'GRANT %s %s ON pulse_django_job TO %s', allowed.what, allowed.columns,
-            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
+            'GRANT %s %s ON pulse_django_job TO %s %s', allowed.what, allowed.columns,
+            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END,
+            CASE WHEN allowed.is_grantable THEN 'WITH GRANT OPTION' END
         );
         IF allowed.what = 'INSERT' THEN
             EXECUTE pg_catalog.format(
@@ -69,84 +70,105 @@ END
 $$
 """
 
-# For jobs whose day has no partition: a condition is red while it holds any.
-OTHER = """
-CREATE TABLE pulse_django_job_other PARTITION OF pulse_django_job DEFAULT;
-ALTER TABLE pulse_django_job_other ADD CONSTRAINT pulse_job_is_over CHECK (
+# All days are partitions of pulse_django_job_over, so that a role that may add to history can add nothing else. Jobs
+# whose day has no partition go to pulse_django_job_other: a condition is red while it holds any.
+OVER = """
+CREATE TABLE pulse_django_job_over PARTITION OF pulse_django_job DEFAULT PARTITION BY LIST (era);
+CREATE TABLE pulse_django_job_other PARTITION OF pulse_django_job_over DEFAULT;
+CREATE INDEX pulse_django_job_other_era ON pulse_django_job_other (era);
+ALTER TABLE pulse_django_job_over ADD CONSTRAINT pulse_job_is_over CHECK (
     era <> 0 AND status::text IN ('COMPLETED', 'CANCELLED') AND finished_at IS NOT NULL
     AND locked_by IS NULL AND lease_until IS NULL AND token IS NULL AND deadline IS NULL
+    AND refunds >= 0 AND attempts - refunds BETWEEN 0 AND max_attempts AND losses BETWEEN 0 AND attempts
+    AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {most_bytes})
 )
 """
 
-# Functions with the rights of the tables' owner, so that a watchdog's role need not own them. {schema} is quoted.
+# Functions with the rights of the tables' owner, so that a watchdog's role need not own them.
 #
-# What is in the partition for other days is moved, unless there are more than ``most`` jobs: it is locked meanwhile.
-# The indexes of a day: for lists by their end, for cancelled jobs, for a job's children, and for jobs that have rows in
-# other tables. The CHECK keeps what the protocol does not know out of history.
+# The lock comes first: a statement that has planned with the old partitions would miss what is moved, or be refused the
+# row that it inserts. What is in the partition for other days is moved, unless there are more than ``most`` jobs.
+#
+# The indexes of a day: for lists by their end, for a job's children, and for jobs that have rows in other tables.
 MAKE_DAY = """
-CREATE FUNCTION {schema}.pulse_django_make_day(era int, most int) RETURNS boolean
+CREATE FUNCTION pulse_django_make_day(era int, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
+    home text := pg_catalog.quote_ident({schema});
     name text := 'pulse_django_job_' || era;
 BEGIN
-    IF era NOT BETWEEN 20000101 AND 99991231 THEN
+    IF era NOT BETWEEN 19000101 AND 99991231
+        OR pg_catalog.to_char(pg_catalog.to_date(era::text, 'YYYYMMDD'), 'YYYYMMDD') <> era::text
+    THEN
         RAISE EXCEPTION '% is not a day', era;
     END IF;
-    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('pulse_django_make_day'), 0);
-    IF pg_catalog.to_regclass(pg_catalog.format('%s.%I', '{schema}', name)) IS NOT NULL THEN
+    IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
         RETURN false;
     END IF;
-    IF (
-        SELECT pg_catalog.count(*) > most
-        FROM (
-            SELECT FROM {schema}.pulse_django_job_other AS other
-            WHERE other.era = pulse_django_make_day.era
-            LIMIT most::bigint + 1
-        ) AS stray
-    ) THEN
+    EXECUTE pg_catalog.format('LOCK TABLE ONLY %s.pulse_django_job_over IN ACCESS EXCLUSIVE MODE', home);
+    IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
         RETURN false;
     END IF;
-    EXECUTE pg_catalog.format($sql$
-        CREATE TABLE {schema}.%1$I (LIKE {schema}.pulse_django_job INCLUDING DEFAULTS, PRIMARY KEY (id, era));
-        CREATE INDEX %3$I ON {schema}.%1$I (finished_at);
-        CREATE INDEX %4$I ON {schema}.%1$I (finished_at, id) WHERE status::text = 'CANCELLED';
-        CREATE INDEX %5$I ON {schema}.%1$I (parent_id) WHERE parent_id IS NOT NULL;
-        CREATE INDEX %6$I ON {schema}.%1$I (id)
-            WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL;
-        ALTER TABLE {schema}.%1$I ADD CONSTRAINT pulse_job_is_over CHECK (
-            era = %2$s AND status::text IN ('COMPLETED', 'CANCELLED') AND finished_at IS NOT NULL
-            AND locked_by IS NULL AND lease_until IS NULL AND token IS NULL AND deadline IS NULL
-            AND refunds >= 0 AND attempts - refunds BETWEEN 0 AND max_attempts AND losses BETWEEN 0 AND attempts
-            AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {most_bytes})
-        );
-        LOCK TABLE {schema}.pulse_django_job_other IN ACCESS EXCLUSIVE MODE;
-        WITH moved AS (DELETE FROM {schema}.pulse_django_job_other WHERE era = %2$s RETURNING *)
-        INSERT INTO {schema}.%1$I SELECT * FROM moved;
-        ALTER TABLE {schema}.pulse_django_job ATTACH PARTITION {schema}.%1$I FOR VALUES IN (%2$s)
-    $sql$, name, era, name || '_end', name || '_cancelled', name || '_child', name || '_more');
+    EXECUTE pg_catalog.format(
+        'CREATE TABLE %1$s.%2$s (LIKE %1$s.pulse_django_job_over INCLUDING DEFAULTS INCLUDING CONSTRAINTS,'
+        ' PRIMARY KEY (id, era));'
+        'CREATE INDEX %2$s_end ON %1$s.%2$s (status, finished_at, id);'
+        'CREATE INDEX %2$s_child ON %1$s.%2$s (parent_id) WHERE parent_id IS NOT NULL;'
+        'CREATE INDEX %2$s_more ON %1$s.%2$s (id)'
+        ' WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL', home, name
+    );
+    EXECUTE pg_catalog.format(
+        'WITH moved AS ('
+        ' DELETE FROM %1$s.pulse_django_job_other WHERE era = %3$s AND ('
+        '  SELECT count(*) <= %4$s::bigint FROM ('
+        '   SELECT FROM %1$s.pulse_django_job_other WHERE era = %3$s LIMIT %4$s::bigint + 1) AS stray)'
+        ' RETURNING *) INSERT INTO %1$s.%2$s SELECT * FROM moved', home, name, era, most
+    );
+    EXECUTE pg_catalog.format(
+        'ALTER TABLE %1$s.pulse_django_job_over ATTACH PARTITION %1$s.%2$s FOR VALUES IN (%3$s)', home, name, era
+    );
     RETURN true;
+EXCEPTION WHEN check_violation THEN  -- there are more
+    RETURN false;
 END
 $function$
 """
 DROP_DAY = """
-CREATE FUNCTION {schema}.pulse_django_drop_day(era int) RETURNS boolean
+CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
+    home text := pg_catalog.quote_ident({schema});
     name text := 'pulse_django_job_' || era;
 BEGIN
-    IF era NOT BETWEEN 20000101 AND 99991231 THEN
-        RAISE EXCEPTION '% is not a day', era;
-    END IF;
-    IF pg_catalog.to_regclass(pg_catalog.format('%s.%I', '{schema}', name)) IS NULL THEN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_inherits
+        WHERE inhrelid = pg_catalog.to_regclass(home || '.' || name)::oid
+            AND inhparent = pg_catalog.to_regclass(home || '.pulse_django_job_over')::oid
+    ) THEN
         RETURN false;
     END IF;
-    EXECUTE pg_catalog.format('DROP TABLE {schema}.%I', name);
+    EXECUTE pg_catalog.format('DROP TABLE IF EXISTS %s.%s', home, name);
     RETURN true;
 END
 $function$
 """
 OF_OWNER_ONLY = """
 REVOKE EXECUTE ON FUNCTION pulse_django_make_day(int, int), pulse_django_drop_day(int) FROM PUBLIC
+"""
+# The tables may belong to another role than the one that migrates.
+SAME_OWNER = """
+DO $$
+DECLARE
+    owner text := (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass::oid);
+BEGIN
+    EXECUTE pg_catalog.format(
+        'ALTER TABLE pulse_django_job OWNER TO %1$s; ALTER TABLE pulse_django_job_over OWNER TO %1$s;'
+        'ALTER TABLE pulse_django_job_other OWNER TO %1$s; ALTER TABLE pulse_django_key OWNER TO %1$s;'
+        'ALTER FUNCTION pulse_django_make_day(int, int) OWNER TO %1$s;'
+        'ALTER FUNCTION pulse_django_drop_day(int) OWNER TO %1$s', owner
+    );
+END
+$$
 """
 MAKE_DAYS = """
 SELECT pulse_django_make_day(pg_catalog.to_char(day, 'YYYYMMDD')::int, 0)
@@ -179,7 +201,7 @@ BEGIN
             AND acl.privilege_type = 'SELECT'
     LOOP
         EXECUTE pg_catalog.format(
-            'GRANT SELECT ON pulse_django_ledger, pulse_django_job_other TO %s',
+            'GRANT SELECT ON pulse_django_ledger, pulse_django_job_over, pulse_django_job_other TO %s',
             CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
         );
     END LOOP;
@@ -229,13 +251,13 @@ MOST_BYTES = 32 * 1024 * 1024  # of a result as text, as in the hot partition
 
 def split(apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())")
+        cursor.execute("SELECT pg_catalog.quote_literal(pg_catalog.current_schema())")
         [schema] = cursor.fetchone()
-        for statements in (LOCK, COPY_NEW_KEYS, SPLIT, GRANT_AGAIN, OTHER):
+        for statements in (LOCK, COPY_NEW_KEYS, SPLIT, OVER.format(most_bytes=MOST_BYTES), GRANT_AGAIN):
             cursor.execute(statements)
         for function in (MAKE_DAY, DROP_DAY):
-            cursor.execute(function.replace("{schema}", schema).replace("{most_bytes}", str(MOST_BYTES)))
-        for statements in (OF_OWNER_ONLY, MAKE_DAYS, LEDGER, GRANT_LEDGER):
+            cursor.execute(function.replace("{schema}", schema))
+        for statements in (OF_OWNER_ONLY, SAME_OWNER, MAKE_DAYS, LEDGER, GRANT_LEDGER):
             cursor.execute(statements)
 
 

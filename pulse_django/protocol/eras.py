@@ -5,8 +5,9 @@ Two functions of the database do it, with the rights of the tables' owner: a wat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, timedelta
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from typing import Any
 
 from django.db import OperationalError
 
@@ -22,7 +23,7 @@ logger = SafeLogger(__name__)
 DAYS_AHEAD = 3
 # Seconds. To attach or drop a partition, PostgreSQL locks the table, and every statement waits behind one that waits.
 LOCK_TIMEOUT = 0.1
-CLEANED_AT_ONCE = 1_000
+CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 # Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
 MOST_MOVED = 10_000
 
@@ -31,15 +32,23 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _ERAS = """
 SELECT
     (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
-    (statement_timestamp() AT TIME ZONE 'UTC')::date
+    statement_timestamp() AT TIME ZONE 'UTC'
 FROM pg_class AS parent
 LEFT JOIN pg_inherits AS link ON link.inhparent = parent.oid
 LEFT JOIN pg_class AS day ON day.oid = link.inhrelid
-WHERE parent.oid = 'pulse_django_job'::regclass::oid
+WHERE parent.oid = 'pulse_django_job_over'::regclass::oid
 ORDER BY era
 """
 
-_WITHOUT_A_DAY = "SELECT DISTINCT era FROM pulse_django_job_other ORDER BY era"
+_WITHOUT_A_DAY = """
+WITH RECURSIVE found (era) AS (
+    SELECT pg_catalog.min(era) FROM pulse_django_job_other
+    UNION ALL
+    SELECT (SELECT pg_catalog.min(era) FROM pulse_django_job_other WHERE era > found.era) FROM found
+    WHERE found.era IS NOT NULL
+)
+SELECT era FROM found WHERE era IS NOT NULL
+"""
 _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
@@ -73,53 +82,64 @@ SELECT pg_catalog.max(id) FROM cleaned
 """
 
 
+_cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose rows elsewhere were deleted
+
+
+def _directly(verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return verb(*args, **kwargs)
+
+
 def make_days(jobs: JobReader, *, ahead: int = DAYS_AHEAD, most_moved: int = MOST_MOVED) -> list[date]:
     """Make the partitions of today and of so many days after it that are missing. Return their days.
 
     Also of days that had none when jobs ended on them. These jobs are moved, unless there are more than ``most_moved``.
     """
     refuse_callers_transaction(jobs.write_alias)
-    there, today = _days(jobs)
-    wanted = {day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])}
-    wanted |= {today + timedelta(days=number) for number in range(ahead + 1)}
+    there, now = _days(jobs)
+    stray = [day_of(era) for (era,) in run_alone(jobs.write_alias, _WITHOUT_A_DAY, [])]
+    wanted = {now.date() + timedelta(days=number) for number in range(ahead + 1)} | {day for day in stray if day}
     return [day for day in sorted(wanted - set(there)) if _call(jobs, _MAKE, [era_of(day), most_moved])]
 
 
-def drop_days(jobs: JobReader, *, older_than: timedelta) -> list[date]:
+def drop_days(
+    jobs: JobReader, *, older_than: timedelta, call: Callable[..., Any] = _directly, batches: int = MOST_BATCHES
+) -> list[date]:
     """Delete the jobs of all days that ended that long ago, with their attempts. Return the days.
 
-    A day whose partition is locked is left for the next time, and so are those after it.
+    What they have in other tables is deleted first, in so many ``batches`` at most: the next time goes on from there.
+    A day whose partition is locked is left for the next time, and so are those after it. ``call`` runs each step that
+    uses the database.
     """
     check_delay(older_than)
     refuse_callers_transaction(jobs.write_alias)
-    there, today = _days(jobs)
+    there, now = call(_days, jobs)
     dropped = []
     for day in there:
-        if day + timedelta(days=1) + older_than > today:
+        if datetime.combine(day + timedelta(days=1), time()) + older_than > now:
             break
-        for _ in _cleaned(jobs, day):
-            pass
-        if not _call(jobs, _DROP, [era_of(day)]):
+        while batches > 0 and call(_clean, jobs, day):
+            batches -= 1
+        if batches == 0 or not call(_call, jobs, _DROP, [era_of(day)]):
             break
+        _cleaned_until.pop((jobs.write_alias, day), None)
         dropped.append(day)
     return dropped
 
 
-def _days(jobs: JobReader) -> tuple[list[date], date]:
-    """Return the days that have a partition, and today, by the server's clock in UTC."""
+def _days(jobs: JobReader) -> tuple[list[date], datetime]:
+    """Return the days that have a partition, and the instant, by the server's clock in UTC."""
     rows = run_alone(jobs.write_alias, _ERAS, [])
-    return [day_of(era) for era, _ in rows if era is not None], rows[0][1]
+    return [day for era, _ in rows if era is not None and (day := day_of(era))], rows[0][1]
 
 
-def _cleaned(jobs: JobReader, day: date) -> Iterator[int]:
-    """Delete, a batch at a time, what the jobs of a day have in other tables."""
-    after = 0
-    while True:
-        params = {"era": era_of(day), "after": after, "limit": CLEANED_AT_ONCE}
-        [(last,)] = run_alone(jobs.write_alias, _CLEAN, params)
-        if last is None:
-            return
-        yield (after := last)
+def _clean(jobs: JobReader, day: date) -> bool:
+    """Delete what the next jobs of a day have in other tables. Return whether there were any."""
+    place = jobs.write_alias, day
+    params = {"era": era_of(day), "after": _cleaned_until.get(place, 0), "limit": CLEANED_AT_ONCE}
+    [(last,)] = run_alone(jobs.write_alias, _CLEAN, params)
+    if last is not None:
+        _cleaned_until[place] = last
+    return last is not None
 
 
 def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:

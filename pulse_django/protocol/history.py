@@ -27,7 +27,7 @@ gone AS (
     RETURNING {carried}, {source} AS source
 ),
 history AS (
-    INSERT INTO pulse_django_job ({columns})
+    INSERT INTO pulse_django_job_over ({columns})
     SELECT {values} FROM gone
 )"""
 

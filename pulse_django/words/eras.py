@@ -16,5 +16,9 @@ def era_of(day: date) -> int:
     return day.year * 10_000 + day.month * 100 + day.day
 
 
-def day_of(era: int) -> date:
-    return date(era // 10_000, era // 100 % 100, era % 100)
+def day_of(era: int) -> date | None:
+    """Return the day of an era; None if it is none."""
+    try:
+        return date(era // 10_000, era // 100 % 100, era % 100)
+    except ValueError:
+        return None

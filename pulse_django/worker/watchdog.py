@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+from django.db import DatabaseError
+
 from pulse_django import conf
 from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Job, Queue, Worker
@@ -162,10 +164,7 @@ class Watchdog:
         gone = self.database.call(Worker.objects.db_manager(alias).mark_gone, silence)
         self.database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
         given_up = self.database.call(unknown_tasks.give_up, alias)
-        self.database.call(self.database.jobs.make_days)
-        if days := settings.retention_of_days:
-            for day in self.database.call(self.database.jobs.drop_days, older_than=days):
-                logger.info("Deleted the jobs that were completed or cancelled on %s", day)
+        self._see_to_days(days := settings.retention_of_days)
         pruned = {}
         for status, kept in settings.retention.items():
             if kept:
@@ -183,6 +182,19 @@ class Watchdog:
             pruned=pruned,
             has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE,
         )
+
+    def _see_to_days(self, kept: timedelta) -> None:
+        """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
+        jobs = self.database.jobs
+        try:
+            self.database.call(jobs.make_days)
+            if kept:
+                for day in jobs.drop_days(older_than=kept, call=self.database.call):
+                    logger.info("Deleted the jobs that were completed or cancelled on %s", day)
+        except DatabaseError as error:
+            if fault_of(error) in OUTAGES:
+                raise
+            logger.exception("Partitions could not be made or dropped")
 
     def _look_at_server(self) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.

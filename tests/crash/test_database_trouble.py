@@ -161,7 +161,7 @@ def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
         server.start()
         done = "SELECT count(*) FROM pulse_django_job WHERE status = 'COMPLETED' AND id = ANY (%s)"
         wait_until(lambda: server.ask(done, jobs) == [(len(jobs),)], lambda: worker.log)
-        entries = server.ask("SELECT job_id, outcome FROM pulse_django_attempt ORDER BY job_id, number")
+        entries = server.ask("SELECT job_id, outcome FROM pulse_django_ledger ORDER BY job_id, number")
         assert {outcome for _, outcome in entries} == {"RELEASED", "SUCCEEDED"}, entries
         began = workers.trace.count("begin")
         assert {began[job] for job in (*sleeping, *ending)} == {1}, "they went on, and their reports were accepted"

@@ -126,7 +126,7 @@ def test_nothing_acknowledged_is_lost_and_work_resumes(
         cluster.promote()
         [(promoted_at,)] = cluster.ask("SELECT clock_timestamp()")
         done = completed(cluster)
-        begun = "SELECT count(*) FROM pulse_django_attempt WHERE started_at > %s"
+        begun = "SELECT count(*) FROM pulse_django_ledger WHERE started_at > %s"
         wait_until(lambda: cluster.ask(begun, promoted_at) > [(0,)])
         resumed = time.monotonic() - died_at
         wait_until(lambda: completed(cluster) >= done + AFTER)
@@ -139,7 +139,7 @@ def test_nothing_acknowledged_is_lost_and_work_resumes(
     assert set(acknowledged) <= stored.keys()
     ledger = {
         (job, attempt, token, holder)
-        for job, attempt, token, holder in cluster.ask("SELECT job_id, number, token, worker FROM pulse_django_attempt")
+        for job, attempt, token, holder in cluster.ask("SELECT job_id, number, token, worker FROM pulse_django_ledger")
     }
     ran = executions(tmp_path)
     assert {(one.job, one.attempt, one.token, one.holder) for one in ran} <= ledger, "each was granted, and is known"

@@ -582,6 +582,14 @@ def test_a_column_that_a_migration_should_have_added_is_named_and_left_to_migrat
 # All of them
 
 
+def test_attempts_of_jobs_that_are_about_to_be_deleted_may_be_missing(settings: Any) -> None:
+    """Of a day that is dropped, the stored attempts go first."""
+    make_job(Status.CANCELLED, attempts=1, finished_at=now(timedelta(days=-8)))
+    assert is_clear("attempt-missing")
+    settings.PULSE = {"KEEP_CANCELLED": timedelta(days=9)}
+    assert not is_clear("attempt-missing")
+
+
 def test_a_day_without_a_partition_gets_one_with_its_jobs() -> None:
     job = make_job(Status.COMPLETED, era=20200101)
     assert keys(found("day-missing")) == [20200101]

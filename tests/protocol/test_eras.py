@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -258,9 +259,57 @@ class TestDays:
 
     def test_a_day_is_kept_until_its_last_job_is_old_enough(self) -> None:
         self.make_old()
-        since = datetime.now(UTC).date() - OLD
-        assert Job.objects.drop_days(older_than=since + timedelta(days=1)) == []
-        assert Job.objects.drop_days(older_than=since - timedelta(days=2)) == [OLD]
+        since = datetime.now(UTC) - datetime(2020, 1, 2, tzinfo=UTC)
+        assert Job.objects.drop_days(older_than=since + timedelta(seconds=60)) == []
+        assert Job.objects.drop_days(older_than=since - timedelta(seconds=1)) == [OLD]
+
+    def test_a_job_of_yesterday_is_kept_for_hours(self) -> None:
+        yesterday = datetime.now(UTC).date() - timedelta(days=1)
+        sql("SELECT pulse_django_make_day(%s, 0)", era_of(yesterday))
+        try:
+            hours = datetime.now(UTC) - datetime.combine(datetime.now(UTC).date(), time(), tzinfo=UTC)
+            assert Job.objects.drop_days(older_than=hours + timedelta(minutes=1)) == []
+        finally:
+            sql("SELECT pulse_django_drop_day(%s)", era_of(yesterday))
+
+    def test_what_is_left_of_a_large_day_is_cleaned_the_next_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(eras, "CLEANED_AT_ONCE", 2)
+        self.make_old()
+        for _ in range(5):
+            AttemptFactory(job=make_job(Status.COMPLETED, era=era_of(OLD), attempts=2), outcome="FAILED")
+        drop = partial(Job.objects.drop_days, older_than=timedelta(days=7), batches=2)
+        assert (drop(), StoredAttempt.objects.count()) == ([], 1)
+        assert (drop(), StoredAttempt.objects.count()) == ([OLD], 0)
+
+    def test_a_job_that_ends_while_its_day_is_made_ends_well(self, rival: Rival) -> None:
+        """A settle waits for the lock, and is not refused its row."""
+        day = datetime.now(UTC).date()
+        sql("SELECT pulse_django_drop_day(%s)", today())
+        job = make_job(Status.RUNNING)
+        rival.begin()
+        rival.run(sql, "SELECT pulse_django_make_day(%s, 0)", today())
+        other = Rival()
+        try:
+            waits = other.start(Job.objects.settle, [succeeded(job)])
+            other.wait_until_blocked(rival.pid)
+            rival.commit()
+            assert waits.result(PATIENCE).accepted == {lease_of(job): Status.COMPLETED}
+        finally:
+            other.close()
+        assert sql("SELECT tableoid::regclass::text FROM pulse_django_job") == [(f"pulse_django_job_{era_of(day)}",)]
+
+    def test_an_era_that_is_no_day_keeps_no_other_from_being_made(self) -> None:
+        make_job(Status.COMPLETED, era=20201399)
+        make_job(Status.COMPLETED, era=era_of(OLD))
+        assert Job.objects.make_days() == [OLD]
+        assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]
+
+    def test_only_partitions_are_dropped(self) -> None:
+        sql("CREATE TABLE pulse_django_job_20200102 ()")
+        try:
+            assert sql("SELECT pulse_django_drop_day(20200102)") == [(False,)]
+        finally:
+            sql("DROP TABLE pulse_django_job_20200102")
 
     def test_a_table_that_is_in_use_is_not_waited_for(self, rival: Rival) -> None:
         self.make_old()
@@ -270,11 +319,10 @@ class TestDays:
         rival.rollback()
         assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]
 
-    @pytest.mark.parametrize("era", [0, 1, -20200101, 2_000_000_000])
-    @pytest.mark.parametrize("call", ["make_day(%s, 0)", "drop_day(%s)"])
-    def test_what_is_not_a_day_is_refused(self, era: int, call: str) -> None:
-        with pytest.raises(Exception, match="is not a day"), transaction.atomic():
-            sql(f"SELECT pulse_django_{call}", era)
+    @pytest.mark.parametrize("era", [0, 1, -20200101, 2_000_000_000, 20201399, 20210229])
+    def test_what_is_not_a_day_is_refused(self, era: int) -> None:
+        with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
+            sql("SELECT pulse_django_make_day(%s, 0)", era)
 
     def test_eras_are_dates(self) -> None:
         assert day_of(era_of(date(2026, 11, 23))) == date(2026, 11, 23)

@@ -167,11 +167,12 @@ def test_a_foreign_key_is_found_by_a_check(monkeypatch: pytest.MonkeyPatch) -> N
         class Order(models.Model):  # noqa: DJ008
             job = models.ForeignKey(Job, models.DO_NOTHING)
             run = models.ForeignKey(Attempt, models.DO_NOTHING, db_constraint=False)
+            missing = models.ForeignKey("tests.Missing", models.DO_NOTHING)
 
             class Meta:
                 app_label = "tests"
 
-    monkeypatch.setattr(checks.apps, "get_models", lambda: [Order, Job])
+    monkeypatch.setattr(checks.apps, "get_models", lambda **_: [Order, Job])
     [message] = checks.check_foreign_keys()
     assert message.id == "pulse_django.E012"
     assert "tests.Order.job refers to pulse_django.Job" in message.msg

@@ -13,9 +13,8 @@ SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
     (
         SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
-        FROM pg_inherits
-        JOIN pg_class ON oid = inhrelid
-        WHERE inhparent = 'pulse_django_job'::regclass::oid
+        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
+        JOIN pg_class ON oid = relid::oid
     ),
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8

@@ -53,6 +53,9 @@ class Threshold:
     most: float = 1e9  # that the setting may allow
 
 
+FOR_EVER = timedelta(days=36_500)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The parameters of every question."""
@@ -73,6 +76,7 @@ class Limits:
     lately: timedelta = timedelta(minutes=15)
     few_runs: int = 10  # fewer say nothing about a rate
     unrecorded: timedelta = FRESH
+    kept: timedelta = FOR_EVER  # by days: what ended longer ago may be about to be deleted
     thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have their default
 
     @classmethod
@@ -83,6 +87,7 @@ class Limits:
             "overdue": settings.overdue_after,
             "silence": settings.worker_silence,
             "unreaped": settings.unreaped_after,
+            "kept": settings.retention_of_days or FOR_EVER,
             "thresholds": {name: most for name, most in settings.alerts.items() if not isinstance(most, bool)},
         }
         return cls(**derived | others)

@@ -22,13 +22,13 @@ register(
         says="Today, tomorrow and every day on which jobs ended have a partition of the table of jobs.",
         means="No watchdog makes partitions. Jobs that end go to pulse_django_job_other, and are not deleted there.",
         to_do="Start a worker without --no-watchdog, or pulse_watchdog. It moves up to 10,000 jobs of a day by itself; "
-        "the repair moves any number, and locks the table for about a second for each 100,000.",
+        "the repair moves any number, and settles wait meanwhile, about a second for each 100,000.",
         page="how-to/symptoms/table-grows.md",
         sql="""
 SELECT era, what
 FROM (
     SELECT era, 'jobs that ended on this day are in pulse_django_job_other'
-    FROM (SELECT era FROM pulse_django_job_other LIMIT %(sample)s) AS stray
+    FROM (SELECT era FROM pulse_django_job_other ORDER BY era LIMIT %(sample)s) AS stray
     GROUP BY era
     UNION ALL
     SELECT era, 'the day has no partition'
@@ -36,7 +36,11 @@ FROM (
         SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
         FROM pg_catalog.generate_series(0, 1) AS ahead
     ) AS next (era)
-    WHERE pg_catalog.to_regclass('pulse_django_job_' || era::text) IS NULL
+    WHERE NOT EXISTS (
+        SELECT FROM pg_inherits
+        WHERE inhrelid = pg_catalog.to_regclass('pulse_django_job_' || era::text)::oid
+            AND inhparent = 'pulse_django_job_over'::regclass::oid
+    )
 ) AS missing (era, what)
 ORDER BY era
 LIMIT %(limit)s

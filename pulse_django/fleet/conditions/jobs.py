@@ -120,7 +120,8 @@ register(
 SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
 FROM (
     (
-        SELECT id, task, attempts, status, completed_by FROM pulse_django_job WHERE status::text = 'COMPLETED'
+        SELECT id, task, attempts, status, completed_by FROM pulse_django_job
+        WHERE status::text = 'COMPLETED' AND finished_at > statement_timestamp() - %(kept)s
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL
@@ -130,7 +131,8 @@ FROM (
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status, NULL FROM pulse_django_job WHERE status::text = 'CANCELLED'
+        SELECT id, task, attempts, status, NULL FROM pulse_django_job
+        WHERE status::text = 'CANCELLED' AND finished_at > statement_timestamp() - %(kept)s
         ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
     )
     UNION ALL

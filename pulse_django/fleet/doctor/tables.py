@@ -31,9 +31,8 @@ SELECT
     COALESCE(GREATEST(s.last_autovacuum, s.last_vacuum)::text, 'never'),
     s.n_tup_ins + (SELECT n_tup_ins FROM pg_stat_user_tables WHERE relid = 'pulse_django_attempt'::regclass::oid),
     (
-        SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(inhrelid))::bigint
-        FROM pg_inherits
-        WHERE inhparent = 'pulse_django_job'::regclass::oid
+        SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(relid))::bigint
+        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
     ),
     pg_catalog.pg_total_relation_size('pulse_django_attempt'),
     EXTRACT(epoch FROM pg_catalog.current_setting('autovacuum_naptime')::interval)::float8
