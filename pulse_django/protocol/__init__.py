@@ -26,6 +26,10 @@ every later write of that run looks its row up by ``id``, ``locked_by`` and ``at
 job has moved on, the statement finds no row, and "no row" is the answer that the caller gets. ``settle`` is the one
 door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
+What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap`` and
+``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras`` makes and drops
+these partitions.
+
 Seven habits hold in every statement below:
 
 - What touches several rows locks them first, jobs in the order of their ids and attempts of their (job, number), or

@@ -21,7 +21,7 @@ from .statements import check_delay
 logger = SafeLogger(__name__)
 
 DAYS_AHEAD = 3
-# Seconds. To attach or drop a partition, PostgreSQL locks the table, and every statement waits behind one that waits.
+# Seconds. To make or drop a partition locks history, and every settle that completes a job waits behind who waits.
 LOCK_TIMEOUT = 0.1
 CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 # Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
@@ -107,7 +107,7 @@ def drop_days(
     """Delete the jobs of all days that ended that long ago, with their attempts. Return the days.
 
     What they have in other tables is deleted first, in so many ``batches`` at most: the next time goes on from there.
-    A day whose partition is locked is left for the next time, and so are those after it. ``call`` runs each step that
+    Where history is in use, the day is left for the next time, and so are those after it. ``call`` runs each step that
     uses the database.
     """
     check_delay(older_than)
