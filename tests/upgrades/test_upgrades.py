@@ -38,9 +38,11 @@ GROUP BY job.id, job.attempts
 HAVING count(*) FILTER (WHERE attempt.outcome = 'SUCCEEDED') <> 1 OR count(attempt.id) <> job.attempts
     OR count(*) FILTER (WHERE attempt.outcome NOT IN ('SUCCEEDED', 'RELEASED')) > 0
 """
-# Code that knows one table looks for its indexes there, and not in the hot partition. And a watchdog does not wait for a
-# lock as long as a migration may hold it.
-_OF_OLDER_CODE = re.compile(r"Alert schema-incomplete|watchdog: busy \(55P03\)|watchdog: .* responding again")
+# Code that knows one table looks for its indexes there, and for all attempts in their table. And a watchdog waits for a
+# lock for less time than a migration may hold it.
+_OF_OLDER_CODE = re.compile(
+    r"Alert (schema-incomplete|attempt-missing)|watchdog: busy \(55P03\)|watchdog: .* responding again"
+)
 # What makes a log line of a worker's a complaint. The oldest one does not write levels.
 _COMPLAINT = re.compile(r" (WARNING|ERROR|CRITICAL) |^Traceback|did not answer")
 
