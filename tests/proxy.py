@@ -65,7 +65,7 @@ class SwallowingProxy:
 
 
 class LateProxy(SwallowingProxy):
-    """Passes on what the server says when it is told to, and never that it closed a connection."""
+    """Forwards the server's messages, or holds them until it is told. It never forwards the end of a connection."""
 
     def __init__(self, folder: Path, server: dict[str, Any]) -> None:
         self._passes_on = threading.Event()

@@ -50,7 +50,8 @@ SELECT job_id, {_ONE} FROM taken
 
 _WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
 
-# Somebody deleted the job by hand. In a statement of its own, which sees the job of every key that it sees.
+# The job of such a key was deleted by hand. This is a separate statement because its snapshot must contain the job of
+# every key that it contains.
 _FREE_ORPHANED_KEY = """
 DELETE FROM pulse_django_key AS key
 WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = key.job_id)

@@ -16,6 +16,7 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import refuse_callers_transaction, run_alone
 from pulse_django.words.eras import day_of, era_of
 
+from .prune import delete_attempts, delete_keys
 from .statements import check_delay
 
 logger = SafeLogger(__name__)
@@ -53,7 +54,7 @@ _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
 # What a job of that day has elsewhere: attempts with rows of their own, and its idempotency key.
-_CLEAN = """
+_CLEAN = f"""
 WITH cleaned AS MATERIALIZED (
     SELECT id, task, idempotency_key
     FROM pulse_django_job
@@ -62,25 +63,10 @@ WITH cleaned AS MATERIALIZED (
     ORDER BY id
     LIMIT %(limit)s
 ),
-entry AS MATERIALIZED (
-    SELECT id
-    FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM cleaned))
-    ORDER BY job_id, number
-    FOR UPDATE
-),
-ledger AS (
-    DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
-freed AS (
-    DELETE FROM pulse_django_key AS key
-    USING cleaned
-    WHERE key.task::text = cleaned.task::text AND key.key::text = cleaned.idempotency_key::text
-        AND key.job_id = cleaned.id
-)
+{delete_attempts("cleaned")},
+{delete_keys("cleaned")}
 SELECT pg_catalog.max(id) FROM cleaned
-"""
-
+"""  # noqa: S608 - made of constants
 
 _cleaned_until: dict[tuple[str, date], int] = {}  # by alias and day: the last job whose rows elsewhere were deleted
 
@@ -143,7 +129,7 @@ def _clean(jobs: JobReader, day: date) -> bool:
 
 
 def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
-    """Make or drop a day's partition. False: somebody else was first, or the lock was not to be had in time."""
+    """Make or drop a day's partition. Return False if another process did it first, or if the lock timed out."""
     try:
         [(done,)] = run_alone(jobs.write_alias, sql, params, lock_timeout=LOCK_TIMEOUT)
     except OperationalError as error:

@@ -23,30 +23,46 @@ if TYPE_CHECKING:
 
 PRUNE_LIMIT = 1_000
 
-_PRUNE = """
-WITH old (id) AS MATERIALIZED ({pick}),
+_DELETE_ATTEMPTS = """
 entry AS MATERIALIZED (
     SELECT id
     FROM pulse_django_attempt
-    WHERE job_id = ANY (ARRAY(SELECT id FROM old))
+    WHERE job_id = ANY (ARRAY(SELECT id FROM {jobs}))
     ORDER BY job_id, number
     FOR UPDATE
 ),
 ledger AS (
     DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
-),
+)"""
+_DELETE_KEYS = """
+freed AS (
+    DELETE FROM pulse_django_key AS key
+    USING {jobs} AS job
+    WHERE key.task::text = job.task::text AND key.key::text = job.idempotency_key::text AND key.job_id = job.id
+)"""
+
+
+def delete_attempts(jobs: str) -> str:
+    """Return the SQL that deletes the stored attempts of the jobs of a CTE."""
+    return _DELETE_ATTEMPTS.format(jobs=jobs)
+
+
+def delete_keys(jobs: str) -> str:
+    """Return the SQL that deletes the idempotency keys of the jobs of a CTE."""
+    return _DELETE_KEYS.format(jobs=jobs)
+
+
+_PRUNE = f"""
+WITH old (id) AS MATERIALIZED ({{pick}}),
+{delete_attempts("old")},
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key
 ),
-freed AS (
-    DELETE FROM pulse_django_key AS key
-    USING gone
-    WHERE key.task::text = gone.task::text AND key.key::text = gone.idempotency_key::text AND key.job_id = gone.id
-)
+{delete_keys("gone")}
 SELECT id FROM gone
-"""
+"""  # noqa: S608 - made of constants
 
 
 def prune(

@@ -16,7 +16,7 @@ LINES = 2_000
 
 
 class Keeping(logging.Handler):
-    """Keeps what it is given, and hangs while it is told to."""
+    """Stores the records that it gets. It blocks while the test holds it."""
 
     def __init__(self) -> None:
         super().__init__()
