@@ -86,7 +86,7 @@ def check_foreign_keys(**_: Any) -> list[CheckMessage]:
         for model in apps.get_models(include_auto_created=True)
         for field in model._meta.local_fields
         if isinstance(field, ForeignKey)
-        and not isinstance(field.remote_field.model, str)  # Django says so
+        and not isinstance(field.remote_field.model, str)  # a model that does not exist: fields.E300
         and field.db_constraint  # type: ignore[attr-defined]  # the stubs have no such attribute
         and field.remote_field.model._meta.concrete_model in (Job, Attempt, StoredAttempt)
     ]

@@ -15,6 +15,7 @@ SELECT
         SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
         FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
         JOIN pg_class ON oid = relid::oid
+        WHERE isleaf
     ),
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8

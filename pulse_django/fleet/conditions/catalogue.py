@@ -76,7 +76,7 @@ class Limits:
     lately: timedelta = timedelta(minutes=15)
     few_runs: int = 10  # fewer say nothing about a rate
     unrecorded: timedelta = FRESH
-    kept: timedelta = FOR_EVER  # by days: what ended longer ago may be about to be deleted
+    kept: timedelta = FOR_EVER  # completed and cancelled jobs that are older may be in the middle of being deleted
     thresholds: Mapping[str, float] = field(default_factory=dict)  # by condition; others have their default
 
     @classmethod
