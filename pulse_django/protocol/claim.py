@@ -113,18 +113,20 @@ def claim(
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn)
     if not visited or limit < 1:
         return []
-    pick, pick_params = _claim_pick(jobs.model, jobs.write_alias, limit)
+    pick, pick_params = _claim_pick(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
-    return _claim(jobs, identity, _PICK_FROM_LANES.format(pick=pick), [queues, priorities, bounds, *pick_params, limit])
+    return _claim(jobs, identity, pick, [queues, priorities, bounds, *pick_params, limit, limit])
 
 
-@lru_cache(maxsize=1_024)
-def _claim_pick(model: type[Job], alias: str, limit: int) -> Compiled:
+@lru_cache(maxsize=16)
+def _claim_pick(model: type[Job], alias: str) -> Compiled:
+    """The pick of any number of jobs, which is its last parameter twice."""
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
-    return compiled(skip_locked(due)[:limit], alias)
+    pick, params = compiled(skip_locked(due), alias)
+    return _PICK_FROM_LANES.format(pick=f"{pick} LIMIT %s"), params
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:

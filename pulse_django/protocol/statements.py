@@ -11,8 +11,11 @@ from django.db import DataError, IntegrityError, connections, transaction
 from pulse_django.words.eras import HOT_PARTITION
 from pulse_django.words.leases import Lease
 from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.states import Status
 
 UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
+
+_STATUSES = frozenset(str(status) for status in Status)
 
 Compiled = tuple[str, tuple[Any, ...]]  # SQL and its parameters
 
@@ -22,12 +25,27 @@ def skip_locked(rows: Any, *, no_key: bool = True) -> Any:
 
 
 def compiled(rows: Any, alias: str, *, everywhere: bool = False) -> Compiled:
-    """Compile a query on the hot partition, or ``everywhere``."""
+    """Compile a query on the hot partition, or ``everywhere``.
+
+    Statuses are written into the SQL: a prepared statement for any status could not use the partial indexes.
+    """
     # Django compiles select_for_update() only inside a transaction. This one costs nothing: psycopg sends BEGIN
     # together with the first statement, and there is none.
     with transaction.atomic(using=alias, savepoint=False):
         sql, params = rows.query.get_compiler(connection=connections[alias]).as_sql()
-    return (sql if everywhere else sql.replace('"pulse_django_job"', f'"{HOT_PARTITION}"')), tuple(params)
+    return _with_statuses(sql if everywhere else sql.replace('"pulse_django_job"', f'"{HOT_PARTITION}"'), params)
+
+
+def _with_statuses(sql: str, params: Iterable[Any]) -> Compiled:
+    begin, *rest = sql.split("%s")
+    others = []
+    for value, following in zip(params, rest, strict=True):
+        if isinstance(value, str) and value in _STATUSES:
+            begin += f"'{value}'{following}"
+        else:
+            begin += f"%s{following}"
+            others.append(value)
+    return begin, tuple(others)
 
 
 def keys_of(lease: Lease) -> dict[str, Any]:

@@ -20,18 +20,23 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django.exceptions import NotInsideTransaction
 
+from .prepared_statements import PreparedStatements
+
 Row = tuple[Any, ...]
 Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
+_PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
 
 
-def with_timeouts(settings: Mapping[str, Any], *, lock: float, statement: float) -> dict[str, Any]:
+def with_timeouts(
+    settings: Mapping[str, Any], *, lock: float, statement: float, prepared: PreparedStatements | None = None
+) -> dict[str, Any]:
     """Return these settings of a connection, with limits in seconds for each of its statements."""
     timeouts = f"SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
-    return {**settings, _TIMEOUTS: timeouts}
+    return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
 
 
 def refuse_other_vendors(connection: BaseDatabaseWrapper) -> None:
@@ -132,6 +137,12 @@ def _begin(connection: BaseDatabaseWrapper, lock_timeout: float | None) -> str:
     return begin if lock_timeout is None else f"{begin}SET LOCAL lock_timeout = {lock_timeout * 1000:.0f}; "
 
 
+def _of_session(connection: BaseDatabaseWrapper) -> str:
+    """Return the timeouts of a connection as settings of its session."""
+    timeouts: str = connection.settings_dict[_TIMEOUTS]
+    return timeouts.replace("SET LOCAL ", "SET ")
+
+
 def _run_in_own_transaction(
     connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None
 ) -> list[Row]:
@@ -140,6 +151,10 @@ def _run_in_own_transaction(
         with joined(connection.alias):
             return _execute(connection, sql, params)
     begin = _begin(connection, lock_timeout)
+    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
+    if prepared is not None and lock_timeout is None and prepared.can_run(connection, _of_session(connection)):
+        with _told_briefly():
+            return prepared.run(connection, sql, params)
     try:
         with _told_briefly(), connection.cursor() as cursor:
             cursor.execute(f"{begin}{sql}{_COMMIT}", params)

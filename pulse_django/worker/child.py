@@ -70,7 +70,7 @@ class Child:
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self._run_events = RunEvents()
         self._reporter = Reporter(
-            GuardedConnection(options.alias, f"reports {number}"),
+            GuardedConnection(options.alias, f"reports {number}", prepares=True),
             in_flight,
             self._slot_freed,
             self._run_events,
@@ -78,7 +78,7 @@ class Child:
         )
         self._claimer = Claimer(
             options,
-            GuardedConnection(options.alias, f"claims {number}"),
+            GuardedConnection(options.alias, f"claims {number}", prepares=True),
             identity,
             in_flight,
             self._start,

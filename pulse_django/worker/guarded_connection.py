@@ -22,6 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.prepared_statements import PreparedStatements
 from pulse_django.store.transactions import limited, with_timeouts
 from pulse_django.words.payloads import error_in_one_line
 
@@ -60,7 +61,8 @@ _NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
 class GuardedConnection:
     """The connection of one thread. Verbs go through ``call``; the main thread calls ``enforce`` at intervals."""
 
-    def __init__(self, alias: str, purpose: str) -> None:
+    def __init__(self, alias: str, purpose: str, *, prepares: bool = False) -> None:
+        """``prepares``: the same few statements again and again, all of them lookups by index."""
         self.alias = alias
         self.purpose = purpose
         self.patience = Patience()
@@ -69,6 +71,7 @@ class GuardedConnection:
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
         self._calls = 0
+        self._prepared_statements = PreparedStatements() if prepares else None
 
     @property
     def jobs(self) -> Any:
@@ -160,7 +163,7 @@ class GuardedConnection:
         if wrapper is not self._wrapper:
             if not wrapper.in_atomic_block:
                 wrapper.close()  # a command may have opened it already, with the project's settings
-            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose)
+            wrapper.settings_dict = _for_us(wrapper.settings_dict, self.purpose, self._prepared_statements)
             wrapper.execute_wrappers.append(limited)
             self._wrapper = wrapper
         return wrapper
@@ -194,12 +197,13 @@ def keep_calling(
         database.hang_up()
 
 
-def _for_us(settings: dict[str, Any], purpose: str) -> dict[str, Any]:
+def _for_us(settings: dict[str, Any], purpose: str, prepared: PreparedStatements | None) -> dict[str, Any]:
     theirs = {name: value for name, value in settings.get("OPTIONS", {}).items() if name not in _NOT_OURS}
     options = _OPTIONS | theirs | {"application_name": f"pulse {purpose}"[:63]}
     ours = {"OPTIONS": options, "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False, "ATOMIC_REQUESTS": False}
     wait = longest_wait()
-    return with_timeouts(settings | ours, lock=LOCK_SHARE * wait, statement=STATEMENT_SHARE * wait)
+    lock, statement = LOCK_SHARE * wait, STATEMENT_SHARE * wait
+    return with_timeouts(settings | ours, lock=lock, statement=statement, prepared=prepared)
 
 
 def _cancel(raw: Any) -> None:

@@ -132,13 +132,11 @@ def buffers(plan: dict[str, Any]) -> int:
 
 
 def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
-    pick, pick_params = claim._claim_pick(Job, "default", limit)
+    pick, pick_params = claim._claim_pick(Job, "default")
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
-    params = [queues, priorities, [since] * len(lanes), *pick_params, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
-    return explain(
-        claim._CLAIM.format(picked=claim._PICK_FROM_LANES.format(pick=pick), options=claim._OPTIONS), *params
-    )
+    params = [queues, priorities, [since] * len(lanes), *pick_params, limit, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
+    return explain(claim._CLAIM.format(picked=pick, options=claim._OPTIONS), *params)
 
 
 def claimed(plan: dict[str, Any]) -> int:

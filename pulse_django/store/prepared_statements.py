@@ -1,0 +1,78 @@
+"""Statements that the server plans once for each connection of a worker, and not each time.
+
+Planning a claim takes the server about as long as claiming ten jobs. A prepared statement is planned for any values, so
+the plan must be right for an empty table and for a full one: the session plans with indexes only.
+
+Settings and prepared statements belong to a session of the server. Behind a transaction pooler they would stay in a
+session that others use next, and ours would not have them. So each new connection is asked first whether its process is
+the one that it was connected to; a pooler answers for another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import errors
+
+from pulse_django.safe_logging import SafeLogger
+
+logger = SafeLogger("pulse_django.database")
+
+# What statements of ours need, for the whole session. They are lookups by index: with other plans to choose from, what
+# was planned while the table was empty would read all of it once it is full.
+_SESSION = """
+SET default_transaction_isolation = 'read committed';
+SET synchronous_commit = on;
+SET plan_cache_mode = force_generic_plan;
+SET jit = off;
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+"""
+_BACKEND = "SELECT pg_catalog.pg_backend_pid()"
+# The server does not know a statement that was prepared, or has one by that name: somebody else uses the session.
+_NOT_ALONE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+
+
+class PreparedStatements:
+    """Those of one thread's connection, and of the next one if it is cut off."""
+
+    def __init__(self) -> None:
+        self._session: psycopg.Connection[Any] | None = None  # the one that was looked at
+        self._is_ours_alone = False
+        self._is_given_up = False
+
+    def can_run(self, connection: BaseDatabaseWrapper, settings: str) -> bool:
+        """Say whether statements can be prepared in this session; prepare a new one with ``settings`` in addition."""
+        if self._is_given_up:
+            return False
+        connection.ensure_connection()
+        if connection.connection is not self._session:
+            with connection.wrap_database_errors:
+                self._is_ours_alone = _is_direct(connection.connection)
+                if self._is_ours_alone:
+                    connection.connection.execute(_SESSION + settings)
+                    connection.connection.prepare_threshold = 0
+            self._session = connection.connection
+        return self._is_ours_alone
+
+    def run(self, connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, which is a transaction of its own."""
+        try:
+            with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+                cursor.execute(sql, params, prepare=True)
+                return cursor.fetchall()
+        except Exception as error:
+            if isinstance(error.__cause__, _NOT_ALONE):
+                self._is_given_up = True
+                logger.warning("Statements are not prepared any more: the server's session is shared with others")
+            raise
+
+
+def _is_direct(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the process that answers is the one that was connected to."""
+    answer = connection.execute(_BACKEND).fetchone()
+    return answer is not None and answer[0] == connection.info.backend_pid
