@@ -10,17 +10,25 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-Write = Callable[[logging.Logger, logging.LogRecord], None]
+
+class Line(Protocol):
+    """What a record can be made of (``execution.log_records``)."""
+
+    def record(self) -> logging.LogRecord: ...
+
+
+Written = logging.LogRecord | Line
+Write = Callable[[logging.Logger, Written], None]
 
 _CALLER = 3  # frames: of the method that makes the record, of the method that was called, of its caller
 
 
-def write_now(logger: logging.Logger, record: logging.LogRecord) -> None:
-    """Pass a record to the log handlers in this thread; drop it if one of them raises."""
+def write_now(logger: logging.Logger, line: Written) -> None:
+    """Pass a line to the log handlers in this thread; drop it if one of them raises."""
     with suppress(BaseException):  # there is no place left to report it
-        logger.handle(record)
+        logger.handle(line if isinstance(line, logging.LogRecord) else line.record())
 
 
 class SafeLogger:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, router
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
 from pulse_django.exceptions import InvalidJob
@@ -41,6 +41,8 @@ class Located(NamedTuple):
 
 def routers_alias() -> str:
     """Return the database to which the router sends writes of jobs: the default of every call."""
+    if not router.routers:
+        return DEFAULT_DB_ALIAS
     alias: str = router.db_for_write(Job)
     return alias
 

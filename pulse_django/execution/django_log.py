@@ -7,18 +7,17 @@ these signals carry takes longer than running a short job.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
 from enum import Enum, auto
 from weakref import ReferenceType
 
-from django.conf import settings
 from django.dispatch import Signal
-from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 from pulse_django.safe_logging import SafeLogger
 
 from .databases import result_id
-from .log_records import Place, make_record
+from .log_handlers import handlers_of, refuses_all
+from .log_records import Place, make_line
 from .run import Run
 from .tasks_framework import LOGGER, SIGNALS_FILE, Task, TaskResultStatus
 
@@ -50,7 +49,27 @@ def receivers_of(signal: Signal) -> Receivers:
 
 def is_on(level: int) -> bool:
     """Whether Django's log of tasks would write a line at this level: some handler would take it."""
-    return LOGGER.isEnabledFor(level) and any(_takes(handler, level) for handler in _handlers_of(LOGGER))
+    return LOGGER.isEnabledFor(level) and any(
+        level >= handler.level and not refuses_all(handler) for handler in handlers_of(LOGGER)
+    )
+
+
+class _Lately:
+    """Whether the log is on, as it was at most ``AGE`` ago: to find out takes as long as to log a line."""
+
+    AGE = 0.02  # seconds
+
+    def __init__(self) -> None:
+        self._until, self._is_on = float("-inf"), False
+
+    def __call__(self, level: int) -> bool:
+        now = time.monotonic()
+        if now > self._until:
+            self._is_on, self._until = is_on(level), now + self.AGE
+        return self._is_on
+
+
+_is_info_on = _Lately()
 
 
 def log_started(run: Run, task: Task) -> None:
@@ -65,27 +84,8 @@ def log_succeeded(run: Run, task: Task) -> None:
 
 def _log(place: Place, run: Run, task: Task, status: TaskResultStatus) -> None:
     try:
-        if is_on(logging.INFO):
+        if _is_info_on(logging.INFO):
             values = (result_id(run.claim.job_id, run.alias), task.module_path, status)
-            SafeLogger.write(LOGGER, make_record(place, logging.INFO, _TEXT, values, {}))
+            SafeLogger.write(LOGGER, make_line(place, logging.INFO, _TEXT, values))
     except BaseException:  # of a record factory of the project's: it costs the line and not the run
         return
-
-
-def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
-    found: logging.Logger | None = logger
-    while found is not None:
-        yield from found.handlers
-        found = found.parent if found.propagate else None
-
-
-def _takes(handler: logging.Handler, level: int) -> bool:
-    """Whether a handler may write a line at this level. Filters of the project's may say anything."""
-    if level < handler.level:
-        return False
-    for one in handler.filters:
-        if type(one) is RequireDebugTrue and not settings.DEBUG:
-            return False
-        if type(one) is RequireDebugFalse and settings.DEBUG:
-            return False
-    return True

@@ -44,7 +44,7 @@ from .middleware import configured, surrounded
 from .registry import Registry, registry
 from .results import result_of_run
 from .run import Run, running
-from .tasks_framework import Task, TaskResult, sender_of, task_started
+from .tasks_framework import Task, TaskResult, is_plain, sender_of, task_started
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 COMPLETE = Complete()
@@ -250,6 +250,8 @@ def _end_if_forked(pid: int) -> None:
 def _called(task: Task, call: Call) -> Any:
     pid = os.getpid()
     try:
+        if is_plain(task):
+            return task.func(*call.args, **call.kwargs)
         return task.call(*call.args, **call.kwargs)
     finally:
         _end_if_forked(pid)

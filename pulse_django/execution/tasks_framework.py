@@ -6,6 +6,8 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -45,6 +47,9 @@ else:
             ) from error
     GenericTask, GenericTaskResult = Task, TaskResult
 
+_DJANGOS_CALL = Task.call
+_is_async = lru_cache(maxsize=1_024)(iscoroutinefunction)
+
 # Django logs each task by receivers of its own signals.
 LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startswith("django_tasks") else "django.tasks")
 SIGNALS_FILE = str(sys.modules[log_task_started.__module__].__file__)
@@ -56,6 +61,12 @@ def changed(task: Task, changes: Mapping[str, Any]) -> Task:
     for one in fields(task):
         object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
     return copy
+
+
+def is_plain(task: Task) -> bool:
+    """Whether ``task.call()`` does nothing but call a sync function. Django asks the function each time, which takes
+    longer than calling it."""
+    return type(task).call is _DJANGOS_CALL and not _is_async(task.func)
 
 
 _senders: tuple[object, dict[str, type]] = (None, {})
@@ -89,6 +100,7 @@ __all__ = [
     "TaskResultDoesNotExist",
     "TaskResultStatus",
     "changed",
+    "is_plain",
     "sender_of",
     "task_backends",
     "task_enqueued",

@@ -136,7 +136,8 @@ class InFlight:
         """Whether it waits for a slot or runs, and was not abandoned."""
         return id(run) in self._active
 
-    # Several threads move runs from one dict to the other; a run must not be seen in neither.
+    # Several threads move runs from one dict to the other; a run must not be seen in neither. The lock is held for one
+    # run at a time: who holds it for a batch may lose the interpreter, and all other threads wait for it.
 
     def ended(self, run: Run) -> None:
         """Note that the handler is over; its slot is free."""
@@ -158,14 +159,14 @@ class InFlight:
 
     def reporting(self, runs: Iterable[Run]) -> None:
         """Note that the ends of these are about to be reported."""
-        with self._lock:  # an entry that is let go of meanwhile may be another lease's
-            for run in runs:
+        for run in runs:
+            with self._lock:  # an entry that is let go of meanwhile may be another lease's
                 run.tether.end()  # type: ignore[union-attr]  # runs in hand have one
 
     def settled(self, runs: Iterable[Run]) -> None:
         """Let go of leases that are over."""
-        with self._lock:
-            for run in runs:
+        for run in runs:
+            with self._lock:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from pulse_django.safe_logging import SafeLogger, write_now
+from pulse_django.safe_logging import SafeLogger, Written, write_now
 
-from .log_batches import Line, write_all
+from .log_batches import Entry, write_all
 
 # Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
 # written for PATIENCE seconds, a log handler hangs: then new lines are dropped, and counted.
@@ -32,7 +32,7 @@ class LogWriter:
     def __init__(self) -> None:
         self.dropped = 0
         self.over = threading.Event()
-        self._waiting: SimpleQueue[Line] = SimpleQueue()
+        self._waiting: SimpleQueue[Entry] = SimpleQueue()
         self._writing = False
         self._moved_at = time.monotonic()  # when it last began or ended to write
 
@@ -40,14 +40,14 @@ class LogWriter:
         """Have every logger of this package write through this."""
         SafeLogger.write = self.put
 
-    def put(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+    def put(self, logger: logging.Logger, line: Written) -> None:
         """Take over a line. Called by any thread. It waits for room, but not for a log handler that hangs."""
         while self._waiting.qsize() >= MOST_WAITING:
             if time.monotonic() - self._moved_at > PATIENCE:
                 self.dropped += 1
                 return
             time.sleep(PAUSE)  # only in a flood: to be woken instead, every line would have to take a lock
-        self._waiting.put((logger, record))
+        self._waiting.put((logger, line))
 
     def run(self) -> None:
         """Write lines until closed."""
@@ -78,12 +78,12 @@ class LogWriter:
             time.sleep(0.002)
         self.over.set()
 
-    def _next(self) -> Iterator[Line]:
+    def _next(self) -> Iterator[Entry]:
         with suppress(Empty):
             for _ in range(MOST_AT_ONCE):
                 yield self._waiting.get_nowait()
 
-    def _write(self, lines: list[Line]) -> None:
+    def _write(self, lines: list[Entry]) -> None:
         dropped, self.dropped = self.dropped, 0
         if dropped:
             text = _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, DROPPED, (dropped,), None)

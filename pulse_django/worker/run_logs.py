@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
-import time
+from functools import partial
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.execution.log_records import Place, make_record
+from pulse_django.execution.log_records import Place, make_line
 from pulse_django.execution.masking import shown
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -53,10 +52,9 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
         text, values = f"{text} (%s)", (*values, place)
     if level != logging.INFO and conf.current().log_arguments:
         text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
-    record = make_record(_PLACE_OF_RUNS, level, text, values, facts_of(run, outcome, took))
-    if level == logging.ERROR and error is not None:
-        record.exc_info = (type(error), error, error.__traceback__)
-    SafeLogger.write(logger.logger, record)
+    error = error if level == logging.ERROR else None
+    facts = partial(facts_of, run, outcome, took)
+    SafeLogger.write(logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
 
 
 def _in_how_long(report: Report | None) -> str:
@@ -112,45 +110,6 @@ def log_out_of_touch(run: Run, what: str) -> None:
     claim = run.claim
     text = "job %d %r attempt %d: the lease was not extended in time; %s"
     logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))
-
-
-class Plain(logging.Formatter):
-    """Time, level, logger and message. It asks the calendar once a second and not for each line."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._second, self._shown = 0, ""
-
-    def format(self, record: logging.LogRecord) -> str:
-        second = int(record.created)
-        if second != self._second:
-            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
-        at = f"{self._shown},{int(record.msecs):03d}"
-        text = f"{at} {record.levelname} {record.name}: {_inert(record.getMessage())}"
-        if record.exc_info:  # indented, for an exception may say what a line of ours would
-            lines = self.formatException(record.exc_info).splitlines()
-            text = "\n    ".join([text, *(_inert(line) for line in lines)])
-        return text
-
-
-def configure(stream: Any = None) -> None:
-    """Show our lines on standard error, unless the project has made up its mind about them."""
-    ours, root = logging.getLogger("pulse_django"), logging.getLogger()
-    if ours.handlers or root.handlers:
-        return
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Plain())
-    ours.addHandler(handler)
-    if ours.level == logging.NOTSET:
-        ours.setLevel(logging.INFO)
-    ours.propagate = False
-
-
-def _inert(text: str) -> str:
-    """Escape what a terminal would obey; others than we log under our names too."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def _level(outcome: str, status: str, reason: str) -> int:

@@ -32,6 +32,11 @@ class Keeping(logging.Handler):
         return [record.getMessage() for record in self.records]
 
 
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(django_log, "_is_info_on", django_log._Lately())
+
+
 @pytest.fixture
 def log() -> Iterator[Keeping]:
     """What is logged of tasks, whatever the settings of the tests say."""
@@ -127,7 +132,7 @@ def test_a_line_that_no_handler_takes_costs_nothing(
     with override_settings(DEBUG=debug):
         assert django_log.is_on(logging.INFO) == is_on
         if not is_on:
-            monkeypatch.setattr(django_log, "make_record", refuse)
+            monkeypatch.setattr(django_log, "make_line", refuse)
             monkeypatch.setattr(execute, "result_of_run", refuse)
             shop.add.enqueue(1, 2)
             [ran] = drain()

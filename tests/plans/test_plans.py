@@ -135,7 +135,8 @@ def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_F
     pick, pick_params = claim._claim_pick(Job, "default")
     ttl = timedelta(seconds=30)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
-    params = [queues, priorities, [since] * len(lanes), *pick_params, limit, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
+    lanes_of = [queues, priorities, [since] * len(lanes)]
+    params = [*lanes_of, *pick_params, limit, limit, "plan:boot:1", ttl, claim.CLAIM_BYTES, ttl]
     return explain(claim._CLAIM.format(picked=pick, options=claim._OPTIONS), *params)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.test import override_settings
+from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugTrue
 
+from pulse_django.execution.log_records import Line, Place
 from pulse_django.worker.log_batches import write_all
+from pulse_django.worker.log_format import Plain
 
 
 class Counting(io.StringIO):
@@ -25,6 +30,15 @@ class Counting(io.StringIO):
 class Shouting(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return super().format(record).upper()
+
+
+class Recordless(Line):
+    """A line of which no record can be made."""
+
+    __slots__ = ()
+
+    def record(self) -> logging.LogRecord:
+        raise AssertionError("a record was made")
 
 
 @pytest.fixture
@@ -124,3 +138,74 @@ def test_parents_write_too(logger: logging.Logger) -> None:
     write_all(lines(child, "a"))
     assert (stream.getvalue(), own.getvalue()) == ("a\n", "a\n")
     child.handlers.clear()
+
+
+class TestLinesWithoutRecords:
+    """A line that goes to a stream as it is looks as its record would."""
+
+    PLACE = Place("tests.log_batches", "file.py", "function")
+
+    @pytest.fixture
+    def logger(self) -> logging.Logger:
+        """Return a logger that is not registered: pytest adds its own handlers to registered ones."""
+        return logging.Logger(self.PLACE.logger, logging.DEBUG)
+
+    def line(self, kind: type[Line] = Line) -> Line:
+        return kind(self.PLACE, logging.INFO, "job %d %s", (7, "a\x1bb\n"), lambda: {"job_id": 7})
+
+    @pytest.mark.parametrize("formatter", [None, logging.Formatter(), Plain()])
+    @pytest.mark.parametrize("debug", [True, False])
+    @pytest.mark.parametrize("one", [None, RequireDebugTrue(), RequireDebugFalse()])
+    def test_they_look_the_same(
+        self, logger: logging.Logger, formatter: logging.Formatter | None, debug: bool, one: Any
+    ) -> None:
+        logger.addHandler(plain := handler(stream := Counting()))
+        plain.setFormatter(formatter)
+        if one is not None:
+            plain.addFilter(one)
+        logger.addHandler(AdminEmailHandler())  # of level ERROR: it needs no record of this line
+        logger.handlers[-1].setLevel(logging.ERROR)
+        line, recordless = self.line(), self.line(Recordless)
+        recordless.created = line.created
+        with override_settings(DEBUG=debug):
+            write_all([(logger, line.record())])
+            expected = stream.getvalue()
+            assert bool(expected) == (one is None or isinstance(one, RequireDebugTrue) == debug)
+            write_all([(logger, recordless)])
+        assert stream.getvalue() == expected * 2
+
+    @pytest.mark.parametrize("reason", ["a filter", "a formatter", "a handler", "an error", "a format", "disabled"])
+    def test_a_record_is_made_where_something_reads_it(self, logger: logging.Logger, reason: str) -> None:
+        logger.addHandler(plain := handler(stream := Counting()))
+        line = self.line()
+        if reason == "a filter":
+            plain.addFilter(lambda record: record.job_id == 7)
+        elif reason == "a formatter":
+            plain.setFormatter(Shouting())
+        elif reason == "a handler":
+            logger.addHandler(logging.NullHandler())
+        elif reason == "an error":
+            line.error = ValueError("that was it")
+        elif reason == "a format":
+            plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
+        else:
+            logger.disabled = True
+        write_all([(logger, line)])
+        text = stream.getvalue()
+        assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
+        assert ("that was it" in text) == (reason == "an error")
+
+    def test_the_thread_that_logged_is_named_and_not_the_one_that_writes(self) -> None:
+        lines: list[Line] = []
+        thread = threading.Thread(target=lambda: lines.append(self.line()), name="the one that logs")
+        thread.start()
+        thread.join()
+        record = lines[0].record()
+        assert (record.threadName, record.job_id) == ("the one that logs", 7)  # type: ignore[attr-defined]
+
+    def test_the_order_is_kept_among_lines_and_records(self, logger: logging.Logger) -> None:
+        logger.addHandler(handler(stream := Counting()))
+        write_all([*lines(logger, "a"), (logger, self.line()), *lines(logger, "b")])
+        assert stream.getvalue().split("\n")[0] == "a"
+        assert stream.getvalue().endswith("\nb\n")
+        assert stream.writes == 1

@@ -69,6 +69,42 @@ def test_short_handlers_run_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(handlers.workers) == 1
 
 
+def test_threads_that_are_not_needed_any_more_go_to_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits never runs out while handlers turn from slow to short; the other threads do not work to the end."""
+    handlers = Handlers(monkeypatch, 4)
+    monkeypatch.setattr(threads, "SHORT", 60.0)
+    meeting, goes_on = threading.Barrier(5), threading.Event()
+    handlers.executor._slow = 1.0
+
+    def waits() -> None:
+        meeting.wait(20)
+        goes_on.wait(20)
+
+    handlers.submit(*[waits] * 4)
+    meeting.wait(20)
+    assert len(handlers.executor._threads) == 4
+    handlers.submit(*[_nothing] * 300)
+    goes_on.set()
+    handlers.wait_for(150)
+    awake_at_the_end: list[int] = []
+    handlers.submit(lambda: awake_at_the_end.append(4 - len(handlers.executor._sleeping)))
+    handlers.wait_for(305)
+    assert awake_at_the_end == [1]
+
+
+def test_what_waits_is_run_though_all_think_that_another_will_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = Handlers(monkeypatch, 8)
+    monkeypatch.setattr(threads, "SHORT", 60.0)  # all are short: threads go to sleep whenever two are awake
+    count = 0
+    for _ in range(60):
+        handlers.executor._slow = 1.0
+        handlers.submit(*[_nothing] * 8)
+        handlers.executor._slow = 0.0
+        handlers.submit(_nothing)
+        count += 9
+        handlers.wait_for(count)
+
+
 def test_a_handler_that_does_not_return_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many as there are slots, and the first of them waits for the last: other threads have to come."""
     handlers = Handlers(monkeypatch, 4)

@@ -28,7 +28,7 @@ from pulse_django.operations.condition_report import (
 )
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.tables import require_tables
-from pulse_django.worker import run_logs
+from pulse_django.worker import log_format
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_writer import LogWriter
 from pulse_django.worker.loops import Loops
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", help="alias of the database that stores the jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run_logs.configure()
+        log_format.configure()
         alias = options["database"] or router.db_for_write(Job)
         if alias not in connections:
             raise CommandError(f"--database: {alias!r} is not in DATABASES.")

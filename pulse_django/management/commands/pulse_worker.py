@@ -21,7 +21,7 @@ from pulse_django.execution.middleware import configured
 from pulse_django.execution.registry import registry
 from pulse_django.exporters.worker import exposed
 from pulse_django.store.tables import require_tables
-from pulse_django.worker import run_logs
+from pulse_django.worker import log_format
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper
 from pulse_django.worker.reloader import Changes, start_again
@@ -52,7 +52,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", help="alias of the database that stores the jobs")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run_logs.configure()
+        log_format.configure()
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:

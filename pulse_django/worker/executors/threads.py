@@ -28,6 +28,9 @@ logger = SafeLogger("pulse_django.worker")
 SHORT = 0.0002
 PATIENCE_WITH_ONE = 0.005  # seconds for it; then the others go on in other threads
 MOST_SLOW = 0.2  # the share of runs that may be slow while one thread runs them in a row
+# Below this share, other threads go to sleep. A run seems slow when another thread had the interpreter meanwhile: one
+# in some hundreds.
+NONE_SLOW = 0.01
 
 
 class Threads:
@@ -113,7 +116,7 @@ class Threads:
         bed = threading.Lock()
         bed.acquire()
         while True:
-            run = self._waiting.next()
+            run = None if self._is_surplus else self._waiting.next()
             if run is None:
                 self._sleep(bed)
                 continue
@@ -135,8 +138,13 @@ class Threads:
             self._slow *= 0.9
             return
         self._slow = self._slow * 0.9 + 0.1
-        if self._waiting:
+        if self._waiting and self._slow >= MOST_SLOW:
             self._wake(1)
+
+    @property
+    def _is_surplus(self) -> bool:
+        """Whether this is one of several threads that are awake, and one would do."""
+        return self._slow < NONE_SLOW and len(self._sleeping) < len(self._threads) - 1
 
     def _perform(self, run: Run) -> Performed:
         """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
@@ -151,8 +159,8 @@ class Threads:
 
     def _sleep(self, bed: threading.Lock) -> None:
         self._sleeping.append(bed)
-        if self._waiting and self._wake_one():  # something came in between: one thread is awake
-            pass
+        if self._waiting and (self._slow >= MOST_SLOW or len(self._sleeping) == len(self._threads)):
+            self._wake_one()  # something came in between
         if has_connections():
             _do_safely(ready_connections)
             if bed.acquire(timeout=KEPT_IDLE):
