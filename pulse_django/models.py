@@ -10,10 +10,11 @@ from django.utils.translation import gettext_lazy as _
 
 from .managers import JobManager
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
+from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.json_columns import Document
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
-from .store.minute_stats import MinuteManager
+from .store.minute_stats import MinuteManager, MinuteRow
 from .store.queues import QueueManager
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
@@ -256,14 +257,8 @@ class Fence(models.Model):
         return f"{self.resource}: {self.token}"
 
 
-class Minute(models.Model):
+class Minute(MinuteRow):
     """What the whole fleet did in one minute, written once, by the first watchdog that comes."""
-
-    minute = models.DateTimeField(primary_key=True)  # its beginning
-    signs = models.JSONField()  # what was counted in it, and how things stood
-    # Of the latest only: what was counted since the first minute, and what each worker had counted of all its life.
-    totals = models.JSONField(null=True, blank=True)
-    workers = models.JSONField(null=True, blank=True)
 
     objects: ClassVar[MinuteManager] = MinuteManager()
 
@@ -271,8 +266,17 @@ class Minute(models.Model):
         verbose_name = _("minute")
         verbose_name_plural = _("minutes")
 
+
+class Duty(models.Model):
+    """What one watchdog of the fleet does in each interval, and when one did it last."""
+
+    name = ShortText(max_length=40, primary_key=True)
+    done_at = models.DateTimeField()
+
+    objects: ClassVar[DutyManager] = DutyManager()
+
     def __str__(self) -> str:
-        return self.minute.isoformat()
+        return self.name
 
 
 class DeadLetter(Job):

@@ -24,6 +24,7 @@ TABLES = (
     "pulse_django_queue",
     "pulse_django_worker",
     "pulse_django_minute",
+    "pulse_django_duty",
 )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -107,11 +108,48 @@ class CountingProxy(SwallowingProxy):
         threading.Thread(target=_pass_on, args=(upstream, client), daemon=True).start()
 
     def _count(self, client: socket.socket, upstream: socket.socket) -> None:
+        spoken = Spoken()
         while data := _receive(client):
-            for text in self.counted:
-                self.counted[text] += data.count(text)
+            for statement in spoken.statements(data):
+                for text in self.counted:
+                    self.counted[text] += statement.count(text)
             upstream.sendall(data)
         _hang_up(upstream)
+
+
+class Spoken:
+    """What a client says to a server, as the frontend's protocol has it: statements, also those that are prepared."""
+
+    def __init__(self) -> None:
+        self._unread = b""
+        self._begun = False  # the first message has no type
+        self._prepared: dict[bytes, bytes] = {}
+
+    def statements(self, data: bytes) -> Iterator[bytes]:
+        """Yield the text of each statement that is run."""
+        self._unread += data
+        while message := self._next():
+            kind, body = message
+            if kind == b"Q":
+                yield body
+            elif kind == b"P":
+                name, text, _ = body.split(b"\0", 2)
+                self._prepared[name] = text
+            elif kind == b"B":
+                _, name, _ = body.split(b"\0", 2)
+                yield self._prepared[name]
+
+    def _next(self) -> tuple[bytes, bytes] | None:
+        at = 1 if self._begun else 0
+        if len(self._unread) < at + 4:
+            return None
+        end = at + int.from_bytes(self._unread[at : at + 4])
+        if len(self._unread) < end:
+            return None
+        kind, body, self._unread = self._unread[:at], self._unread[at + 4 : end], self._unread[end:]
+        if not self._begun and body[:4] != (80877103).to_bytes(4):  # a request for TLS comes before it
+            self._begun = True
+        return kind, body
 
 
 class BlackHole(SwallowingProxy):

@@ -39,6 +39,9 @@ class Rival:
     def rollback(self) -> None:
         self.run(_end, transaction.rollback)
 
+    def lock_duties(self) -> None:
+        self.run(_execute, "SELECT name FROM pulse_django_duty FOR UPDATE", [])
+
     def lock_row(self, job_id: int) -> None:
         """Lock a job's row in an open transaction, as a slow statement would."""
         self.begin()

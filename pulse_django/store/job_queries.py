@@ -112,7 +112,7 @@ GROUP BY lane.queue
 ORDER BY lane.queue
 """  # noqa: S608 - made of constants
 
-_SERVER_CLOCK = """
+SERVER_CLOCK = """
 SELECT EXTRACT(epoch FROM start)::float8, EXTRACT(epoch FROM clock_timestamp() - start)::float8
 FROM pg_postmaster_start_time() AS start
 """
@@ -189,7 +189,7 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
 
     def server_clock(self) -> ServerClock:
         """Return when the server was started, and for how long it has been running, by its own clock."""
-        return ServerClock(*self._rows(_SERVER_CLOCK, [])[0])
+        return ServerClock(*self._rows(SERVER_CLOCK, [])[0])
 
     def family(self, job_ids: Collection[int]) -> list[int]:
         """Return these jobs and all that their handlers enqueued, and those theirs."""

@@ -51,10 +51,10 @@ class PreparedStatements:
             return False
         connection.ensure_connection()
         if connection.connection is not self._session:
-            with connection.wrap_database_errors:
-                self._is_ours_alone = _is_direct(connection.connection)
+            with connection.cursor() as cursor:
+                self._is_ours_alone = _is_direct(cursor)
                 if self._is_ours_alone:
-                    connection.connection.execute(_SESSION + settings)
+                    cursor.execute(_SESSION + settings)
                     connection.connection.prepare_threshold = 0
             self._session = connection.connection
         return self._is_ours_alone
@@ -72,7 +72,8 @@ class PreparedStatements:
             raise
 
 
-def _is_direct(connection: psycopg.Connection[Any]) -> bool:
+def _is_direct(cursor: Any) -> bool:
     """Whether the process that answers is the one that was connected to."""
-    answer = connection.execute(_BACKEND).fetchone()
-    return answer is not None and answer[0] == connection.info.backend_pid
+    cursor.execute(_BACKEND)
+    [answers] = cursor.fetchone()
+    return bool(answers == cursor.connection.info.backend_pid)

@@ -201,9 +201,11 @@ class Keeper:
 
     def _start_loops(self) -> None:
         self._loops.add(self._heartbeat.database, self._heartbeat.run_once, self._heartbeat.farewell)
-        for part in (self._recovery, self._watchdog, self._minutes):
+        for part in (self._recovery, self._minutes):
             if part is not None:
                 self._loops.add(part.database, part.run_once)
+        if (watchdog := self._watchdog) is not None:
+            self._loops.add(watchdog.database, lambda: watchdog.pause_after(watchdog.take_turn()))
         if self._listener is not None:
             self._loops.add_run(self._listener.database, self._listener.run)
         self._loops.start()

@@ -5,32 +5,34 @@ Any number of watchdogs may run, in workers and alone; they share the work witho
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 from django.db import DatabaseError
 
 from pulse_django import conf
 from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Job, Queue, Worker
+from pulse_django.models import Duty, Job, Queue, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
+from pulse_django.store.duties import Turn
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import one_line
-from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
 from .database_errors import DatabaseFault, fault_of
 from .guarded_connection import GuardedConnection
 from .outages import Beats, Outages
+from .sweeps import Swept
 
+T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
@@ -42,27 +44,11 @@ PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
+# The duties that one watchdog of the fleet has. The share of an interval after which they are due again is a little
+# less than the shortest pause, or one watchdog alone would come too early every other time.
+SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
+DUE_AFTER = 0.75
 KEEP_WORKERS = timedelta(days=7)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What one sweep did."""
-
-    reaped: list[Reaped]
-    resumed: list[str] = field(default_factory=list)  # queues
-    gone: list[str] = field(default_factory=list)  # workers
-    given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
-    pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
-    has_more: bool = False  # the next sweep should not wait
-    took: float = 0.0  # seconds
-
-    def to_json(self) -> str:
-        """One line for a log."""
-        outcomes = Counter(str(one.outcome) for one in self.reaped)
-        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
-        said |= {"given_up": self.given_up}
-        return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
 
 
 class Watchdog:
@@ -81,21 +67,47 @@ class Watchdog:
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
+        self._duties: set[str] = set()  # that were taken and are not done
 
     def run_once(self) -> float:
         """Sweep. Return for how long to wait until the next."""
         return self.pause_after(self.sweep())
 
-    def pause_after(self, swept: Swept) -> float:
-        """Return for how long to wait after a sweep: at once if it left something, else never quite as long as before,
-        so that many watchdogs do not come in step.
+    def pause_after(self, swept: Swept | None) -> float:
+        """Return for how long to wait: not at all if a sweep left something, else never quite as long as before, so
+        that many watchdogs do not come in step.
         """
-        return 0.0 if swept.has_more else self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+        if swept is not None and swept.has_more:
+            return 0.0
+        return self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+
+    def take_turn(self) -> Swept | None:
+        """Sweep, unless another watchdog of the fleet did lately.
+
+        One that would end no run now, because it was cut off itself, leaves the duties to others.
+        """
+        begin, ttl = time.monotonic(), conf.current().lease_ttl.total_seconds()
+        duties = Duty.objects.db_manager(self.database.alias)
+        every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}
+        every = every if self._outages.trusts_leases(begin, ttl) else {}
+        turn: Turn = self._asked(partial(self.database.call, duties.take, every))
+        self._duties |= turn.duties | ({SWEEP} if self._outages.is_on else set())
+        self._look_at_server(turn.clock)
+        if SWEEP not in self._duties:
+            self._duties.clear()
+            self._outages.answered(time.monotonic())  # another one could write a moment ago
+            return None
+        swept = self._timed(begin, HOUSEKEEPING in self._duties)
+        self._duties = {SWEEP} if swept.has_more else set()
+        return swept
 
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
-        self._look_at_server()
+        self._look_at_server(self._server_clock())
+        return self._timed(begin, housekeeping)
+
+    def _timed(self, begin: float, housekeeping: bool | None) -> Swept:
         try:
             return self._swept(begin, housekeeping)
         finally:
@@ -196,13 +208,13 @@ class Watchdog:
                 raise
             logger.exception("Partitions could not be made or dropped")
 
-    def _look_at_server(self) -> None:
+    def _look_at_server(self, clock: ServerClock) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.
 
         A server that was started meanwhile was away, and so were we if we slept. That a connection was merely closed
         is no outage: the next one is there at once.
         """
-        clock, before, ttl = self._server_clock(), self._clock, conf.current().lease_ttl.total_seconds()
+        before, ttl = self._clock, conf.current().lease_ttl.total_seconds()
         self._clock = clock
         if 0 <= clock.up_for < ttl:
             self._wait(ttl - clock.up_for)
@@ -248,16 +260,19 @@ class Watchdog:
             self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
 
     def _server_clock(self) -> ServerClock:
+        clock: ServerClock = self._asked(lambda: self.database.call(self.database.jobs.server_clock))
+        return clock
+
+    def _asked(self, question: Callable[[], T]) -> T:
+        """Ask the server, twice if need be: that it is away is an outage, that a connection was closed is none."""
         for is_last in (False, True):
             try:
-                clock: ServerClock = self.database.call(self.database.jobs.server_clock)
+                return question()
             except Exception as error:
                 if fault_of(error) not in OUTAGES or is_last:
                     if is_last and self._clock is not None:
                         self._outages.away()
                     raise
-            else:
-                return clock
         raise AssertionError  # the second try returns or raises
 
     def _tell(self, reaped: Reaped) -> None:

@@ -63,7 +63,7 @@ def ended(job: Job, status: Status, by: EndedBy, outcome: OutcomeName | None, **
 def sweep() -> None:
     database = GuardedConnection("default", "test")
     watchdog = Watchdog(database)
-    watchdog._look_at_server = lambda: None  # type: ignore[method-assign]  # a server that was only just started
+    watchdog._look_at_server = lambda clock: None  # type: ignore[method-assign]  # a server that was only just started
     watchdog.sweep()
 
 

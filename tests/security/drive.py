@@ -32,7 +32,7 @@ from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.models import Duty, Job, Minute, Queue, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import reap
 from pulse_django.store.job_queries import ServerClock
@@ -162,6 +162,7 @@ def claiming() -> None:
     Job.objects.leases_of(holder)
     Job.objects.heartbeat([claims[0].lease, lease_of(jobs[0])], {claims[0].lease: '{"done": 1}'})
     Job.objects.server_clock()
+    Duty.objects.take({"sweep": 10.0})
     Job.objects.family([jobs[0].pk])
     Job.objects.put_back_for(jobs[0].pk)
     Job.objects.id_at(jobs[1].created_at)
@@ -300,9 +301,9 @@ def _keep_a_connection() -> None:
 
 
 @contextmanager
-def line(name: str) -> Iterator[GuardedConnection]:
+def line(name: str, *, prepares: bool = False) -> Iterator[GuardedConnection]:
     """A line of its own, whose settings are gone afterwards."""
-    ours = GuardedConnection(ALIAS, name)
+    ours = GuardedConnection(ALIAS, name, prepares=prepares)
     try:
         yield ours
     finally:
@@ -310,7 +311,13 @@ def line(name: str) -> Iterator[GuardedConnection]:
         leave_no_line_behind()
 
 
-RUNTIME = [watchdog, minutes, listening, kept_connections]
+def prepared_statements() -> None:
+    with line("prepared", prepares=True) as ours:
+        for _ in range(2):
+            assert ours.call(ours.jobs.waiting) == []
+
+
+RUNTIME = [watchdog, minutes, listening, kept_connections, prepared_statements]
 
 
 # ---------------------------------------------------------------------------------------------------------- operating

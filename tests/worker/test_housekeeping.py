@@ -21,7 +21,8 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.watchdog import Swept, Watchdog
+from pulse_django.worker.sweeps import Swept
+from pulse_django.worker.watchdog import Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now

@@ -14,8 +14,10 @@ from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
 from pulse_django.worker import watchdog
 from pulse_django.worker.guarded_connection import GuardedConnection
+from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
+from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -225,3 +227,96 @@ def test_the_usual_pause_is_no_sleep(database: GuardedConnection, clock: Clock, 
     dog.run_once()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestTurns:
+    """Of the watchdogs of a fleet, one sweeps in an interval."""
+
+    def dogs(self, *databases: GuardedConnection) -> list[Watchdog]:
+        dogs = [Watchdog(database, 10.0) for database in databases]
+        for dog in dogs:
+            dog._look_at_server = lambda clock: None  # type: ignore[method-assign]  # it was only just started
+        return dogs
+
+    def is_due_again(self) -> None:
+        sql("UPDATE pulse_django_duty SET done_at = '-infinity'")
+
+    def test_the_others_leave_it_to_the_one_that_came_first(self, database: GuardedConnection) -> None:
+        one, other = self.dogs(database, database)
+        job = expired()
+        swept = one.take_turn()
+        assert swept is not None
+        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert other.take_turn() is None
+        assert one.take_turn() is None
+        self.is_due_again()
+        assert other.take_turn() is not None
+
+    def test_one_alone_sweeps_each_time_however_early_it_comes(self, database: GuardedConnection) -> None:
+        assert watchdog.DUE_AFTER < 1 - watchdog.JITTER
+        [dog] = self.dogs(database)
+        for _ in range(2):
+            assert dog.take_turn() is not None
+            earliest = (1 - watchdog.JITTER) * dog.interval
+            sql("UPDATE pulse_django_duty SET done_at = done_at - %s * interval '1 s'", earliest)
+
+    def test_a_sweep_that_failed_is_done_again_by_who_took_it(
+        self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = self.dogs(database, database)
+        job = expired()
+        with monkeypatch.context() as failing:
+            failing.setattr(one, "_reap", _fail)
+            with pytest.raises(ZeroDivisionError):
+                one.take_turn()
+        assert other.take_turn() is None
+        swept = one.take_turn()
+        assert swept is not None
+        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert one.take_turn() is None
+
+    def test_a_sweep_that_left_something_goes_on(
+        self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        [dog] = self.dogs(database)
+        monkeypatch.setattr(dog, "_keep_house", lambda reaped: Swept(reaped=reaped, has_more=True))
+        swept = dog.take_turn()
+        assert swept is not None
+        assert dog.pause_after(swept) == 0.0
+        assert dog.take_turn() is not None
+
+    def test_housekeeping_is_done_once_in_its_interval(
+        self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        one, other = self.dogs(database, database)
+        kept: list[str] = []
+        for name, dog in (("one", one), ("other", other)):
+            monkeypatch.setattr(dog, "_keep_house", lambda reaped, name=name: kept.append(name) or Swept(reaped=reaped))
+        one.take_turn()
+        sql("UPDATE pulse_django_duty SET done_at = '-infinity' WHERE name = 'sweep'")
+        assert other.take_turn() is not None
+        assert kept == ["one"]
+        self.is_due_again()
+        other.take_turn()
+        assert kept == ["one", "other"]
+
+    def test_one_that_trusts_no_lease_takes_no_duty(self, database: GuardedConnection) -> None:
+        one, other = self.dogs(database, database)
+        one._outages.trusts_leases_at = float("inf")
+        job = expired()
+        assert one.take_turn() is None
+        swept = other.take_turn()
+        assert swept is not None
+        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+
+    def test_who_noticed_an_outage_looks_for_its_end(self, database: GuardedConnection) -> None:
+        one, other = self.dogs(database, database)
+        assert other.take_turn() is not None
+        one._outages.away()
+        assert one.take_turn() is not None
+        assert not one._outages.is_on
+
+
+def _fail() -> list[Any]:
+    raise ZeroDivisionError

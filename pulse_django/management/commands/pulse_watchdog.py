@@ -33,7 +33,8 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_writer import LogWriter
 from pulse_django.worker.loops import Loops
 from pulse_django.worker.minute_recorder import PAUSE, MinuteRecorder
-from pulse_django.worker.watchdog import Swept, Watchdog
+from pulse_django.worker.sweeps import Swept
+from pulse_django.worker.watchdog import Watchdog
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -117,7 +118,7 @@ class Command(BaseCommand):
     def _watch(self, alias: str, options: dict[str, Any]) -> None:
         if options["once"]:
             watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
-            self._sweep(watchdog, options, housekeeping=True)
+            self._tell(watchdog.sweep(housekeeping=True), options)
             MinuteRecorder(watchdog.database).write()
             alerts.finish()
             return
@@ -132,7 +133,9 @@ class Command(BaseCommand):
         minutes = MinuteRecorder(loops.connection(alias, "minutes", PAUSE))
 
         def step() -> float:
-            return watchdog.pause_after(self._sweep(watchdog, options, housekeeping=None))
+            if (swept := watchdog.take_turn()) is not None:
+                self._tell(swept, options)
+            return watchdog.pause_after(swept)
 
         log = LogWriter()
         loops.threads.start("log", log.run, log.over)
@@ -147,12 +150,10 @@ class Command(BaseCommand):
                 time.sleep(TICK)
         log.close(PATIENCE_WITH_LOG)
 
-    def _sweep(self, watchdog: Watchdog, options: dict[str, Any], *, housekeeping: bool | None) -> Swept:
-        swept = watchdog.sweep(housekeeping=housekeeping)
+    def _tell(self, swept: Swept, options: dict[str, Any]) -> None:
         if options["json"]:
             self.stdout.write(swept.to_json())
             self.stdout.flush()
-        return swept
 
 
 def _log_death(name: str, why: str) -> None:

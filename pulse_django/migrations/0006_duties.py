@@ -1,0 +1,21 @@
+"""Keep when a watchdog of the fleet last did what one of them does in each interval."""
+
+from django.db import migrations, models
+
+import pulse_django.store.short_texts
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("pulse_django", "0005_copy_the_last_keys"),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="Duty",
+            fields=[
+                ("name", pulse_django.store.short_texts.ShortText(max_length=40, primary_key=True, serialize=False)),
+                ("done_at", models.DateTimeField()),
+            ],
+        ),
+    ]

@@ -1,0 +1,84 @@
+"""One watchdog of a fleet gets a duty in an interval, and no other waits for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from pulse_django.models import Duty
+from tests.protocol.steps import sql
+from tests.rival import Rival
+
+EVERY = {"sweep": 10.0, "housekeeping": 60.0}
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+def taken() -> set[str]:
+    return set(Duty.objects.take(EVERY).duties)
+
+
+def age(name: str, seconds: float) -> None:
+    sql("UPDATE pulse_django_duty SET done_at = clock_timestamp() - %s * interval '1 s' WHERE name = %s", seconds, name)
+
+
+def test_the_first_gets_all_and_the_second_nothing() -> None:
+    assert taken() == {"sweep", "housekeeping"}
+    assert taken() == set()
+
+
+def test_each_is_due_again_after_its_own_interval() -> None:
+    taken()
+    age("sweep", 9)
+    age("housekeeping", 59)
+    assert taken() == set()
+    age("sweep", 11)
+    assert taken() == {"sweep"}
+    age("housekeeping", 61)
+    assert taken() == {"housekeeping"}
+
+
+def test_an_instant_in_the_future_is_of_before_the_clock_was_set_back() -> None:
+    taken()
+    age("sweep", -3_600)
+    assert taken() == {"sweep"}
+    assert taken() == set()
+
+
+def test_one_that_is_being_taken_is_left_and_not_waited_for(rival: Rival) -> None:
+    taken()
+    age("sweep", 11)
+    rival.begin()
+    rival.lock_duties()
+    sql("SET lock_timeout = '2s'")
+    assert taken() == set()
+    sql("RESET lock_timeout")
+    rival.rollback()
+    assert taken() == {"sweep"}
+
+
+@pytest.mark.parametrize("begins_empty", [True, False])
+def test_of_many_at_once_one_gets_it(begins_empty: bool) -> None:
+    def ask(_: int) -> set[str]:
+        try:
+            return taken()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            if begins_empty:
+                sql("DELETE FROM pulse_django_duty")
+            else:
+                sql("INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity') ON CONFLICT DO NOTHING")
+                sql("UPDATE pulse_django_duty SET done_at = '-infinity'")
+            got = list(pool.map(ask, range(8)))
+            assert sum("sweep" in one for one in got) == 1, got
+
+
+def test_it_tells_the_servers_clock() -> None:
+    clock = Duty.objects.take(EVERY).clock
+    assert clock.up_for > 0
+    assert clock.started_at > 1e9
