@@ -16,7 +16,7 @@ from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.protocol import claim, reap, settle
 from pulse_django.protocol import heartbeat as beats
-from pulse_django.store import transactions
+from pulse_django.store import prepared_statements, transactions
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import Identity
@@ -39,6 +39,7 @@ class Mutant:
 # Where the statements stand.
 HOMES: dict[str, Any] = {
     "_BEGIN": transactions,
+    "_SESSION": prepared_statements,
     "_CLAIM": claim,
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
@@ -302,7 +303,10 @@ MUTANTS: dict[str, Mutant] = {
         breaks=("quiescent at the end", "recovery is in time"),
     ),
     "commits that do not wait": Mutant(
-        plant=replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off")),
+        plant=all_of(
+            replaced("_BEGIN", ("synchronous_commit = on", "synchronous_commit = off")),
+            replaced("_SESSION", ("synchronous_commit = on", "synchronous_commit = off")),
+        ),
         nemeses=("PostgreSQL crashed",),
         breaks=("no execution without a claim", "tokens rise", "no fence is minted twice"),
     ),

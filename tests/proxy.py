@@ -202,9 +202,9 @@ class BlackHole(SwallowingProxy):
         super().close()
         self.hang_up()
 
-    def take_statement(self, data: bytes) -> bool:
+    def take_statement(self, statement: bytes) -> bool:
         """Say whether the answer to this is to be lost."""
-        if self._losing is None or self._losing not in data:
+        if self._losing is None or self._losing not in statement:
             return False
         self._losing = None
         return True
@@ -242,10 +242,12 @@ class _Pair:
             _hang_up(self._upstream)
 
     def _ask(self) -> None:
+        spoken = Spoken()
         while data := _receive(self._client):
             if self.is_deaf or self._upstream is None:
                 continue
-            self._loses_answer = self._loses_answer or self._proxy.take_statement(data)
+            for statement in spoken.statements(data):
+                self._loses_answer = self._loses_answer or self._proxy.take_statement(statement)
             with suppress(OSError):
                 self._upstream.sendall(data)
         if not self.is_deaf:
