@@ -4,15 +4,23 @@ A NOTIFY inside the enqueuing transaction would serialise the commits of all enq
 measured with eight clients and commits of 3 ms). So it is sent afterwards, in a transaction of its own that no one
 waits for to reach the disk, and at most once in ten milliseconds for a queue: who listens looks a second time after
 that, so that what was committed meanwhile in silence is seen too.
+
+Every worker hears a notification, and two of them act on it. If all did, each would send a claim for one job. A
+notification has a number, and with it each worker has a place. Those at the first two places look for work. One that
+has no room, or finds more than it has room for, notifies the two that follow it in a binary tree. A fleet of a thousand
+is awake after nine steps.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import re
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from django.db import Error, connections, transaction
 
@@ -28,10 +36,48 @@ SILENCE = 0.004
 # A worker that hears wake-ups polls every few seconds.
 SOON = timedelta(seconds=30)
 
+NUMBERS = 1_000_003
+_NUMBERED = re.compile("(.*)\x02([0-9]{1,9})[.]([0-9]{1,9})", re.DOTALL)
+
 _NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
 _ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {_NOTIFY}; COMMIT"
 
 _notified_at: dict[tuple[str, str], float] = {}
+
+
+class WakeUp(NamedTuple):
+    """What a notification says: who is to look for work, and in which queue."""
+
+    queue: str
+    number: int | None = None  # None: all workers
+    first: int = 0  # of the two places that are woken
+
+    @classmethod
+    def new(cls, queue: str) -> WakeUp:
+        """Return one for two workers of the fleet, or for all if any queue may have work."""
+        return cls(queue, None if queue == ANY_QUEUE else random.randrange(NUMBERS))  # noqa: S311 - no secret
+
+    @classmethod
+    def read(cls, payload: str) -> WakeUp:
+        """Understand any payload: NOTIFY is open to everybody, and a bare name wakes all workers."""
+        found = _NUMBERED.fullmatch(payload)
+        return cls(found[1], int(found[2]), int(found[3])) if found else cls(payload)
+
+    @property
+    def payload(self) -> str:
+        return self.queue if self.number is None else f"{self.queue}\x02{self.number}.{self.first}"
+
+    def place_of(self, rank: int, total: int) -> int | None:
+        """Return the place of a worker if it is woken: one of so many, which have ranks."""
+        if self.number is None:
+            return 0
+        place = (rank - self.number) % total
+        return place if self.first <= place <= self.first + 1 else None
+
+    def after(self, place: int, total: int) -> WakeUp | None:
+        """Return what the worker at this place tells others. None: there are none, or all are woken already."""
+        first = 2 * place + 2
+        return None if self.number is None or first >= total else self._replace(first=first)
 
 
 def is_due_soon(run_after: datetime | timedelta | None) -> bool:
@@ -60,10 +106,16 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
         _notified_at[alias, queue] = now
         try:
             with connection.cursor() as cursor:
-                cursor.execute(statement, [CHANNEL, queue])
+                cursor.execute(statement, [CHANNEL, WakeUp.new(queue).payload])
         except Error as error:  # the jobs are committed: their enqueuer must not see an error
             del _notified_at[alias, queue]
             logger.info("Notifying the workers failed: %s", error_in_one_line(error))
             if connection.connection is not None and not connection.connection.closed:
                 connection.connection.rollback()
             return
+
+
+def pass_on(alias: str, payload: str) -> None:
+    """Notify the workers that follow this one."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_ALONE, [CHANNEL, payload])

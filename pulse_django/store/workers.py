@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
 
@@ -34,24 +34,41 @@ class Presence:
 
 
 _NOTE = """
-INSERT INTO pulse_django_worker AS worker
-    (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
-SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals
-FROM pg_catalog.json_to_record(%s::json) AS said (
-    name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int,
-    stuck_slots int, tasks jsonb, vitals jsonb
+WITH noted AS (
+    INSERT INTO pulse_django_worker AS worker
+        (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
+    SELECT name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals
+    FROM pg_catalog.json_to_record(%s::json) AS said (
+        name text, boot_id text, host text, pid int, versions jsonb, queues jsonb, slots int, in_flight int,
+        stuck_slots int, tasks jsonb, vitals jsonb
+    )
+    ON CONFLICT (name, boot_id) DO UPDATE SET
+        slots = excluded.slots,
+        in_flight = excluded.in_flight,
+        stuck_slots = excluded.stuck_slots,
+        -- Long, and nearly always the same: a value that is not replaced is not written again.
+        tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
+        vitals = excluded.vitals,
+        last_beat_at = clock_timestamp(),
+        stopped_at = NULL
+    RETURNING worker.id, worker.queues
 )
-ON CONFLICT (name, boot_id) DO UPDATE SET
-    slots = excluded.slots,
-    in_flight = excluded.in_flight,
-    stuck_slots = excluded.stuck_slots,
-    -- Long, and nearly always the same: a value that is not replaced is not written again.
-    tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
-    vitals = excluded.vitals,
-    last_beat_at = clock_timestamp(),
-    stopped_at = NULL
-RETURNING worker.id
+SELECT count(other.id) FILTER (WHERE other.id < noted.id), count(other.id) + 1
+FROM noted
+LEFT JOIN pulse_django_worker AS other ON other.queues = noted.queues
+    AND other.id <> noted.id
+    AND other.stopped_at IS NULL
+    AND other.last_beat_at > statement_timestamp() - %s::interval
+GROUP BY noted.id
 """
+
+
+class Standing(NamedTuple):
+    """Which of the live workers that serve the same queues one is."""
+
+    rank: int
+    total: int
+
 
 _FAREWELL = """
 UPDATE pulse_django_worker
@@ -74,9 +91,12 @@ DELETE FROM pulse_django_worker WHERE stopped_at < statement_timestamp() - %s::i
 
 
 class WorkerManager(models.Manager["Worker"]):
-    def note(self, presence: Presence) -> None:
-        """Write down that this worker is there, and how it is."""
-        run_joined(self._alias, _NOTE, [json.dumps(asdict(presence))])
+    def note(self, presence: Presence, silence: timedelta = timedelta(minutes=1)) -> Standing:
+        """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
+
+        ``silence`` is how long ago that may be."""
+        [(rank, total)] = run_joined(self._alias, _NOTE, [json.dumps(asdict(presence)), silence])
+        return Standing(rank, total)
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""

@@ -198,7 +198,7 @@ class Child:
             return
         for message in messages:
             if "wake" in message:
-                self._claimer.wake(message["wake"])
+                self._claimer.wake(message["wake"], message["following"])
             elif "hears" in message:
                 self._claimer.hears = message["hears"]
             elif "drain" in message:

@@ -89,17 +89,18 @@ class Children:
                 self._buried(child, clean=False)
         return True
 
-    def wake(self, queue: str, but_not: ChildSlot | None = None) -> None:
+    def wake(self, queue: str, following: str | None = None, but_not: ChildSlot | None = None) -> None:
         """Let a child look for jobs of this queue: the one that holds least, or all where any queue may have work.
 
-        A thread of the listener's calls this too.
+        ``following`` is what it notifies other workers with if there is more than it has room for. A thread of the
+        listener's calls this too.
         """
         woken = [child for child in self.child_slots if child.ready and child is not but_not]
         if queue != ANY_QUEUE and woken:
             woken = [min(woken, key=lambda child: sum(1 for _ in child.shared_leases.held()))]
         for child in woken:
             if (channel := child.channel) is not None:
-                channel.send({"wake": queue})
+                channel.send({"wake": queue, "following": following})
 
     def listens(self, hears: bool) -> None:
         """Let the children poll less often while wake-ups are heard. A thread of the listener's calls this."""

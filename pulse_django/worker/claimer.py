@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from pulse_django import conf
-from pulse_django.execution.notify import SILENCE
+from pulse_django.execution.notify import SILENCE, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS
 from pulse_django.store.job_queries import WaitingLane
@@ -29,6 +29,8 @@ JITTER = 0.2
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
 # was lost would wait longer.
 POLLS_SLOWED_BY = 5
+# Seconds. While all workers are busy, each notification would otherwise be passed on by all of them.
+BETWEEN_PASSING_ON = 0.2
 
 
 class Claimer:
@@ -51,6 +53,8 @@ class Claimer:
         self._hungry = False
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
+        self._following: str | None = None  # what to notify other workers with
+        self._passed_on_at = float("-inf")
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
@@ -59,8 +63,12 @@ class Claimer:
         self._bounds = LaneBounds()
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
-    def wake(self, queue: str) -> None:
-        """Look at once: there may be work in that queue. Called by another thread."""
+    def wake(self, queue: str, following: str | None = None) -> None:
+        """Look at once: there may be work in that queue. Called by another thread.
+
+        ``following`` is what wakes other workers, if this one has no room or finds more than it has room for.
+        """
+        self._following = following or self._following
         self._woken = queue
         self._news.set()
 
@@ -85,7 +93,7 @@ class Claimer:
         self._news.clear()
         limit = self._in_flight.room()
         if not limit:
-            self._news.wait(self._until_poll())
+            self._news.wait(min(self._until_poll(), self._wake_others()))
             return 0.0
         self._hungry = False
         woken, self._woken = self._woken, None
@@ -159,7 +167,23 @@ class Claimer:
             self._start(self._in_flight.take(claims, granted_at))
             if self._woken_last is not None:
                 self._found_work(self._woken_last, len(claims) == limit)
+            if len(claims) == limit:
+                self._wake_others()
         return len(claims)
+
+    def _wake_others(self) -> float:
+        """Notify the workers that follow this one, if a notification woke it; a few times a second at most.
+
+        Return in how many seconds to try again.
+        """
+        if self._following is None:
+            return float("inf")
+        now = time.monotonic()
+        if (too_soon := self._passed_on_at + BETWEEN_PASSING_ON - now) > 0:
+            return too_soon
+        following, self._following, self._passed_on_at = self._following, None, now
+        self.database.call(pass_on, self.database.alias, following)
+        return float("inf")
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
         self._lanes_at = float("-inf")
@@ -169,6 +193,8 @@ class Claimer:
         now = time.monotonic()
         if now >= self._look_again_at:
             self._look_again_at, self._woken_last = float("inf"), None
+            if self._woken is None:
+                self._following = None  # there is room here
         look_in = max(0.001, self._unanswered.next_look())
         return min(
             self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)

@@ -13,7 +13,7 @@ from pulse_django import conf
 from pulse_django.models import Worker
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.workers import Presence
+from pulse_django.store.workers import Presence, Standing
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
@@ -87,6 +87,7 @@ class Heartbeat:
         self._due_at = 0.0
         self._idle = True
         self._present_at = float("-inf")
+        self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
         self._skipped: Beaten = []
         # By the monotonic clock: the last time that a beat extended a lease, that anything was written, that it failed.
         self.extended_at = self.answered_at = self.failed_at = float("-inf")
@@ -186,7 +187,8 @@ class Heartbeat:
         if self._presence is None or now - self._present_at < conf.current().heartbeat_interval.total_seconds():
             return
         self._present_at = now
-        self.database.call(Worker.objects.db_manager(self.database.alias).note, self._presence())
+        workers = Worker.objects.db_manager(self.database.alias)
+        self.standing = self.database.call(workers.note, self._presence(), conf.current().worker_silence)
         self.answered_at = time.monotonic()
 
 

@@ -87,7 +87,13 @@ class Keeper:
         self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
         children = self._children
         self._listener = (
-            Listener(options.alias, options.queues, children.wake, told=children.listens)
+            Listener(
+                options.alias,
+                options.queues,
+                children.wake,
+                told=children.listens,
+                standing=lambda: self._heartbeat.standing,
+            )
             if conf.current().notify
             else None
         )

@@ -17,8 +17,9 @@ import psycopg
 from django.db import connections
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, CHANNEL
+from pulse_django.execution.notify import ANY_QUEUE, CHANNEL, WakeUp
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.workers import Standing
 
 from .guarded_connection import GuardedConnection, keep_calling
 
@@ -38,21 +39,25 @@ FOR_EACH_FOUND = 4.0
 
 
 class Listener:
-    """``wake`` is called with the name of a queue that has work."""
+    """``wake`` is called with the name of a queue that has work, and with what to tell the workers that follow."""
 
     def __init__(
         self,
         alias: str,
         queues: Collection[str],
-        wake: Callable[[str], None],
+        wake: Callable[[str, str | None], None],
         *,
         tick: float = TICK,
         told: Callable[[bool], None] = lambda hears: None,
+        standing: Callable[[], Standing | None] = lambda: None,
     ) -> None:
-        """``told`` is called when it is known to hear, and when it is not any more."""
+        """``told`` is called when it is known to hear, and when it is not any more.
+
+        ``standing`` says which worker of the fleet this is. As long as it is unknown, every notification counts.
+        """
         self.database = GuardedConnection(alias, "wake-up")
         self.hears = False
-        self._told = told
+        self._told, self._standing = told, standing
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick
         self._connection: psycopg.Connection | None = None
         self._budget = WakeUpBudget()
@@ -81,7 +86,7 @@ class Listener:
             self._pass_on(self._receive(self._connection, patience))
             if self._owed and self._budget.spend():
                 self._owed = False
-                self._wake(ANY_QUEUE)
+                self._wake(ANY_QUEUE, None)
         except Exception:
             self._hang_up()
             raise
@@ -141,13 +146,18 @@ class Listener:
         return heard
 
     def _pass_on(self, names: Collection[str]) -> None:
-        for name in dict.fromkeys(names):
-            if name.startswith(TEST) or (self._queues and name and name not in self._queues):
+        rank, total = self._standing() or (0, 1)
+        for said in dict.fromkeys(names):
+            wake_up = WakeUp.read(said)
+            if said.startswith(TEST) or (self._queues and wake_up.queue and wake_up.queue not in self._queues):
+                continue
+            if (place := wake_up.place_of(rank, total)) is None:
                 continue
             if not self._budget.spend():
                 self._owed = True  # one for whatever else was said, once there is budget again
                 return
-            self._wake(name or ANY_QUEUE)
+            following = wake_up.after(place, total)
+            self._wake(wake_up.queue or ANY_QUEUE, following and following.payload)
 
     def _hang_up(self) -> None:
         self._note(False)

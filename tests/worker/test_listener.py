@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pulse_django.store.workers import Standing
 from pulse_django.worker import listener as module
 from pulse_django.worker.listener import MOST_IN_VAIN, Listener, WakeUpBudget
 from tests.crash.processes import database_url
@@ -24,10 +25,16 @@ class Heard:
 
     def __init__(self, *queues: str) -> None:
         self.names: list[str] = []
-        self.listener = Listener("default", queues, self.names.append, tick=0.05)
+        self.following: list[str | None] = []
+        self.standing: Standing | None = None
+        self.listener = Listener("default", queues, self._hear, tick=0.05, standing=lambda: self.standing)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self.listener.run, args=(self._over,))
         self._thread.start()
+
+    def _hear(self, name: str, following: str | None) -> None:
+        self.names.append(name)
+        self.following.append(following)
 
     def end(self) -> None:
         self._over.set()
@@ -67,6 +74,18 @@ def test_queues_of_others_wake_nobody(listen: Any) -> None:
     notify("other", 50)
     notify("mail")
     wait_until(lambda: heard.names == ["mail"])
+
+
+def test_a_worker_of_a_fleet_acts_on_its_share_and_knows_who_follows(listen: Any) -> None:
+    heard = listen()
+    heard.standing = Standing(rank=3, total=8)
+    notify("mail\x021.0")  # for the ranks 1 and 2
+    notify("mail\x022.0")  # for 2 and 3, which is at the second place
+    wait_until(lambda: heard.names == ["mail"])
+    assert heard.following == ["mail\x022.4"]
+    notify("mail")
+    wait_until(lambda: heard.names == ["mail", "mail"])
+    assert heard.following[1] is None
 
 
 def test_ten_thousand_forged_wake_ups_cause_a_handful_of_looks(listen: Any) -> None:
@@ -112,7 +131,7 @@ def test_a_pooler_that_lets_nothing_through_is_found_out(
 ) -> None:
     """LISTEN succeeds there, and then nothing is ever heard."""
     monkeypatch.setattr(module, "PATIENCE_FOR_TEST", 0.2)
-    listener = Listener("default", (), lambda name: None, tick=0.05)
+    listener = Listener("default", (), lambda name, following: None, tick=0.05)
     monkeypatch.setattr(listener, "_receive", lambda *_: [])
     try:
         assert listener.run_once() == module.BEFORE_TRYING_AGAIN
@@ -140,7 +159,7 @@ def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
         attempts.append(time.monotonic())
         raise psycopg.OperationalError("connection refused")
 
-    listener = Listener("default", (), lambda name: None, tick=0.05)
+    listener = Listener("default", (), lambda name, following: None, tick=0.05)
     pauses = []
     with monkeypatch.context() as away:
         away.setattr(module.psycopg, "connect", refused)

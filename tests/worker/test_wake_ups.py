@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +13,14 @@ import pytest
 
 from pulse_django.conf import PulseSettings
 from pulse_django.execution.execute import Performed
-from pulse_django.execution.notify import ANY_QUEUE, is_due_soon
-from pulse_django.models import Job
+from pulse_django.execution.notify import ANY_QUEUE, WakeUp, is_due_soon
+from pulse_django.models import Job, Worker
+from pulse_django.store.workers import Standing
 from pulse_django.words.decisions import Complete, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
+from pulse_django.worker import claimer as claimer_module
 from pulse_django.worker import reporter as reporter_module
 from pulse_django.worker.children import Children
 from pulse_django.worker.claimer import Claimer
@@ -27,7 +31,10 @@ from pulse_django.worker.reporter import Reporter
 from pulse_django.worker.run_events import RunEvents
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
-from tests.factories import make_job
+from tests.crash.workers import LONG_LEASE, Workers, wait_until
+from tests.factories import make_job, now
+from tests.worker import handlers
+from tests.worker.test_housekeeping import presence
 from tests.worker.test_shared_leases import PREFIX, claim
 
 
@@ -44,7 +51,8 @@ class Slot:
 
 def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
     Children.wake(SimpleNamespace(child_slots=slots), queue, **options)  # type: ignore[arg-type]
-    return [slot.said for slot in slots]
+    assert all(said["following"] == options.get("following") for slot in slots for said in slot.said)
+    return [[{"wake": said["wake"]} for said in slot.said] for slot in slots]
 
 
 def test_the_child_that_holds_least_is_woken() -> None:
@@ -58,6 +66,10 @@ def test_one_that_is_not_ready_is_not_woken() -> None:
 
 def test_all_are_woken_where_any_queue_may_have_work() -> None:
     assert wake([Slot(2), Slot(0)], ANY_QUEUE) == [[{"wake": ""}], [{"wake": ""}]]
+
+
+def test_what_to_tell_other_workers_is_handed_on() -> None:
+    assert wake([Slot(2), Slot(0)], "mail", following="mail\x027.2") == [[], [{"wake": "mail"}]]
 
 
 def test_what_one_has_no_room_for_wakes_another() -> None:
@@ -109,6 +121,114 @@ class TestAClaimer:
         make_job(queue="mail")
         claimer._look(1, None)
         assert found == []
+
+    @pytest.fixture
+    def passed_on(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        passed: list[str] = []
+        monkeypatch.setattr(claimer_module, "pass_on", lambda alias, payload: passed.append(payload))
+        return passed
+
+    def test_one_that_finds_no_more_than_it_has_room_for_wakes_nobody(self, claimer: Any, passed_on: list[str]) -> None:
+        make_job(queue="mail")
+        claimer.wake("mail", "mail\x027.2")
+        claimer.run_once()
+        assert passed_on == []
+
+    def test_one_that_may_have_left_something_wakes_those_that_follow_once(
+        self, claimer: Any, passed_on: list[str]
+    ) -> None:
+        for _ in range(2):
+            make_job(queue="mail")
+        claimer.wake("mail", "mail\x027.2")
+        claimer.run_once()
+        assert passed_on == ["mail\x027.2"]
+
+    def test_one_without_room_wakes_those_that_follow_a_few_times_a_second(
+        self, claimer: Any, passed_on: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(claimer._in_flight, "room", lambda: 0)
+        monkeypatch.setattr(claimer, "_until_poll", lambda: 0.0)
+        for number in range(3):
+            claimer.wake("mail", f"mail\x02{number}.2")
+            claimer.run_once()
+        assert passed_on == ["mail\x020.2"]
+        assert 0 < claimer._wake_others() <= claimer_module.BETWEEN_PASSING_ON
+        claimer._passed_on_at -= claimer_module.BETWEEN_PASSING_ON
+        claimer.run_once()
+        assert passed_on == ["mail\x020.2", "mail\x022.2"], "what came too soon is passed on later"
+        claimer._passed_on_at -= claimer_module.BETWEEN_PASSING_ON
+        claimer.run_once()
+        assert len(passed_on) == 2, "each only once"
+
+
+class TestWhoIsWoken:
+    @pytest.mark.parametrize("payload", ["", "mail", "mail\x02", "mail\x02x.0", "\x027", "a\nb", "mail\x02" + "9" * 20])
+    def test_whatever_else_is_said_wakes_all(self, payload: str) -> None:
+        wake_up = WakeUp.read(payload)
+        assert (wake_up.queue, wake_up.payload) == (payload, payload)
+        assert [wake_up.place_of(rank, 5) for rank in range(5)] == [0] * 5
+        assert wake_up.after(0, 5) is None
+
+    def test_any_queue_wakes_all(self) -> None:
+        assert WakeUp.new(ANY_QUEUE).payload == ANY_QUEUE
+
+    @pytest.mark.parametrize("queue", ["mail", "a.b", "1.2", "über\nmorgen"])
+    def test_what_is_written_is_read(self, queue: str) -> None:
+        wake_up = WakeUp.new(queue)._replace(first=6)
+        assert WakeUp.read(wake_up.payload) == wake_up
+
+    @pytest.mark.parametrize("total", [*range(1, 20), 1_000])
+    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self, total: int) -> None:
+        first = WakeUp.new("mail")
+        said, woken = [first], []  # type: ignore[var-annotated]
+        for steps in range(12):
+            places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
+            now = [(one, place) for one, place in places if place is not None]
+            assert steps or len(now) == min(2, total)
+            woken += [place for _, place in now]
+            said = [following for one, place in now if (following := one.after(place, total)) is not None]
+            said = [WakeUp.read(one.payload) for one in said]
+        assert sorted(woken) == list(range(total))
+        assert said == []
+
+    def test_over_time_all_are_woken_alike(self) -> None:
+        woken = Counter(
+            rank for _ in range(4_000) for rank in range(8) if WakeUp.new("q").place_of(rank, 8) is not None
+        )
+        assert set(woken) == set(range(8))
+        assert min(woken.values()) > 700
+
+
+@pytest.mark.usefixtures("pulse_db")
+def test_a_worker_learns_which_one_it_is_of_those_that_serve_the_same_queues() -> None:
+    def note(name: str, *queues: str) -> Standing:
+        return Worker.objects.note(replace(presence(name), queues=queues))
+
+    assert note("a") == (0, 1)
+    assert note("b") == (1, 2)
+    assert note("of-mail", "mail") == (0, 1)
+    assert note("c") == (2, 3)
+    assert note("a") == (0, 3)
+    Worker.objects.farewell("a", "b")
+    assert note("b") == (0, 2), "the one that said goodbye does not count"
+    Worker.objects.filter(name="c").update(last_beat_at=now(timedelta(hours=-1)))
+    assert note("b") == (0, 1), "nor one that fell silent"
+
+
+@pytest.mark.usefixtures("pulse_db")
+def test_while_the_workers_that_are_woken_are_busy_another_one_runs_the_job(workers: Workers) -> None:
+    """They poll once in a minute: what is not passed on is not run in time."""
+    seldom = LONG_LEASE | {"POLL_INTERVAL": 60, "HEARTBEAT_INTERVAL": 0.2}
+    fleet = [workers.ready("--concurrency", "1", settings=seldom) for _ in range(4)]
+    for worker in fleet:
+        wait_until(lambda worker=worker: worker.says("Listening for wake-ups"), lambda worker=worker: worker.log)
+    wait_until(lambda: set(Worker.objects.values_list("stopped_at", flat=True)) == {None})
+    for free in (3, 2, 1):
+        handlers.naps.enqueue(30)
+        wait_until(lambda free=free: workers.trace.count("begin").total() == 4 - free, patience=20)
+    for _ in range(5):
+        quick = handlers.writes_a_line.enqueue().id
+        wait_until(lambda quick=quick: bool(workers.trace.of(quick, "ran")), patience=20)
 
 
 @pytest.mark.usefixtures("pulse_db")
