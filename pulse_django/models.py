@@ -271,6 +271,7 @@ class Duty(models.Model):
     """What one watchdog of the fleet does in each interval, and when one did it last."""
 
     name = ShortText(max_length=40, primary_key=True)
+    taken_at = models.DateTimeField()
     done_at = models.DateTimeField()
 
     objects: ClassVar[DutyManager] = DutyManager()

@@ -13,7 +13,7 @@ from weakref import ReferenceType
 
 from django.dispatch import Signal
 
-from pulse_django.safe_logging import SafeLogger
+from pulse_django.safe_logging import SafeLogger, write_now
 
 from .databases import result_id
 from .log_handlers import handlers_of, refuses_all
@@ -55,7 +55,7 @@ def is_on(level: int) -> bool:
 
 
 class _Lately:
-    """Whether the log is on, as it was at most ``AGE`` ago: to find out takes as long as to log a line."""
+    """Whether the log is on. In a worker, as it was at most ``AGE`` ago: to find out takes as long as to log a line."""
 
     AGE = 0.02  # seconds
 
@@ -63,6 +63,8 @@ class _Lately:
         self._until, self._is_on = float("-inf"), False
 
     def __call__(self, level: int) -> bool:
+        if SafeLogger.write is write_now:
+            return is_on(level)
         now = time.monotonic()
         if now > self._until:
             self._is_on, self._until = is_on(level), now + self.AGE

@@ -15,6 +15,7 @@ class Migration(migrations.Migration):
             name="Duty",
             fields=[
                 ("name", pulse_django.store.short_texts.ShortText(max_length=40, primary_key=True, serialize=False)),
+                ("taken_at", models.DateTimeField()),
                 ("done_at", models.DateTimeField()),
             ],
         ),

@@ -139,7 +139,10 @@ def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[An
     ttl = conf.current().lease_ttl
     holder = identity.mint_holder()
     rows = run_alone(
-        jobs.write_alias, _CLAIM.format(picked=picked, options=_OPTIONS), [*params, holder, ttl, CLAIM_BYTES, ttl]
+        jobs.write_alias,
+        _CLAIM.format(picked=picked, options=_OPTIONS),
+        [*params, holder, ttl, CLAIM_BYTES, ttl],
+        plan_once=True,
     )
     return [_claim_of(row, holder) for row in rows]
 

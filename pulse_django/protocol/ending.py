@@ -8,7 +8,7 @@ The ledger needs no row for the run that completes a job: the job's row keeps wh
 
 from __future__ import annotations
 
-from .history import leave
+from .history import leave, leave_all
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
 # cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
@@ -45,7 +45,7 @@ stayed AS (
         last_error = COALESCE(ending.error, job.last_error),
         progress = COALESCE(ending.progress::jsonb, job.progress)
     FROM ending
-    WHERE job.id = ending.id AND {_IS_HELD} AND NOT {_LEAVES}
+    WHERE job.id = ending.id AND job.id = ANY (ARRAY(SELECT id FROM ending)) AND {_IS_HELD} AND NOT {_LEAVES}
     RETURNING ending.*
 ),"""  # noqa: S608 - made of constants
 
@@ -65,6 +65,29 @@ ledger AS (
 )"""
 
 
+# When all of them succeeded, the job's row has everything but the results. A result is looked up by the place of its
+# job: to join two hundred jobs and reports would compare each with all others. ``ending`` has checked the fence, and
+# holds the locks.
+_RESULTS = """
+results AS MATERIALIZED (
+    SELECT
+        pg_catalog.array_agg(id) AS ids, pg_catalog.array_agg(result) AS results,
+        pg_catalog.bool_or(result IS NOT NULL) AS are_some
+    FROM ending
+),"""
+_LEFT = leave_all(
+    "ending",
+    also="job.locked_by, job.token",
+    beside="results",
+    status="'COMPLETED'",
+    result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
+    completed_by="locked_by",
+    completed_token="token",  # noqa: S106 - no password
+)
+_COMPLETE = f"""{_RESULTS}{_LEFT},
+ended AS (SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict FROM gone)"""  # noqa: S608 - made of constants
+
+
 def verdict(*, wanted: str, refund: str) -> str:
     """Return the SQL for the status that a job gets, from that for the status wanted and for the refund."""
     return _VERDICT.format(wanted=wanted, refund=refund)
@@ -75,6 +98,8 @@ def end(*, still: str = "", completes: bool = False) -> str:
 
     ``still`` is a further condition on the row as it is written. ``completes``: all of them succeeded.
     """
+    if completes:
+        return _COMPLETE
     left = leave(
         "ending",
         f"{_IS_HELD.format(still=still)} AND {_LEAVES}",
@@ -88,7 +113,5 @@ def end(*, still: str = "", completes: bool = False) -> str:
         completed_by="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).holder END",
         completed_token="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).token END",  # noqa: S106 - no password
     )
-    if completes:
-        return f"{left},\nended AS (SELECT (source).* FROM gone)"  # noqa: S608 - made of constants
     ended = "SELECT (source).* FROM gone UNION ALL SELECT * FROM stayed"
     return f"{_STAY.format(still=still)}{left},\nended AS MATERIALIZED ({ended}){_LEDGER}"

@@ -19,16 +19,18 @@ CARRIED = (
 # As a sub-select it is worked out once for a statement.
 _TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
 
+# The array keeps the DELETE on the primary key whatever the statistics say. Of a table that was empty when it was
+# analysed, a planner would rather read all rows than look up some.
 _LEAVE = """
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
-    USING {source}
-    WHERE job.id = {source}.id AND {condition}
-    RETURNING {carried}, {source} AS source
+    {using}
+    WHERE job.id = ANY (ARRAY(SELECT id FROM {source})) AND {condition}
+    RETURNING {carried}, {also}
 ),
 history AS (
     INSERT INTO pulse_django_job_over ({columns})
-    SELECT {values} FROM gone
+    SELECT {values} FROM {gone}
 )"""
 
 
@@ -38,12 +40,41 @@ def leave(source: str, condition: str, **values: str) -> str:
     Its rows are ``gone``, and each has the row of ``source`` in its last column: to join them again, a planner that
     expects one row would compare each with all others.
     """
+    return _left(
+        using=f"USING {source}",
+        source=source,
+        condition=f"job.id = {source}.id AND {condition}",
+        also=f"{source} AS source",
+        gone="gone",
+        values=values,
+    )
+
+
+def leave_all(source: str, *, also: str, beside: str, **values: str) -> str:
+    """Return the SQL that moves all jobs of ``source``, which are locked, without joining them to it.
+
+    ``also`` are further columns of theirs that the values need, and ``beside`` is a relation of one row.
+    """
+    return _left(
+        using="",
+        source=source,
+        condition="job.locked_by IS NOT NULL",
+        also=also,
+        gone=f"gone CROSS JOIN {beside}",
+        values=values,
+    )
+
+
+def _left(*, using: str, source: str, condition: str, also: str, gone: str, values: dict[str, str]) -> str:
     carried = {column: column for column in CARRIED}
     columns = carried | {"era": _TODAY, "finished_at": "clock_timestamp()"} | values
     return _LEAVE.format(
+        using=using,
         source=source,
         condition=condition,
         carried=", ".join(f"job.{column}" for column in CARRIED),
+        also=also,
         columns=", ".join(columns),
+        gone=gone,
         values=", ".join(columns.values()),
     )

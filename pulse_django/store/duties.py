@@ -1,12 +1,12 @@
 """What one watchdog of a fleet does in an interval: each of them asks, and one of them gets the duty.
 
-There is no leader. Whoever asks first after the interval does the work, and if it dies meanwhile, the next interval has
-another. So a fleet of a thousand sweeps no more often than one worker.
+There is no leader. Whoever asks first after the interval does the work. If it dies meanwhile, another one does it in
+the next interval. So a fleet of a thousand sweeps no more often than one worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
@@ -17,9 +17,12 @@ from .transactions import run_alone
 if TYPE_CHECKING:
     from pulse_django.models import Duty  # noqa: F401 - named in the base class below
 
-# An instant in the future was written before the server's clock was set back: nobody knows how long ago that was.
-_WAS_LATELY = """duty.done_at BETWEEN
-        statement_timestamp() - wanted.seconds * interval '1 second' AND statement_timestamp() + interval '1 second'"""
+LONG_OVERDUE = 4  # times the interval: whoever should have taken it cannot
+
+# An instant in the future was written before the server's clock was set back. Nobody knows how long ago that was. The
+# statement may have waited for the table, so it looks at the clock when it compares.
+_WAS_LATELY = """duty.taken_at BETWEEN
+        clock_timestamp() - wanted.seconds * interval '1 second' AND clock_timestamp() + interval '1 second'"""
 
 # Those who come second in the same moment skip the locked row. Under the lock the condition is looked at again.
 _TAKE = f"""
@@ -27,7 +30,7 @@ WITH wanted (name, seconds) AS (
     SELECT * FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[])) AS wanted (name, seconds)
 ),
 due AS MATERIALIZED (
-    SELECT duty.name
+    SELECT duty.name, duty.taken_at, duty.done_at
     FROM pulse_django_duty AS duty
     JOIN wanted ON duty.name::text = wanted.name
     WHERE NOT ({_WAS_LATELY})
@@ -36,36 +39,55 @@ due AS MATERIALIZED (
 ),
 taken AS (
     UPDATE pulse_django_duty AS duty
-    SET done_at = clock_timestamp()
+    SET taken_at = clock_timestamp()
     FROM due
     WHERE duty.name::text = due.name::text
     RETURNING duty.name
 ),
 first AS (
-    INSERT INTO pulse_django_duty (name, done_at)
-    SELECT name, clock_timestamp() FROM wanted
+    INSERT INTO pulse_django_duty (name, taken_at, done_at)
+    SELECT name, clock_timestamp(), clock_timestamp() FROM wanted
     WHERE NOT EXISTS (SELECT FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
     ON CONFLICT (name) DO NOTHING
     RETURNING name
 ),
 server AS ({SERVER_CLOCK})
-SELECT server.*, ARRAY(SELECT name::text FROM taken UNION ALL SELECT name::text FROM first) FROM server
+SELECT
+    server.*,
+    ARRAY(SELECT name::text FROM taken UNION ALL SELECT name::text FROM first),
+    ARRAY(SELECT name::text FROM pulse_django_duty WHERE done_at < taken_at),
+    ARRAY(
+        SELECT duty.name::text
+        FROM pulse_django_duty AS duty
+        JOIN wanted ON duty.name::text = wanted.name
+        WHERE duty.taken_at < clock_timestamp() - {LONG_OVERDUE} * wanted.seconds * interval '1 second'
+    )
+FROM server
 """  # noqa: S608 - made of constants
+
+_DONE = "UPDATE pulse_django_duty SET done_at = clock_timestamp() WHERE name::text = ANY (%s::text[]) RETURNING name"
 
 
 class Turn(NamedTuple):
     """What a watchdog is to do now, and the server's clock."""
 
     clock: ServerClock
-    duties: frozenset[str]
+    taken: frozenset[str]
+    unfinished: frozenset[str]  # that were taken before, and not done to the end
+    overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
 
 
 class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, taken)] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
-        return Turn(ServerClock(started_at, up_for), frozenset(taken))
+        [(started_at, up_for, *lists)] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
+        taken, unfinished, overdue = map(frozenset, lists)
+        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken)
+
+    def done(self, names: Collection[str]) -> None:
+        """Note that these were done to the end."""
+        run_alone(self._alias, _DONE, [sorted(names)])
 
     @property
     def _alias(self) -> str:

@@ -170,7 +170,8 @@ class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc
 
     def waiting(self, queues: Collection[str] | None = None) -> list[WaitingLane]:
         """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due."""
-        waiting = [WaitingLane(Lane(queue, priority), due_in) for queue, priority, due_in in self._rows(_WAITING, [])]
+        rows = run_joined(self.write_alias, _WAITING, [], plan_once=True)
+        waiting = [WaitingLane(Lane(queue, priority), due_in) for queue, priority, due_in in rows]
         return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
 
     def depths(self, in_all: int) -> list[Depth]:

@@ -1,7 +1,9 @@
-"""Statements that the server plans once for each connection of a worker, and not each time.
+"""Statements that the server plans once for each connection of a child, and not each time.
 
-Planning a claim takes the server about as long as claiming ten jobs. A prepared statement is planned for any values, so
-the plan must be right for an empty table and for a full one: the session plans with indexes only.
+Planning a claim takes the server about as long as claiming ten jobs. A plan that is kept is made for any values, and
+must be right for an empty table and for a full one. So a statement is prepared only if it looks rows up one by one, by
+LATERAL or by an array of ids, and the session plans with indexes only. A join that was planned while there were no jobs
+would read all of them later.
 
 Settings and prepared statements belong to a session of the server. Behind a transaction pooler they would stay in a
 session that others use next, and ours would not have them. So each new connection is asked first whether its process is
@@ -20,18 +22,18 @@ from pulse_django.safe_logging import SafeLogger
 
 logger = SafeLogger("pulse_django.database")
 
-# What statements of ours need, for the whole session. They are lookups by index: with other plans to choose from, what
-# was planned while the table was empty would read all of it once it is full.
+# What statements of ours need, for the whole session.
 _SESSION = """
 SET default_transaction_isolation = 'read committed';
 SET synchronous_commit = on;
-SET plan_cache_mode = force_generic_plan;
 SET jit = off;
+SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 """
+
 _BACKEND = "SELECT pg_catalog.pg_backend_pid()"
 # The server does not know a statement that was prepared, or has one by that name: somebody else uses the session.
 _NOT_ALONE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
@@ -69,6 +71,8 @@ class PreparedStatements:
             if isinstance(error.__cause__, _NOT_ALONE):
                 self._is_given_up = True
                 logger.warning("Statements are not prepared any more: the server's session is shared with others")
+            elif isinstance(error.__cause__, errors.FeatureNotSupported):
+                connection.close()  # a type has changed under a plan: another session plans anew
             raise
 
 

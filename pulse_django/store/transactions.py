@@ -66,18 +66,29 @@ def refuse_callers_transaction(alias: str) -> None:
         )
 
 
-def run_alone(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
-    """Run one statement that must commit by itself; wait for a lock for at most that many seconds."""
+def run_alone(
+    alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
+) -> list[Row]:
+    """Run one statement that must commit by itself; wait for a lock for at most that many seconds.
+
+    ``plan_once``: keep its plan where the connection keeps plans. It must be right whatever the table holds.
+    """
     refuse_callers_transaction(alias)
-    return run_joined(alias, sql, params, lock_timeout=lock_timeout)
+    return run_joined(alias, sql, params, lock_timeout=lock_timeout, plan_once=plan_once)
 
 
-def run_joined(alias: str, sql: str, params: Params, *, lock_timeout: float | None = None) -> list[Row]:
+def run_joined(
+    alias: str, sql: str, params: Params, *, lock_timeout: float | None = None, plan_once: bool = False
+) -> list[Row]:
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
     refuse_other_vendors(connection)
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)
+    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
+    if plan_once and prepared is not None and prepared.can_run(connection, _of_session(connection)):
+        with _told_briefly():
+            return prepared.run(connection, sql, params)
     return _run_in_own_transaction(connection, sql, params, lock_timeout)
 
 
@@ -151,10 +162,6 @@ def _run_in_own_transaction(
         with joined(connection.alias):
             return _execute(connection, sql, params)
     begin = _begin(connection, lock_timeout)
-    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
-    if prepared is not None and lock_timeout is None and prepared.can_run(connection, _of_session(connection)):
-        with _told_briefly():
-            return prepared.run(connection, sql, params)
     try:
         with _told_briefly(), connection.cursor() as cursor:
             cursor.execute(f"{begin}{sql}{_COMMIT}", params)

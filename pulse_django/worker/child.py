@@ -70,15 +70,15 @@ class Child:
         held.holder_prefix = f"{identity.name}:{identity.boot_id}:"
         self._run_events = RunEvents()
         self._reporter = Reporter(
-            GuardedConnection(options.alias, f"reports {number}", prepares=True),
+            GuardedConnection(options.alias, f"reports {number}", keeps_plans=True),
             in_flight,
-            self._slot_freed,
+            lambda: self._claimer.slot_freed(),
             self._run_events,
             lambda: self._claimer.look_soon(),
         )
         self._claimer = Claimer(
             options,
-            GuardedConnection(options.alias, f"claims {number}", prepares=True),
+            GuardedConnection(options.alias, f"claims {number}", keeps_plans=True),
             identity,
             in_flight,
             self._start,
@@ -87,7 +87,9 @@ class Child:
         )
         self._relay = ReportRelay(keeper.send)
         self._loops = loops = NeededThreads(self._end_loudly)
-        self._executors = Executors(options.concurrency, in_flight.begin, self._done, fork_server, loops.start)
+        self._executors = Executors(
+            options.concurrency, in_flight.begin, self._done, fork_server, loops.start, self._nudge
+        )
         self._judge = RunSupervisor(in_flight, self._executors.of, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
@@ -169,9 +171,6 @@ class Child:
             self._reporter.report(
                 Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why)))
             )
-
-    def _slot_freed(self) -> None:
-        self._claimer.slot_freed()
 
     def _take_nudges(self) -> bool:
         with suppress(BlockingIOError):

@@ -38,7 +38,6 @@ _MEANING = {
     "3D000": DatabaseFault.CUT_OFF,  # the database is not there, yet or any more
     "26000": DatabaseFault.CUT_OFF,  # invalid_sql_statement_name: the session is not ours alone
     "42P05": DatabaseFault.CUT_OFF,  # duplicate_prepared_statement: the same
-    "0A000": DatabaseFault.CUT_OFF,  # cached plan must not change result type: plan it anew
     "XX000": DatabaseFault.CUT_OFF,  # internal error, also PgBouncer's way of saying that the server is gone
     "40001": DatabaseFault.BUSY,  # serialization_failure
     "40P01": DatabaseFault.BUSY,  # deadlock_detected
@@ -50,6 +49,7 @@ _MEANING = {
     "42P01": DatabaseFault.CHANGING,  # undefined_table
     "42703": DatabaseFault.CHANGING,  # undefined_column
     "42501": DatabaseFault.CHANGING,  # insufficient_privilege
+    "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
 }
 
 _LIBPQS_OWN = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)

@@ -61,8 +61,8 @@ _NOT_OURS = ("pool", "server_side_binding", "cursor_factory")
 class GuardedConnection:
     """The connection of one thread. Verbs go through ``call``; the main thread calls ``enforce`` at intervals."""
 
-    def __init__(self, alias: str, purpose: str, *, prepares: bool = False) -> None:
-        """``prepares``: the same few statements again and again, all of them lookups by index."""
+    def __init__(self, alias: str, purpose: str, *, keeps_plans: bool = False) -> None:
+        """``keeps_plans``: statements that can be planned once are prepared."""
         self.alias = alias
         self.purpose = purpose
         self.patience = Patience()
@@ -71,7 +71,7 @@ class GuardedConnection:
         self._wrapper: BaseDatabaseWrapper | None = None
         self._until = float("inf")
         self._calls = 0
-        self._prepared_statements = PreparedStatements() if prepares else None
+        self._prepared_statements = PreparedStatements() if keeps_plans else None
 
     @property
     def jobs(self) -> Any:

@@ -34,10 +34,16 @@ class _Batch:
 
     def write(self, entries: Iterable[Entry]) -> None:
         for logger, line in entries:
-            if not (isinstance(line, Line) and line.error is None and self._write_without_record(logger, line)):
-                self._write_record(logger, line if isinstance(line, logging.LogRecord) else line.record())
+            with suppress(
+                BaseException
+            ):  # of a value that cannot be shown, or of the project's code: it costs the line
+                self._write_one(logger, line)
         for text in self._texts.values():
             text.write()
+
+    def _write_one(self, logger: logging.Logger, line: Written) -> None:
+        if not (isinstance(line, Line) and line.error is None and self._write_without_record(logger, line)):
+            self._write_record(logger, line if isinstance(line, logging.LogRecord) else line.record())
 
     def _write_without_record(self, logger: logging.Logger, line: Line) -> bool:
         key = logger, line.level
@@ -94,9 +100,15 @@ class _Batch:
     def _handlers_of(self, logger: logging.Logger) -> list[logging.Handler] | None:
         """Return the handlers that get its records. None: it has none, or something of its own decides."""
         if logger not in self._handlers:
-            decides = type(logger) is not logging.Logger or bool(logger.filters)
+            decides = type(logger) is not logging.Logger or bool(logger.filters) or _is_patched()
             self._handlers[logger] = None if decides else (list(handlers_of(logger)) or None)
         return self._handlers[logger]
+
+
+def _is_patched() -> bool:
+    """Whether something stands in the way of every record, as error trackers do."""
+    ways = (logging.Logger.handle, logging.Logger.callHandlers)
+    return any(getattr(one, "__globals__", None) is not vars(logging) for one in ways)
 
 
 class _Text:

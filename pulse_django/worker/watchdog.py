@@ -24,7 +24,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
 from pulse_django.store.duties import Turn
 from pulse_django.store.job_queries import ServerClock
-from pulse_django.words.payloads import one_line
+from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.verb_results import Reaped
 
 from .database_errors import DatabaseFault, fault_of
@@ -68,37 +68,45 @@ class Watchdog:
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
         self._duties: set[str] = set()  # that were taken and are not done
+        self._overdue: frozenset[str] = frozenset()  # when it asked last
 
     def run_once(self) -> float:
         """Sweep. Return for how long to wait until the next."""
         return self.pause_after(self.sweep())
 
     def pause_after(self, swept: Swept | None) -> float:
-        """Return for how long to wait: not at all if a sweep left something, else never quite as long as before, so
-        that many watchdogs do not come in step.
-        """
+        """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
         if swept is not None and swept.has_more:
             return 0.0
         return self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def take_turn(self) -> Swept | None:
-        """Sweep, unless another watchdog of the fleet did lately.
-
-        One that would end no run now, because it was cut off itself, leaves the duties to others.
-        """
+        """Sweep, unless another watchdog of the fleet did lately, or this one was cut off and would end no run now."""
         begin, ttl = time.monotonic(), conf.current().lease_ttl.total_seconds()
         duties = Duty.objects.db_manager(self.database.alias)
         every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}
         every = every if self._outages.trusts_leases(begin, ttl) else {}
-        turn: Turn = self._asked(partial(self.database.call, duties.take, every))
-        self._duties |= turn.duties | ({SWEEP} if self._outages.is_on else set())
+        try:
+            turn: Turn = self._asked(partial(self.database.call, duties.take, every))
+        except DatabaseError as error:
+            if fault_of(error) not in (DatabaseFault.CHANGING, DatabaseFault.BUSY):
+                raise
+            logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
+            return self.sweep()
         self._look_at_server(turn.clock)
-        if SWEEP not in self._duties:
-            self._duties.clear()
-            self._outages.answered(time.monotonic())  # another one could write a moment ago
+        if SWEEP in turn.taken & turn.unfinished:
+            self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
+        overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
+        if overdue:
+            logger.warning("No watchdog has swept for long: is a row of pulse_django_duty locked?")
+        self._duties |= turn.taken | overdue | ({SWEEP} if self._outages.is_on else set())
+        if not self._duties:
+            if SWEEP in every and SWEEP not in turn.unfinished:
+                self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
         swept = self._timed(begin, HOUSEKEEPING in self._duties)
-        self._duties = {SWEEP} if swept.has_more else set()
+        self.database.call(duties.done, self._duties - overdue)
+        self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
 
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:

@@ -32,11 +32,6 @@ class Keeping(logging.Handler):
         return [record.getMessage() for record in self.records]
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(django_log, "_is_info_on", django_log._Lately())
-
-
 @pytest.fixture
 def log() -> Iterator[Keeping]:
     """What is logged of tasks, whatever the settings of the tests say."""

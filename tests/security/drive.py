@@ -163,6 +163,7 @@ def claiming() -> None:
     Job.objects.heartbeat([claims[0].lease, lease_of(jobs[0])], {claims[0].lease: '{"done": 1}'})
     Job.objects.server_clock()
     Duty.objects.take({"sweep": 10.0})
+    Duty.objects.done(["sweep"])
     Job.objects.family([jobs[0].pk])
     Job.objects.put_back_for(jobs[0].pk)
     Job.objects.id_at(jobs[1].created_at)
@@ -301,9 +302,9 @@ def _keep_a_connection() -> None:
 
 
 @contextmanager
-def line(name: str, *, prepares: bool = False) -> Iterator[GuardedConnection]:
+def line(name: str, *, keeps_plans: bool = False) -> Iterator[GuardedConnection]:
     """A line of its own, whose settings are gone afterwards."""
-    ours = GuardedConnection(ALIAS, name, prepares=prepares)
+    ours = GuardedConnection(ALIAS, name, keeps_plans=keeps_plans)
     try:
         yield ours
     finally:
@@ -312,7 +313,7 @@ def line(name: str, *, prepares: bool = False) -> Iterator[GuardedConnection]:
 
 
 def prepared_statements() -> None:
-    with line("prepared", prepares=True) as ours:
+    with line("prepared", keeps_plans=True) as ours:
         for _ in range(2):
             assert ours.call(ours.jobs.waiting) == []
 

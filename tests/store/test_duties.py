@@ -17,11 +17,21 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 
 def taken() -> set[str]:
-    return set(Duty.objects.take(EVERY).duties)
+    return set(Duty.objects.take(EVERY).taken)
 
 
 def age(name: str, seconds: float) -> None:
-    sql("UPDATE pulse_django_duty SET done_at = clock_timestamp() - %s * interval '1 s' WHERE name = %s", seconds, name)
+    at = "clock_timestamp() - %s * interval '1 s'"
+    sql(f"UPDATE pulse_django_duty SET taken_at = {at}, done_at = {at} WHERE name = %s", seconds, seconds, name)
+
+
+def test_what_was_taken_and_not_done_is_known_to_the_next() -> None:
+    taken()
+    age("sweep", 11)
+    assert Duty.objects.take(EVERY).unfinished == set()
+    assert Duty.objects.take(EVERY).unfinished == {"sweep"}, "it is being done"
+    Duty.objects.done(["sweep"])
+    assert Duty.objects.take(EVERY).unfinished == set()
 
 
 def test_the_first_gets_all_and_the_second_nothing() -> None:
@@ -53,7 +63,10 @@ def test_one_that_is_being_taken_is_left_and_not_waited_for(rival: Rival) -> Non
     rival.begin()
     rival.lock_duties()
     sql("SET lock_timeout = '2s'")
-    assert taken() == set()
+    turn = Duty.objects.take(EVERY)
+    assert (turn.taken, turn.overdue) == (set(), set())
+    age_unseen = EVERY | {"sweep": 2.0}
+    assert Duty.objects.take(age_unseen).overdue == {"sweep"}, "nobody could take it for four intervals"
     sql("RESET lock_timeout")
     rival.rollback()
     assert taken() == {"sweep"}
@@ -72,8 +85,8 @@ def test_of_many_at_once_one_gets_it(begins_empty: bool) -> None:
             if begins_empty:
                 sql("DELETE FROM pulse_django_duty")
             else:
-                sql("INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity') ON CONFLICT DO NOTHING")
-                sql("UPDATE pulse_django_duty SET done_at = '-infinity'")
+                sql("INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity', '-infinity') ON CONFLICT DO NOTHING")
+                sql("UPDATE pulse_django_duty SET taken_at = '-infinity'")
             got = list(pool.map(ask, range(8)))
             assert sum("sweep" in one for one in got) == 1, got
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
@@ -11,16 +14,22 @@ from django.db import DatabaseError, connection
 from pulse_django.models import Job
 from pulse_django.store.prepared_statements import PreparedStatements
 from pulse_django.store.transactions import run_alone, with_timeouts
+from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.outcomes import Released, Succeeded
 from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
 from pulse_django.worker.guarded_connection import GuardedConnection
+from tests.factories import lease_of, make_job
 from tests.protocol.steps import claim_one, sql, success
 from tests.rival import Rival
 
 SETTINGS = "SELECT current_setting('transaction_isolation'), current_setting('synchronous_commit')"
 PREPARED = "SELECT count(*), sum(generic_plans)::int, sum(custom_plans)::int FROM pg_prepared_statements"
+
+asked = partial(run_alone, "default", plan_once=True)
 
 pytestmark = pytest.mark.session("settings and prepared statements belong to a session of its own")
 
@@ -38,9 +47,9 @@ def prepared(pulse_db: None) -> Iterator[PreparedStatements]:
 @pytest.mark.usefixtures("prepared")
 def test_a_statement_is_planned_once_whatever_its_values() -> None:
     for number in range(10):
-        assert run_alone("default", "SELECT %s::int", [number]) == [(number,)]
+        assert asked("SELECT %s::int", [number]) == [(number,)]
     # One more, which asks: it is a run as well.
-    assert run_alone("default", PREPARED, [])[0] == (2, 11, 0)
+    assert asked(PREPARED, [])[0] == (2, 11, 0)
 
 
 @pytest.mark.usefixtures("prepared")
@@ -50,9 +59,9 @@ def test_it_runs_read_committed_and_durably_with_its_timeouts_whatever_the_role_
     sql(f'ALTER ROLE "{role}" SET synchronous_commit = off')
     try:
         connection.close()
-        assert run_alone("default", SETTINGS, []) == [("read committed", "on")]
+        assert asked(SETTINGS, []) == [("read committed", "on")]
         timeouts = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
-        assert run_alone("default", timeouts, []) == [("1500ms", "5s")]
+        assert asked(timeouts, []) == [("1500ms", "5s")]
     finally:
         sql(f'ALTER ROLE "{role}" RESET default_transaction_isolation')
         sql(f'ALTER ROLE "{role}" RESET synchronous_commit')
@@ -80,38 +89,70 @@ def test_one_text_claims_any_number_of_jobs() -> None:
     for limit in (1, 3, 5):
         assert len(Job.objects.claim(Identity("me"), limit=limit, lanes=[Lane("default", 0)])) == limit
     texts = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%picked (id, bytes)%%'"
-    assert run_alone("default", texts, [])[0] == (1 + 1,)  # and the question itself
+    assert asked(texts, [])[0] == (1 + 1,)  # and the question itself
 
 
-@pytest.mark.usefixtures("prepared")
-def test_what_was_planned_for_an_empty_table_does_not_read_all_of_a_full_one() -> None:
-    me, lanes = Identity("me"), [Lane("default", 0)]
-    sql("VACUUM ANALYZE pulse_django_job_hot")
-    assert Job.objects.claim(me, limit=10, lanes=lanes) == []
-    assert Job.objects.waiting(None) == []
-    sql("SELECT pg_stat_force_next_flush()")
-    [(before,)] = sql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'pulse_django_job_hot'")
-    Job.objects.enqueue_many([NewJob(task="tests.add")] * 2_000)
-    for _ in range(10):
-        claims = Job.objects.claim(me, limit=10, lanes=lanes)
-        assert len(claims) == 10
-        assert len(Job.objects.settle([success(claim) for claim in claims], wait=False).accepted) == 10
-        assert Job.objects.waiting(None)
-    sql("SELECT pg_stat_force_next_flush()")
-    [(after,)] = sql("SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'pulse_django_job_hot'")
-    assert after == before
+class TestPlansOfAnEmptyTable:
+    """A worker that was idle has its plans from when nothing waited. Then much comes at once."""
+
+    WAITING, ROUNDS, AT_ONCE = 5_000, 10, 20
+
+    def fill(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="tests.add")] * self.WAITING)
+
+    def read(self, rival: Rival) -> int:
+        """Return how many rows and index entries of the hot partition were read so far."""
+        for flush in (sql, partial(rival.run, sql)):
+            flush("SELECT pg_stat_force_next_flush()")
+        [(read,)] = sql(
+            "SELECT seq_tup_read + (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes AS i WHERE i.relid = t.relid)"
+            " FROM pg_stat_user_tables AS t WHERE relname = 'pulse_django_job_hot'"
+        )
+        return int(read)
+
+    @pytest.mark.parametrize("rows", [0, 5])
+    @pytest.mark.usefixtures("prepared")
+    def test_claims_read_little_of_a_full_one(self, rows: int, rival: Rival) -> None:
+        me, lanes = Identity("me"), [Lane("default", 0)]
+        Job.objects.enqueue_many([NewJob(task="tests.add", run_after=timedelta(days=1))] * rows)
+        sql("VACUUM ANALYZE pulse_django_job_hot")
+        assert Job.objects.claim(me, limit=10, lanes=lanes) == []
+        assert len(Job.objects.waiting(None)) == bool(rows)
+        self.fill()
+        before = self.read(rival)
+        for _ in range(self.ROUNDS):
+            assert len(Job.objects.claim(me, limit=self.AT_ONCE, lanes=lanes)) == self.AT_ONCE
+            assert Job.objects.waiting(None)
+        assert self.read(rival) - before < self.WAITING
+
+    @pytest.mark.parametrize("rows", [0, 5])
+    @pytest.mark.parametrize("how", [(Succeeded(), Complete()), (Released(), Postpone(timedelta()))])
+    @pytest.mark.usefixtures("prepared")
+    def test_settles_read_little_of_a_full_one(self, rows: int, how: Any, rival: Rival) -> None:
+        me, lanes = Identity("me"), [Lane("default", 0)]
+        Job.objects.enqueue_many([NewJob(task="tests.add", run_after=timedelta(days=1))] * rows)
+        job = make_job(Status.RUNNING)
+        sql("VACUUM ANALYZE pulse_django_job_hot")
+        assert Job.objects.settle([Report(lease_of(job), *how)], wait=False).accepted
+        self.fill()
+        for _ in range(self.ROUNDS):
+            claims = rival.run(Job.objects.claim, me, limit=self.AT_ONCE, lanes=lanes)
+            reports = [Report(claim.lease, *how) for claim in claims]
+            before = self.read(rival)
+            assert len(Job.objects.settle(reports, wait=False).accepted) == self.AT_ONCE
+            assert self.read(rival) - before < 20 * self.AT_ONCE
 
 
 def test_a_connection_recovers_when_a_type_changes_under_its_plan(pulse_db: None, rival: Rival) -> None:
-    database = GuardedConnection("default", "test", prepares=True)
+    database = GuardedConnection("default", "test", keeps_plans=True)
     sql("CREATE TABLE changing (value int)")
     try:
         for _ in range(2):
-            assert database.call(run_alone, "default", "SELECT value FROM changing", []) == []
+            assert database.call(asked, "SELECT value FROM changing", []) == []
         rival.run(sql, "ALTER TABLE changing ALTER value TYPE text")
         with pytest.raises(DatabaseError, match="cached plan"):
-            database.call(run_alone, "default", "SELECT value FROM changing", [])
-        assert database.call(run_alone, "default", "SELECT value FROM changing", []) == []
+            database.call(asked, "SELECT value FROM changing", [])
+        assert database.call(asked, "SELECT value FROM changing", []) == []
     finally:
         database.hang_up()
         sql("DROP TABLE changing")
@@ -120,17 +161,17 @@ def test_a_connection_recovers_when_a_type_changes_under_its_plan(pulse_db: None
 def test_statements_are_not_prepared_any_more_once_the_session_is_not_ours_alone(
     pulse_db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    database = GuardedConnection("default", "test", prepares=True)
+    database = GuardedConnection("default", "test", keeps_plans=True)
     try:
-        assert database.call(run_alone, "default", "SELECT 1", []) == [(1,)]
+        assert database.call(asked, "SELECT 1", []) == [(1,)]
         with connection.cursor() as cursor:
             cursor.execute("DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$")  # psycopg would notice a plain one
         with caplog.at_level(logging.WARNING, "pulse_django"), pytest.raises(DatabaseError):
-            database.call(run_alone, "default", "SELECT 1", [])
+            database.call(asked, "SELECT 1", [])
         assert "Statements are not prepared any more" in caplog.text
         for _ in range(2):
-            assert database.call(run_alone, "default", "SELECT 1", []) == [(1,)]
-        assert database.call(run_alone, "default", "SELECT count(*) FROM pg_prepared_statements", []) == [(0,)]
+            assert database.call(asked, "SELECT 1", []) == [(1,)]
+        assert database.call(asked, "SELECT count(*) FROM pg_prepared_statements", []) == [(0,)]
     finally:
         database.hang_up()
 
@@ -150,17 +191,17 @@ class TestBehindAPooler:
         changed = "SELECT name FROM pg_settings WHERE source = 'session' ORDER BY name"
         before = sql(changed)
         for _ in range(3):
-            assert run_alone("default", SETTINGS, []) == [("read committed", "on")]
-        assert run_alone("default", "SELECT count(*) FROM pg_prepared_statements", []) == [(0,)]
+            assert asked(SETTINGS, []) == [("read committed", "on")]
+        assert asked("SELECT count(*) FROM pg_prepared_statements", []) == [(0,)]
         assert sql(changed) == before
 
 
 @pytest.mark.usefixtures("prepared")
 def test_an_error_tells_what_went_wrong_and_no_values() -> None:
     with pytest.raises(DatabaseError) as raised:
-        run_alone("default", "SELECT %s::int", ["a secret"])
+        asked("SELECT %s::int", ["a secret"])
     assert "a secret" not in str(raised.value.__cause__.diag.message_detail or "")
     with pytest.raises(DatabaseError):
-        run_alone("default", "SELECT 1 / %s", [0])
-    assert run_alone("default", "SELECT 1", []) == [(1,)]
+        asked("SELECT 1 / %s", [0])
+    assert asked("SELECT 1", []) == [(1,)]
     assert sql("SELECT pg_current_xact_id_if_assigned()") == [(None,)]

@@ -53,7 +53,7 @@ STATES = {
     "42P01": DatabaseFault.CHANGING,  # undefined_table
     "42703": DatabaseFault.CHANGING,  # undefined_column
     "42501": DatabaseFault.CHANGING,  # insufficient_privilege
-    "0A000": DatabaseFault.CUT_OFF,  # cached plan must not change result type
+    "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
     "26000": DatabaseFault.CUT_OFF,  # invalid_sql_statement_name
     "42P05": DatabaseFault.CUT_OFF,  # duplicate_prepared_statement
     "23514": DatabaseFault.MISTAKE,  # check_violation

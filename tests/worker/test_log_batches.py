@@ -195,6 +195,26 @@ class TestLinesWithoutRecords:
         assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
         assert ("that was it" in text) == (reason == "an error")
 
+    def test_a_value_that_cannot_be_shown_costs_its_line_and_no_other(self, logger: logging.Logger) -> None:
+        class Unshowable:
+            def __str__(self) -> str:
+                raise SystemExit
+
+        logger.addHandler(handler(stream := Counting()))
+        broken = Line(self.PLACE, logging.INFO, "%s", (Unshowable(),))
+        write_all([*lines(logger, "a"), (logger, broken), *lines(logger, "b")])
+        assert stream.getvalue() == "a\nb\n"
+
+    def test_what_stands_in_the_way_of_all_records_gets_them(
+        self, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Error trackers replace this method of ``logging``."""
+        seen = []
+        monkeypatch.setattr(logging.Logger, "callHandlers", lambda self, record: seen.append(record.getMessage()))
+        logger.addHandler(handler(Counting()))
+        write_all([(logger, self.line()), *lines(logger, "b")])
+        assert [text[:5] for text in seen] == ["job 7", "b"]
+
     def test_the_thread_that_logged_is_named_and_not_the_one_that_writes(self) -> None:
         lines: list[Line] = []
         thread = threading.Thread(target=lambda: lines.append(self.line()), name="the one that logs")

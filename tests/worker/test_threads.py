@@ -22,7 +22,13 @@ class Handlers:
         self.done: list[Any] = []
         self.workers: set[str] = set()
         monkeypatch.setattr(threads, "perform", self._perform)
-        self.executor = Threads(slots, self._begin, lambda run, performed: self.done.append(run))
+        self.turned_short = 0
+        self.executor = Threads(
+            slots, self._begin, lambda run, performed: self.done.append(run), turned_short=self._turn_short
+        )
+
+    def _turn_short(self) -> None:
+        self.turned_short += 1
 
     def _begin(self, run: Any) -> bool:
         run.begun_at = time.monotonic()
@@ -90,6 +96,20 @@ def test_threads_that_are_not_needed_any_more_go_to_sleep(monkeypatch: pytest.Mo
     handlers.submit(lambda: awake_at_the_end.append(4 - len(handlers.executor._sleeping)))
     handlers.wait_for(305)
     assert awake_at_the_end == [1]
+
+
+def test_a_handler_that_does_not_return_is_not_taken_for_the_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody calls ``hurry``: while one handler waits, the short ones behind it are all run by another thread."""
+    handlers = Handlers(monkeypatch, 4)
+    monkeypatch.setattr(threads, "SHORT", 60.0)
+    goes_on = threading.Event()
+    handlers.submit(lambda: goes_on.wait(20))
+    handlers.submit(*[_nothing] * 2_000)
+    handlers.wait_for(2_000)
+    assert handlers.executor._slow < threads.NONE_SLOW
+    assert handlers.turned_short == 1
+    goes_on.set()
+    handlers.wait_for(2_001)
 
 
 def test_what_waits_is_run_though_all_think_that_another_will_do_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
 from tests.factories import make_job
 from tests.protocol.steps import sql
+from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -240,7 +241,7 @@ class TestTurns:
         return dogs
 
     def is_due_again(self) -> None:
-        sql("UPDATE pulse_django_duty SET done_at = '-infinity'")
+        sql("UPDATE pulse_django_duty SET taken_at = taken_at - interval '1 h', done_at = done_at - interval '1 h'")
 
     def test_the_others_leave_it_to_the_one_that_came_first(self, database: GuardedConnection) -> None:
         one, other = self.dogs(database, database)
@@ -259,7 +260,7 @@ class TestTurns:
         for _ in range(2):
             assert dog.take_turn() is not None
             earliest = (1 - watchdog.JITTER) * dog.interval
-            sql("UPDATE pulse_django_duty SET done_at = done_at - %s * interval '1 s'", earliest)
+            sql("UPDATE pulse_django_duty SET taken_at = taken_at - %s * interval '1 s'", earliest)
 
     def test_a_sweep_that_failed_is_done_again_by_who_took_it(
         self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
@@ -280,11 +281,13 @@ class TestTurns:
         self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         [dog] = self.dogs(database)
-        monkeypatch.setattr(dog, "_keep_house", lambda reaped: Swept(reaped=reaped, has_more=True))
-        swept = dog.take_turn()
-        assert swept is not None
-        assert dog.pause_after(swept) == 0.0
-        assert dog.take_turn() is not None
+        left = [True, True, False]
+        monkeypatch.setattr(dog, "_keep_house", lambda reaped: Swept(reaped=reaped, has_more=left.pop(0)))
+        while left:
+            swept = dog.take_turn()
+            assert swept is not None
+            assert (dog.pause_after(swept) == 0.0) == bool(left)
+        assert dog.take_turn() is None
 
     def test_housekeeping_is_done_once_in_its_interval(
         self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
@@ -294,12 +297,15 @@ class TestTurns:
         for name, dog in (("one", one), ("other", other)):
             monkeypatch.setattr(dog, "_keep_house", lambda reaped, name=name: kept.append(name) or Swept(reaped=reaped))
         one.take_turn()
-        sql("UPDATE pulse_django_duty SET done_at = '-infinity' WHERE name = 'sweep'")
+        sql("UPDATE pulse_django_duty SET taken_at = '-infinity' WHERE name = 'sweep'")
         assert other.take_turn() is not None
         assert kept == ["one"]
         self.is_due_again()
         other.take_turn()
         assert kept == ["one", "other"]
+        sql("UPDATE pulse_django_duty SET taken_at = '-infinity' WHERE name = 'housekeeping'")
+        assert one.take_turn() is not None
+        assert kept == ["one", "other", "one"], "also while no sweep is due"
 
     def test_one_that_trusts_no_lease_takes_no_duty(self, database: GuardedConnection) -> None:
         one, other = self.dogs(database, database)
@@ -316,6 +322,56 @@ class TestTurns:
         one._outages.away()
         assert one.take_turn() is not None
         assert not one._outages.is_on
+
+    def test_one_that_takes_over_from_one_that_did_not_get_through_gives_holders_a_lease(
+        self, database: GuardedConnection, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The jobs may have been locked for long. An idle worker's watchdog has not noticed it."""
+        settings.PULSE = {"LEASE_TTL": 30}
+        one, other = self.dogs(database, database)
+        assert other.take_turn() is not None
+        self.is_due_again()
+        with monkeypatch.context() as failing:
+            failing.setattr(one, "_reap", _fail)
+            with pytest.raises(ZeroDivisionError):
+                one.take_turn()
+        job = expired()
+        clock.now += 20
+        assert other.take_turn() is None
+        self.is_due_again()
+        assert other.take_turn() is not None
+        job.refresh_from_db()
+        assert job.status == Status.RUNNING
+        clock.now += 30
+        self.is_due_again()
+        assert other.take_turn() is not None
+        job.refresh_from_db()
+        assert job.status == Status.RETRYING
+
+    def test_a_row_that_somebody_holds_keeps_no_fleet_from_sweeping(
+        self, database: GuardedConnection, rival: Rival, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        [dog] = self.dogs(database)
+        assert dog.take_turn() is not None
+        self.is_due_again()
+        rival.begin()
+        rival.lock_duties()
+        assert dog.take_turn() is None
+        assert dog.take_turn() is not None
+        assert "pulse_django_duty locked" in caplog.text
+        rival.rollback()
+
+    def test_without_the_table_each_sweeps(self, database: GuardedConnection, caplog: pytest.LogCaptureFixture) -> None:
+        [dog] = self.dogs(database)
+        job = expired()
+        sql("ALTER TABLE pulse_django_duty RENAME TO elsewhere")
+        try:
+            swept = dog.take_turn()
+        finally:
+            sql("ALTER TABLE elsewhere RENAME TO pulse_django_duty")
+        assert swept is not None
+        assert [reaped.lease.job_id for reaped in swept.reaped] == [job.pk]
+        assert "Sweeping without knowing" in caplog.text
 
 
 def _fail() -> list[Any]:

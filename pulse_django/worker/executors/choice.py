@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 
 from pulse_django.execution.registry import registry
@@ -24,8 +24,16 @@ LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of 
 
 
 class Executors:
-    def __init__(self, slots: int, begin: Begin, done: Done, fork_server: Channel, start_thread: Start) -> None:
-        self.threads = Threads(slots, begin, done, start_thread)
+    def __init__(
+        self,
+        slots: int,
+        begin: Begin,
+        done: Done,
+        fork_server: Channel,
+        start_thread: Start,
+        turned_short: Callable[[], None],
+    ) -> None:
+        self.threads = Threads(slots, begin, done, start_thread, turned_short)
         self.loop = EventLoop(slots, begin, done, start_thread)
         self.processes = Processes(slots, begin, done, fork_server, start_thread)
         self._routes: dict[str, Executor] = {}

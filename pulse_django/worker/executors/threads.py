@@ -48,15 +48,17 @@ class Threads:
         begin: Begin,
         done: Done,
         start: Start = start_thread,
+        turned_short: Callable[[], None] = lambda: None,
     ) -> None:
+        """``turned_short`` is called when one thread begins to run all: ``hurry`` is to be called often then."""
         self._slots, self._begin, self._done = slots, begin, done
-        self._start_thread = start
+        self._start_thread, self._turned_short = start, turned_short
         self._waiting = RunQueue()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
         self._slow = 1.0  # of recent runs, the share that was not short
-        self._ended = self._ended_before = 0
+        self._ended = self._ended_before = self._ended_at_last_rest = 0
         self._looked_at = float("-inf")
 
     @property
@@ -115,8 +117,10 @@ class Threads:
     def _work(self) -> None:
         bed = threading.Lock()
         bed.acquire()
+        ended = self._ended
         while True:
-            run = None if self._is_surplus else self._waiting.next()
+            run = None if self._is_not_needed(ended) else self._waiting.next()
+            ended = self._ended
             if run is None:
                 self._sleep(bed)
                 continue
@@ -135,16 +139,26 @@ class Threads:
         """Adapt how many threads work to how long runs take. Several threads do so, and need not be exact."""
         self._ended += 1
         if took < SHORT:
-            self._slow *= 0.9
+            was_slow, self._slow = self._slow, self._slow * 0.9
+            if was_slow >= MOST_SLOW > self._slow:
+                self._turned_short()
             return
         self._slow = self._slow * 0.9 + 0.1
         if self._waiting and self._slow >= MOST_SLOW:
             self._wake(1)
 
-    @property
-    def _is_surplus(self) -> bool:
-        """Whether this is one of several threads that are awake, and one would do."""
-        return self._slow < NONE_SLOW and len(self._sleeping) < len(self._threads) - 1
+    def _is_not_needed(self, ended_before: int) -> bool:
+        """Whether a thread can go to sleep though runs wait: all are short, and others have ended some meanwhile.
+
+        One at a time. Two that go together might leave nobody but a thread whose handler does not return.
+        """
+        if self._slow >= NONE_SLOW or self._ended - ended_before <= 1:
+            return False
+        with self._starting:
+            if self._ended - self._ended_at_last_rest <= 1:
+                return False
+            self._ended_at_last_rest = self._ended
+            return True
 
     def _perform(self, run: Run) -> Performed:
         """Run a handler and clean up after it. Whatever goes wrong, there is something to report."""
