@@ -60,7 +60,7 @@ SELECT
         SELECT duty.name::text
         FROM pulse_django_duty AS duty
         JOIN wanted ON duty.name::text = wanted.name
-        WHERE duty.taken_at < clock_timestamp() - {LONG_OVERDUE} * wanted.seconds * interval '1 second'
+        WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     )
 FROM server
 """  # noqa: S608 - made of constants

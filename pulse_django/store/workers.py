@@ -53,7 +53,7 @@ WITH noted AS (
         stopped_at = NULL
     RETURNING worker.id, worker.queues
 )
-SELECT count(other.id) FILTER (WHERE other.id < noted.id), count(other.id) + 1
+SELECT pg_catalog.count(other.id) FILTER (WHERE other.id < noted.id), pg_catalog.count(other.id) + 1
 FROM noted
 LEFT JOIN pulse_django_worker AS other ON other.queues = noted.queues
     AND other.id <> noted.id

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy import BlackHole
+from tests.proxy import BlackHole, Spoken
 
 SOON = 0.3  # seconds in which what gets through would have got through
 
@@ -127,7 +127,38 @@ def test_it_refuses_everybody_until_it_is_healed(proxy: BlackHole, client: socke
 
 def test_it_loses_the_answer_to_one_statement(proxy: BlackHole, server: Echo, client: socket.socket) -> None:
     proxy.lose_the_answer_to(b"settle")
-    assert ask(client, b"claim") == b"claim"
-    assert ask(client, b"settle this") == b"", "it hangs up"
-    assert server.heard == [b"claim", b"settle this"]
+    said = [message(b"", b"hello"), message(b"Q", b"claim\0")]
+    for one in said:
+        assert ask(client, one) == one
+    assert ask(client, settle := message(b"Q", b"settle this\0")) == b"", "it hangs up"
+    assert server.heard == [*said, settle]
     assert proxy.lost == 1
+
+
+def test_it_loses_the_answer_to_a_statement_that_is_prepared(
+    proxy: BlackHole, server: Echo, client: socket.socket
+) -> None:
+    proxy.lose_the_answer_to(b"settle")
+    parse = message(b"P", b"s1\0settle this\0\0\0")
+    bind = message(b"B", b"\0s1\0\0\0")
+    for one in (message(b"", b"hello"), parse):
+        assert ask(client, one) == one, "to prepare it is not to run it"
+    assert ask(client, bind) == b""
+    assert proxy.lost == 1
+
+
+def test_statements_are_known_however_they_are_cut() -> None:
+    said = [
+        message(b"", b"hello"),
+        message(b"Q", b"one\0"),
+        message(b"P", b"s\0two\0\0\0"),
+        message(b"B", b"\0s\0\0\0"),
+    ]
+    spoken = Spoken()
+    heard = [one for byte in b"".join(said) for one in spoken.statements(bytes([byte]))]
+    assert heard == [b"one\0", b"two"]
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    """Spell a message of the frontend's protocol. The first of a connection has no kind."""
+    return kind + (len(body) + 4).to_bytes(4) + body
