@@ -39,8 +39,8 @@ SOON = timedelta(seconds=30)
 NUMBERS = 1_000_003
 _NUMBERED = re.compile("(.*)\x02([0-9]{1,9})[.]([0-9]{1,9})", re.DOTALL)
 
-_NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
-_ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {_NOTIFY}; COMMIT"
+NOTIFY = "SELECT pg_catalog.pg_notify(%s, %s)"
+_ALONE = f"BEGIN; SET LOCAL synchronous_commit = off; {NOTIFY}; COMMIT"
 
 _notified_at: dict[tuple[str, str], float] = {}
 
@@ -98,7 +98,7 @@ def _notify(alias: str, queues: frozenset[str]) -> None:
     connection = connections[alias]
     if not connection.get_autocommit():
         return  # the statement would begin a transaction that its owner knows nothing of
-    statement = _NOTIFY if connection.settings_dict["OPTIONS"].get("server_side_binding") else _ALONE
+    statement = NOTIFY if connection.settings_dict["OPTIONS"].get("server_side_binding") else _ALONE
     for queue in queues:
         now = time.monotonic()
         if now - _notified_at.get((alias, queue), float("-inf")) < SILENCE:

@@ -12,17 +12,17 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, assert_never
 
-from django.db import ProgrammingError, connections
+from django.db import DatabaseError, ProgrammingError, connections
 
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import Row, run_joined
+from pulse_django.store.transactions import Row, is_in_transaction, run_joined
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.error_details import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from pulse_django.words.leases import Lease
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import clean_text, error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
@@ -150,16 +150,27 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
     # Each kind has its own statement; that for completions takes half as long.
     plain = [report for report in first.values() if _is_plain_completion(report)]
     rest = [report for report in first.values() if not _is_plain_completion(report)]
-    rows = [row for some in (plain, rest) if some for row in _settle(jobs, some, wait)]
+    unsent: frozenset[Lease] = frozenset()
+    if plain and rest and not is_in_transaction(jobs.write_alias):
+        rows = _settle(jobs, plain, wait)
+        try:
+            rows += _settle(jobs, rest, wait)
+        except DatabaseError as error:
+            if wait:
+                raise
+            logger.warning("Settling %d of %d reports failed: %s", len(rest), len(first), error_in_one_line(error))
+            unsent = frozenset(report.lease for report in rest)
+    else:  # a transaction locks all jobs in one order
+        rows = _settle(jobs, list(first.values()), wait)
     accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}
-    others = first.keys() - accepted.keys()
+    others = first.keys() - accepted.keys() - unsent
     skipped = still_held(jobs, others) if others and not wait else frozenset()
     refused = others - skipped
     # A second report on one lease is late as well, though the first was accepted.
     late = [report for report in reports if first[report.lease] is not report or report.lease in refused]
     repeated = _record_late_outcomes(jobs, late) & refused if late else frozenset()
     lost = frozenset(refused - repeated)
-    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped)
+    return Settled(accepted=accepted, repeated=repeated, lost=lost, skipped=skipped | unsent)
 
 
 def release(jobs: JobReader, leases: Collection[Lease], *, delay: timedelta = timedelta()) -> Settled:
@@ -183,8 +194,7 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
 
 
 def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
-    """Settle reports of which all are plain completions, or none is."""
-    completes = _is_plain_completion(reports[0])
+    completes = all(_is_plain_completion(report) for report in reports)
     source, params = _completions(reports) if completes else _reported(reports)
     statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED", end=_END[completes])
     try:

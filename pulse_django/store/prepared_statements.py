@@ -35,8 +35,8 @@ SET enable_mergejoin = off;
 """
 
 _BACKEND = "SELECT pg_catalog.pg_backend_pid()"
-# The server does not know a statement that was prepared, or has one by that name: somebody else uses the session.
-_NOT_ALONE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+# The server does not know a statement that was prepared, or has another one by that name: the session is shared.
+_SHARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 
 
 class PreparedStatements:
@@ -44,7 +44,7 @@ class PreparedStatements:
 
     def __init__(self) -> None:
         self._session: psycopg.Connection[Any] | None = None  # the one that was looked at
-        self._is_ours_alone = False
+        self._is_direct_session = False
         self._is_given_up = False
 
     def can_run(self, connection: BaseDatabaseWrapper, settings: str) -> bool:
@@ -54,12 +54,12 @@ class PreparedStatements:
         connection.ensure_connection()
         if connection.connection is not self._session:
             with connection.cursor() as cursor:
-                self._is_ours_alone = _is_direct(cursor)
-                if self._is_ours_alone:
+                self._is_direct_session = _is_direct(cursor)
+                if self._is_direct_session:
                     cursor.execute(_SESSION + settings)
                     connection.connection.prepare_threshold = 0
             self._session = connection.connection
-        return self._is_ours_alone
+        return self._is_direct_session
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own."""
@@ -68,7 +68,7 @@ class PreparedStatements:
                 cursor.execute(sql, params, prepare=True)
                 return cursor.fetchall()
         except Exception as error:
-            if isinstance(error.__cause__, _NOT_ALONE):
+            if isinstance(error.__cause__, _SHARED):
                 self._is_given_up = True
                 logger.warning("Statements are not prepared any more: the server's session is shared with others")
             elif isinstance(error.__cause__, errors.FeatureNotSupported):

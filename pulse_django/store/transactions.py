@@ -117,6 +117,10 @@ def durable(alias: str) -> Iterator[None]:
         yield
 
 
+def is_in_transaction(alias: str) -> bool:
+    return _is_in_transaction(connections[alias])
+
+
 def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     return connection.in_atomic_block or not connection.get_autocommit()
 

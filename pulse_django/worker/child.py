@@ -220,6 +220,7 @@ class Child:
             self._why = why
             self._stopping.set()
             self._claimer.interrupt()
+            self._keeper.send({"draining": why})
 
     def _tick(self, claiming: threading.Thread) -> None:
         self._ticked_at = now = time.monotonic()

@@ -36,6 +36,7 @@ class ChildSlot:
     hung_at: float = float("inf")  # since its channel was closed without a report of its death
     relaying_at: float = float("inf")  # since it was asked to send its reports to the keeper
     is_leaving: bool = False  # it was asked to end, because it does not work
+    is_draining: bool = False  # it claims no more
     failing: str = ""  # what it says that ends it
     spawn_at: float = 0.0  # the next one not before
     died_young: int = 0
@@ -54,7 +55,7 @@ class ChildSlot:
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
-        self.failing, self.is_leaving = "", False
+        self.failing, self.is_leaving, self.is_draining = "", False, False
 
     def empty(self, clean: bool) -> None:
         """Note the end of the child, and when another may come."""

@@ -89,18 +89,21 @@ class Children:
                 self._buried(child, clean=False)
         return True
 
-    def wake(self, queue: str, following: str | None = None, but_not: ChildSlot | None = None) -> None:
+    def wake(self, queue: str, following: str | None = None, but_not: ChildSlot | None = None) -> bool:
         """Let a child look for jobs of this queue: the one that holds least, or all where any queue may have work.
 
-        ``following`` is what it notifies other workers with if there is more than it has room for. A thread of the
-        listener's calls this too.
+        ``following`` is what it notifies other workers with if there is more than it has room for. Return whether there
+        is such a child. A thread of the listener's calls this too.
         """
-        woken = [child for child in self.child_slots if child.ready and child is not but_not]
+        woken = [child for child in self.child_slots if child.ready and not child.is_draining and child is not but_not]
+        if self.stop_by is not None:
+            return False
         if queue != ANY_QUEUE and woken:
             woken = [min(woken, key=lambda child: sum(1 for _ in child.shared_leases.held()))]
         for child in woken:
             if (channel := child.channel) is not None:
                 channel.send({"wake": queue, "following": following})
+        return bool(woken)
 
     def listens(self, hears: bool) -> None:
         """Let the children poll less often while wake-ups are heard. A thread of the listener's calls this."""
@@ -128,6 +131,8 @@ class Children:
                     self.wake(message["found"], but_not=child)
             elif "is" in message:
                 self._note(child, message["is"])
+            elif "draining" in message:
+                child.is_draining = True
             elif "ready" in message:
                 child.ready = True
                 self.listens(self._listener is not None and self._listener.hears)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from pulse_django import conf
-from pulse_django.execution.notify import SILENCE, pass_on
+from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS
 from pulse_django.store.job_queries import WaitingLane
@@ -29,8 +29,9 @@ JITTER = 0.2
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
 # was lost would wait longer.
 POLLS_SLOWED_BY = 5
-# Seconds. While all workers are busy, each notification would otherwise be passed on by all of them.
-BETWEEN_PASSING_ON = 0.2
+# Seconds, doubled each time as long as there is no room. While a fleet is busy as a whole, each notification would
+# otherwise be passed on by all of its workers.
+BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
 
 
 class Claimer:
@@ -54,7 +55,7 @@ class Claimer:
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
         self._following: str | None = None  # what to notify other workers with
-        self._passed_on_at = float("-inf")
+        self._passed_on_at, self._between = float("-inf"), BETWEEN_PASSING_ON
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
@@ -68,8 +69,8 @@ class Claimer:
 
         ``following`` is what wakes other workers, if this one has no room or finds more than it has room for.
         """
-        self._following = following or self._following
         self._woken = queue
+        self._following = _wider(following, self._following)
         self._news.set()
 
     def slot_freed(self) -> None:
@@ -179,10 +180,14 @@ class Claimer:
         if self._following is None:
             return float("inf")
         now = time.monotonic()
-        if (too_soon := self._passed_on_at + BETWEEN_PASSING_ON - now) > 0:
+        if (too_soon := self._passed_on_at + self._between - now) > 0:
             return too_soon
-        following, self._following, self._passed_on_at = self._following, None, now
+        following, self._passed_on_at = self._following, now
+        self._between = min(2 * self._between, MOST_BETWEEN_PASSING_ON)
         self.database.call(pass_on, self.database.alias, following)
+        if self._following == following:
+            self._following = None
+        self._found_work(ANY_QUEUE, False)  # the wake-up was not in vain
         return float("inf")
 
     def _nothing_due(self, due_in: Sequence[float], was_idle: bool) -> float:
@@ -193,8 +198,9 @@ class Claimer:
         now = time.monotonic()
         if now >= self._look_again_at:
             self._look_again_at, self._woken_last = float("inf"), None
-            if self._woken is None:
-                self._following = None  # there is room here
+            if self._woken is None and not any(one < self._until_poll() for one in due_in):
+                self._following = None  # there is room here for all that is due before others look
+        self._between = BETWEEN_PASSING_ON
         look_in = max(0.001, self._unanswered.next_look())
         return min(
             self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)
@@ -203,3 +209,10 @@ class Claimer:
     def _until_poll(self) -> float:
         interval = conf.current().poll_interval.total_seconds() * (POLLS_SLOWED_BY if self.hears else 1)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+
+
+def _wider(one: str | None, other: str | None) -> str | None:
+    """Return the payload that wakes more workers: the one whose places come first."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda payload: WakeUp.read(payload).first)

@@ -17,7 +17,7 @@ import psycopg
 from django.db import connections
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, CHANNEL, WakeUp
+from pulse_django.execution.notify import ANY_QUEUE, CHANNEL, NOTIFY, WakeUp
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Standing
 
@@ -39,13 +39,16 @@ FOR_EACH_FOUND = 4.0
 
 
 class Listener:
-    """``wake`` is called with the name of a queue that has work, and with what to tell the workers that follow."""
+    """``wake`` is called with the name of a queue that has work, and with what to tell the workers that follow.
+
+    It returns whether there is anybody to look. If not, the workers that follow are told from here.
+    """
 
     def __init__(
         self,
         alias: str,
         queues: Collection[str],
-        wake: Callable[[str, str | None], None],
+        wake: Callable[[str, str | None], bool],
         *,
         tick: float = TICK,
         told: Callable[[bool], None] = lambda hears: None,
@@ -63,6 +66,7 @@ class Listener:
         self._budget = WakeUpBudget()
         self._tested_at = float("-inf")
         self._owed = False
+        self._owed_following: str | None = None
 
     def run(self, stopping: Event) -> None:
         try:
@@ -86,7 +90,8 @@ class Listener:
             self._pass_on(self._receive(self._connection, patience))
             if self._owed and self._budget.spend():
                 self._owed = False
-                self._wake(ANY_QUEUE, None)
+                self._wake_or_pass_on(ANY_QUEUE, self._owed_following)
+                self._owed_following = None
         except Exception:
             self._hang_up()
             raise
@@ -132,7 +137,7 @@ class Listener:
 
     def _say(self, text: str) -> None:
         with connections[self._alias].cursor() as cursor:
-            cursor.execute("SELECT pg_catalog.pg_notify(%s, %s)", [CHANNEL, text])
+            cursor.execute(NOTIFY, [CHANNEL, text])
 
     def _receive(self, connection: psycopg.Connection, patience: float) -> list[str]:
         """Return what is said within so many seconds, as soon as something is."""
@@ -153,11 +158,17 @@ class Listener:
                 continue
             if (place := wake_up.place_of(rank, total)) is None:
                 continue
+            after = wake_up.after(place, total)
+            following = None if after is None else after.payload
             if not self._budget.spend():
                 self._owed = True  # one for whatever else was said, once there is budget again
-                return
-            following = wake_up.after(place, total)
-            self._wake(wake_up.queue or ANY_QUEUE, following and following.payload)
+                self._owed_following = following or self._owed_following
+                continue
+            self._wake_or_pass_on(wake_up.queue or ANY_QUEUE, following)
+
+    def _wake_or_pass_on(self, queue: str, following: str | None) -> None:
+        if not self._wake(queue, following) and following is not None and self._connection is not None:
+            self._connection.execute(NOTIFY, [CHANNEL, following])
 
     def _hang_up(self) -> None:
         self._note(False)

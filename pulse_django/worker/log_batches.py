@@ -34,9 +34,8 @@ class _Batch:
 
     def write(self, entries: Iterable[Entry]) -> None:
         for logger, line in entries:
-            with suppress(
-                BaseException
-            ):  # of a value that cannot be shown, or of the project's code: it costs the line
+            # What a value or the project's code raises costs the line.
+            with suppress(BaseException):
                 self._write_one(logger, line)
         for text in self._texts.values():
             text.write()

@@ -44,8 +44,8 @@ PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
-# The duties that one watchdog of the fleet has. The share of an interval after which they are due again is a little
-# less than the shortest pause, or one watchdog alone would come too early every other time.
+# What one watchdog of the fleet does, and the share of an interval after which it is due again: a little less than the
+# shortest pause, or one watchdog alone would come too early.
 SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
 DUE_AFTER = 0.75
 KEEP_WORKERS = timedelta(days=7)
@@ -67,11 +67,10 @@ class Watchdog:
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
-        self._duties: set[str] = set()  # that were taken and are not done
+        self._duties, self._taken = set[str](), frozenset[str]()  # to be done now, and of these to be noted as done
         self._overdue: frozenset[str] = frozenset()  # when it asked last
 
     def run_once(self) -> float:
-        """Sweep. Return for how long to wait until the next."""
         return self.pause_after(self.sweep())
 
     def pause_after(self, swept: Swept | None) -> float:
@@ -94,7 +93,7 @@ class Watchdog:
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
             return self.sweep()
         self._look_at_server(turn.clock)
-        if SWEEP in turn.taken & turn.unfinished:
+        if SWEEP in turn.taken & turn.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
         overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
         if overdue:
@@ -104,15 +103,21 @@ class Watchdog:
             if SWEEP in every and SWEEP not in turn.unfinished:
                 self._outages.answered(time.monotonic())  # another one swept lately, so writes succeed
             return None
+        self._taken = frozenset(self._duties - overdue)
         swept = self._timed(begin, HOUSEKEEPING in self._duties)
-        self.database.call(duties.done, self._duties - overdue)
+        self._note_done(HOUSEKEEPING)
         self._duties = {SWEEP, HOUSEKEEPING} if swept.has_more else set()
         return swept
+
+    def _note_done(self, duty: str) -> None:
+        if duty in self._taken:
+            self.database.call(Duty.objects.db_manager(self.database.alias).done, [duty])
+            self._taken -= {duty}
 
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
-        self._look_at_server(self._server_clock())
+        self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
         return self._timed(begin, housekeeping)
 
     def _timed(self, begin: float, housekeeping: bool | None) -> Swept:
@@ -123,6 +128,7 @@ class Watchdog:
 
     def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
         reaped = self._reap_if_leases_can_be_trusted()
+        self._note_done(SWEEP)  # before housekeeping, which may fail
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
         if not housekeeping:
@@ -266,10 +272,6 @@ class Watchdog:
             logger.info("The database was unavailable: expired leases are ignored for %.1f s", seconds)
         if seconds > 0:
             self._outages.trusts_leases_at = max(until, self._outages.trusts_leases_at)
-
-    def _server_clock(self) -> ServerClock:
-        clock: ServerClock = self._asked(lambda: self.database.call(self.database.jobs.server_clock))
-        return clock
 
     def _asked(self, question: Callable[[], T]) -> T:
         """Ask the server, twice if need be: that it is away is an outage, that a connection was closed is none."""

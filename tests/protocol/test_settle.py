@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, transaction
 
+from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
+from pulse_django.protocol import settle as settling
+from pulse_django.store.transactions import Row
 from pulse_django.words.budgets import Budget
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
 from pulse_django.words.error_details import ErrorReport
@@ -13,7 +18,7 @@ from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, S
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.factories import lease_of, make_job
-from tests.protocol.steps import claim_one, success
+from tests.protocol.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -175,3 +180,56 @@ def test_released_jobs_may_wait() -> None:
     job = make_job(Status.RUNNING)
     Job.objects.release([lease_of(job)], delay=MINUTE)
     assert Job.objects.claim(Identity("me")) == []
+
+
+class TestBatchesOfBothKinds:
+    """Completions and other reports have a statement each, but for a transaction of the caller's."""
+
+    def reports(self) -> list[Report]:
+        jobs = [make_job(Status.RUNNING) for _ in range(4)]
+        retry = Failed(ErrorReport.of(ValueError("no"))), Retry(timedelta(minutes=1), "no")
+        completed = Succeeded("7"), Complete("7")
+        return [Report(lease_of(job), *(retry if n % 2 else completed)) for n, job in enumerate(jobs)]
+
+    def statuses(self, reports: list[Report]) -> list[str]:
+        return [Job.objects.get(pk=report.lease.job_id).status for report in reports]
+
+    @pytest.mark.parametrize("within", [False, True])
+    def test_each_gets_its_own_end_and_result(self, within: bool) -> None:
+        reports = self.reports()
+        with transaction.atomic() if within else nullcontext():
+            settled = Job.objects.settle(reports)
+        assert len(settled.accepted) == 4
+        assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
+        assert Job.objects.get(pk=reports[0].lease.job_id).result == 7
+
+    def test_if_the_second_statement_fails_its_reports_are_to_be_sent_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first was committed. Sent again, its reports would count as repeated, and no signal would be sent."""
+        reports = self.reports()
+        real = settling._settle
+
+        def fail(jobs: JobManager, some: list[Report], wait: bool) -> list[Row]:
+            if some[0].outcome != Succeeded("7"):
+                raise OperationalError("canceling statement due to lock timeout")
+            return real(jobs, some, wait)
+
+        with monkeypatch.context() as failing:
+            failing.setattr(settling, "_settle", fail)
+            settled = Job.objects.settle(reports, wait=False)
+            assert settled.accepted.keys() == {reports[0].lease, reports[2].lease}
+            assert settled.skipped == {reports[1].lease, reports[3].lease}
+            assert not settled.lost
+        again = Job.objects.settle([one for one in reports if one.lease in settled.skipped], wait=False)
+        assert again.accepted.keys() == settled.skipped
+        assert self.statuses(reports) == [Status.COMPLETED, Status.RETRYING] * 2
+
+    def test_results_find_their_jobs_in_any_order(self) -> None:
+        jobs = [make_job(Status.RUNNING) for _ in range(6)]
+        results = ["null", None, '"a"', "[1, 2]", None, "{}"]
+        runs = [(lease_of(job), result) for job, result in zip(jobs, results, strict=True)]
+        reports = [Report(lease, Succeeded(result), Complete(result)) for lease, result in runs]
+        assert len(Job.objects.settle(reports[::-1], wait=False).accepted) == 6
+        stored = [sql("SELECT result::text FROM pulse_django_job WHERE id = %s", job.pk)[0][0] for job in jobs]
+        assert stored == results

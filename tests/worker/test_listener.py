@@ -26,15 +26,17 @@ class Heard:
     def __init__(self, *queues: str) -> None:
         self.names: list[str] = []
         self.following: list[str | None] = []
+        self.has_somebody = True  # who looks for work
         self.standing: Standing | None = None
         self.listener = Listener("default", queues, self._hear, tick=0.05, standing=lambda: self.standing)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self.listener.run, args=(self._over,))
         self._thread.start()
 
-    def _hear(self, name: str, following: str | None) -> None:
+    def _hear(self, name: str, following: str | None) -> bool:
         self.names.append(name)
         self.following.append(following)
+        return self.has_somebody
 
     def end(self) -> None:
         self._over.set()
@@ -88,6 +90,25 @@ def test_a_worker_of_a_fleet_acts_on_its_share_and_knows_who_follows(listen: Any
     assert heard.following[1] is None
 
 
+def test_where_nobody_can_look_the_workers_that_follow_are_told(listen: Any) -> None:
+    stopping, following = listen(), listen()
+    stopping.standing, stopping.has_somebody = Standing(rank=0, total=3), False
+    following.standing = Standing(rank=2, total=3)
+    notify("mail\x020.0")
+    wait_until(lambda: following.names == ["mail"])
+    assert stopping.names == ["mail"]
+
+
+def test_what_is_to_be_passed_on_is_not_forgotten_when_there_were_many(listen: Any) -> None:
+    """A busy worker finds nothing, so its wake-ups are in vain. A job may wait for the workers that follow it."""
+    heard = listen()
+    heard.standing = Standing(rank=0, total=4)
+    for number in range(0, 400, 4):
+        notify(f"mail\x02{number}.0")
+    wait_until(lambda: "" in heard.names)
+    assert heard.following[heard.names.index("")] is not None
+
+
 def test_ten_thousand_forged_wake_ups_cause_a_handful_of_looks(listen: Any) -> None:
     heard = listen()
     begin = time.monotonic()
@@ -131,7 +152,7 @@ def test_a_pooler_that_lets_nothing_through_is_found_out(
 ) -> None:
     """LISTEN succeeds there, and then nothing is ever heard."""
     monkeypatch.setattr(module, "PATIENCE_FOR_TEST", 0.2)
-    listener = Listener("default", (), lambda name, following: None, tick=0.05)
+    listener = Listener("default", (), lambda name, following: True, tick=0.05)
     monkeypatch.setattr(listener, "_receive", lambda *_: [])
     try:
         assert listener.run_once() == module.BEFORE_TRYING_AGAIN
@@ -159,7 +180,7 @@ def test_a_database_that_is_away_is_not_asked_in_a_tight_loop(
         attempts.append(time.monotonic())
         raise psycopg.OperationalError("connection refused")
 
-    listener = Listener("default", (), lambda name, following: None, tick=0.05)
+    listener = Listener("default", (), lambda name, following: True, tick=0.05)
     pauses = []
     with monkeypatch.context() as away:
         away.setattr(module.psycopg, "connect", refused)

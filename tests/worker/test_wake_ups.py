@@ -41,8 +41,8 @@ from tests.worker.test_shared_leases import PREFIX, claim
 class Slot:
     """A place for a child that holds so many leases."""
 
-    def __init__(self, held: int, *, ready: bool = True) -> None:
-        self.ready, self.said = ready, []  # type: ignore[var-annotated]
+    def __init__(self, held: int, *, ready: bool = True, draining: bool = False) -> None:
+        self.ready, self.is_draining, self.said = ready, draining, []  # type: ignore[var-annotated]
         self.channel = SimpleNamespace(send=self.said.append)
         self.shared_leases = SharedLeases(PREFIX)
         for number in range(held):
@@ -50,7 +50,8 @@ class Slot:
 
 
 def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
-    Children.wake(SimpleNamespace(child_slots=slots), queue, **options)  # type: ignore[arg-type]
+    children: Any = SimpleNamespace(child_slots=slots, stop_by=None)
+    assert Children.wake(children, queue, **options) == any(slot.said for slot in slots)
     assert all(said["following"] == options.get("following") for slot in slots for said in slot.said)
     return [[{"wake": said["wake"]} for said in slot.said] for slot in slots]
 
@@ -62,6 +63,17 @@ def test_the_child_that_holds_least_is_woken() -> None:
 def test_one_that_is_not_ready_is_not_woken() -> None:
     assert wake([Slot(2), Slot(0, ready=False)], "mail") == [[{"wake": "mail"}], []]
     assert wake([Slot(0, ready=False)], "mail") == [[]]
+
+
+def test_one_that_claims_no_more_is_not_woken() -> None:
+    assert wake([Slot(2), Slot(0, draining=True)], "mail") == [[{"wake": "mail"}], []]
+
+
+def test_a_worker_that_stops_wakes_nobody() -> None:
+    slot = Slot(0)
+    stopping: Any = SimpleNamespace(child_slots=[slot], stop_by=1.0)
+    assert not Children.wake(stopping, "mail")
+    assert slot.said == []
 
 
 def test_all_are_woken_where_any_queue_may_have_work() -> None:
@@ -152,13 +164,35 @@ class TestAClaimer:
             claimer.wake("mail", f"mail\x02{number}.2")
             claimer.run_once()
         assert passed_on == ["mail\x020.2"]
-        assert 0 < claimer._wake_others() <= claimer_module.BETWEEN_PASSING_ON
-        claimer._passed_on_at -= claimer_module.BETWEEN_PASSING_ON
+        assert 0 < claimer._wake_others() <= 2 * claimer_module.BETWEEN_PASSING_ON
+        claimer._passed_on_at -= 60
         claimer.run_once()
         assert passed_on == ["mail\x020.2", "mail\x022.2"], "what came too soon is passed on later"
-        claimer._passed_on_at -= claimer_module.BETWEEN_PASSING_ON
+        claimer._passed_on_at -= 60
         claimer.run_once()
         assert len(passed_on) == 2, "each only once"
+        for _ in range(9):
+            claimer._passed_on_at -= 60
+            claimer.wake("mail", "mail\x025.2")
+            claimer.run_once()
+        assert claimer._between == claimer_module.MOST_BETWEEN_PASSING_ON, "seldom while all are busy for long"
+
+    def test_of_two_wake_ups_the_one_that_wakes_more_is_passed_on(self, claimer: Any) -> None:
+        claimer.wake("mail", "mail\x021.4")
+        claimer.wake("mail", "mail\x022.14")
+        claimer.wake("mail", None)
+        assert claimer._following == "mail\x021.4"
+
+    def test_jobs_that_are_due_in_a_moment_are_passed_on_when_they_are(
+        self, claimer: Any, passed_on: list[str]
+    ) -> None:
+        claimer.hears = True
+        jobs = [make_job(queue="mail", next_run_at=now(timedelta(seconds=0.3))) for _ in range(3)]
+        claimer.wake("mail", "mail\x027.2")
+        deadline = time.monotonic() + 20
+        while not passed_on and time.monotonic() < deadline:
+            claimer.run_once()
+        assert passed_on == ["mail\x027.2"], jobs
 
 
 class TestWhoIsWoken:

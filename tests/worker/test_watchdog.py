@@ -348,6 +348,25 @@ class TestTurns:
         job.refresh_from_db()
         assert job.status == Status.RETRYING
 
+    def test_housekeeping_that_fails_is_no_reason_to_distrust_leases(
+        self, database: GuardedConnection, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings.PULSE = {"LEASE_TTL": 30}
+        [dog] = self.dogs(database)
+
+        def fails_slowly(_: Any) -> Swept:
+            clock.now += 20
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(dog, "_keep_house", fails_slowly)
+        for _ in range(3):
+            job = expired()
+            with pytest.raises(ZeroDivisionError):
+                dog.take_turn()
+            job.refresh_from_db()
+            assert job.status == Status.RETRYING
+            self.is_due_again()
+
     def test_a_row_that_somebody_holds_keeps_no_fleet_from_sweeping(
         self, database: GuardedConnection, rival: Rival, caplog: pytest.LogCaptureFixture
     ) -> None:
