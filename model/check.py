@@ -103,6 +103,8 @@ BROKEN = [
     variant("SETTLE_IGNORES_CANCEL", "cancel_wins"),
     variant("DEAD_WITHOUT_REASON", "dead_has_reason"),
     variant("LEDGER_AFTERWARDS", "ledger_complete"),
+    variant("LEAVES_BY_COPY", "in_one_place"),
+    variant("LEAVES_IN_TWO_STATEMENTS", "in_one_place"),
     variant("REAP_READS_THEN_WRITES", "terminal_once"),
     variant("REAP_WITHOUT_REASON", "reap_has_reason"),
     variant("REAP_WITHOUT_BUDGET", "budget_kept"),

@@ -38,6 +38,8 @@ bool overdue;          /* the deadline has passed; no beat mends that */
 bool cancel_requested;
 bool has_reason;       /* last_error is not empty */
 byte sequence;         /* pulse_django_token */
+bool hot = true;       /* its row is in the hot partition, which all statements name ... */
+byte history;          /* ... or in that of a day, which none of them names */
 
 /* What each thread, and the network, holds: the lease. */
 byte holder[THREADS + 1], attempt[THREADS + 1];
@@ -60,10 +62,11 @@ bool may_forget, forgot;
 bool terminal_once = true, no_stale_settle = true, no_stale_heartbeat = true, one_current_holder = true,
      minted_once = true, attempts_rise = true, token_rises = true, running_iff_leased = true, budget_kept = true,
      cancel_wins = true, dead_has_reason = true, one_success = true, reap_has_reason = true, ledger_complete = true,
-     retried_as_seen = true, never_seen = true;
+     retried_as_seen = true, in_one_place = true, never_seen = true;
 
 #define WAITING (status == PENDING || status == RETRYING)
 #define OVER (status == COMPLETED || status == DEAD_LETTERED || status == CANCELLED)
+#define LEAVES (status == COMPLETED || status == CANCELLED) /* for good: a dead letter stays, for it may be retried */
 #define SPENT (attempts - refunds >= MAX_ATTEMPTS)
 #define HOLDS (mine[me] != NOBODY)
 
@@ -108,10 +111,19 @@ inline look_at_row() {
     hold(dead_has_reason, status != DEAD_LETTERED || has_reason);
     hold(one_success, successes == (status == COMPLETED));
     hold(ledger_complete, ledger == ended);
+    hold(in_one_place, hot + history == 1 && (history == 1) == LEAVES);
     hold(never_seen, !(OFF(SHOW_ZOMBIES) && ZOMBIES) && !(OFF(SHOW_LONGEST_LIFE) && LONGEST_LIFE))
 }
 
 inline forget_lease(who) { mine[who] = NOBODY; holder[who] = NOBODY; attempt[who] = 0 }
+
+/* One statement deletes the row here and inserts it there. */
+inline leave_if_over() {
+    if
+    :: LEAVES -> hot = OFF(LEAVES_BY_COPY); history = history + !OFF(LEAVES_IN_TWO_STATEMENTS)
+    :: else -> skip
+    fi
+}
 
 inline written() {
 #ifdef DATABASE_FORGETS
@@ -185,6 +197,7 @@ inline end_run(verdict) {
     locked_by = NOBODY; leased = false; token = 0; lapsed = false; overdue = false;
     current = NOBODY;
     ended++;
+    leave_if_over();
     written()
 }
 
@@ -333,7 +346,7 @@ end:
     :: d_step { !asked && !OVER ->
         asked = true; cancel_requested = true; written();
         if
-        :: locked_by == NOBODY -> printf("Operator: cancels the job\n"); status = CANCELLED
+        :: locked_by == NOBODY -> printf("Operator: cancels the job\n"); status = CANCELLED; leave_if_over()
         :: else -> printf("Operator: asks the run to stop\n")
         fi;
         look_at_row() }
