@@ -14,6 +14,7 @@ from typing import Any
 from django.db.backends.signals import connection_created
 
 from pulse_django import Context, task
+from pulse_django.store.prepared_statements import PreparedStatements
 
 CLAIMS = "BENCH_CLAIMS"
 # Of a hundred jobs. The rest does nothing at all.
@@ -65,5 +66,16 @@ def _watch(connection: Any, **_: object) -> None:
     connection.execute_wrappers.append(_note_claims)
 
 
+def _watch_prepared() -> None:
+    """Note claims that are prepared: Django does not see these."""
+    run = PreparedStatements.run
+
+    def noted(self: PreparedStatements, connection: Any, sql: str, params: Any) -> Any:
+        return _note_claims(lambda *_: run(self, connection, sql, params), sql, params, False, {})
+
+    PreparedStatements.run = noted  # type: ignore[method-assign]
+
+
 if os.environ.get(CLAIMS):
     connection_created.connect(_watch)
+    _watch_prepared()

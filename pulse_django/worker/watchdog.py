@@ -67,11 +67,9 @@ class Watchdog:
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
-        self._duties, self._taken = set[str](), frozenset[str]()  # to be done now, and of these to be noted as done
+        self._duties = {SWEEP, HOUSEKEEPING}  # to be done now: all, by one that has just started
+        self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
         self._overdue: frozenset[str] = frozenset()  # when it asked last
-
-    def run_once(self) -> float:
-        return self.pause_after(self.sweep())
 
     def pause_after(self, swept: Swept | None) -> float:
         """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
@@ -80,7 +78,7 @@ class Watchdog:
         return self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def take_turn(self) -> Swept | None:
-        """Sweep, unless another watchdog of the fleet did lately, or this one was cut off and would end no run now."""
+        """Sweep, unless another one of the fleet did lately, or this one was cut off and would end no run now."""
         begin, ttl = time.monotonic(), conf.current().lease_ttl.total_seconds()
         duties = Duty.objects.db_manager(self.database.alias)
         every = {SWEEP: DUE_AFTER * self.interval, HOUSEKEEPING: DUE_AFTER * BETWEEN_HOUSEKEEPINGS}

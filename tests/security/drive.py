@@ -256,8 +256,8 @@ def watchdog() -> None:
     with line("watchdog") as ours:
         dog = Watchdog(ours)
         with mock.patch("pulse_django.managers.JobManager.server_clock", return_value=ServerClock(1.0, 1e6)):
-            dog.run_once()
-            dog.run_once()
+            dog.sweep()
+            dog.sweep()
 
 
 def minutes() -> None:

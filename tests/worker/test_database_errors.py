@@ -214,6 +214,6 @@ def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     calls = fails_first(monkeypatch, "reap", state)
     make_job(Status.RUNNING, expired=True)
     dog = Watchdog(GuardedConnection("default", "watchdog"))
-    loop(dog.database, dog.run_once)
+    loop(dog.database, lambda: dog.pause_after(dog.sweep()))
     wait_until(lambda: Job.objects.get().status == Status.RETRYING)
     assert len(calls) >= 2

@@ -65,7 +65,7 @@ def expired() -> Job:
 
 def test_an_expired_lease_is_ended(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     job = expired()
-    Watchdog(database).run_once()
+    Watchdog(database).sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -85,7 +85,7 @@ def test_it_tells_what_it_ended(database: GuardedConnection, clock: Clock, up_fo
     job_reaped.connect(reaped)
     job_dead_lettered.connect(dead)
     try:
-        Watchdog(database).run_once()
+        Watchdog(database).sweep()
     finally:
         job_reaped.disconnect(reaped)
         job_dead_lettered.disconnect(dead)
@@ -98,19 +98,19 @@ def test_after_an_outage_it_waits_for_one_lease_before_it_believes_that_any_ran_
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     with monkeypatch.context() as away:
         away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
         with pytest.raises(OperationalError):
-            dog.run_once()
+            dog.sweep()
     job = expired()
     for seconds in (0, 10, 19.9):
         clock.now += seconds
-        dog.run_once()
+        dog.sweep()
         job.refresh_from_db()
         assert job.status == Status.RUNNING, "its worker could not extend it, and may do so any moment"
     clock.now += 0.2
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -120,16 +120,16 @@ def test_an_outage_that_goes_on_starts_the_wait_again(
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     for _ in range(2):
         with monkeypatch.context() as away:
             away.setattr("pulse_django.managers.JobManager.reap", _gone)
             away.setattr("pulse_django.managers.JobManager.server_clock", _gone)
             with pytest.raises(OperationalError):
-                dog.run_once()
+                dog.sweep()
         clock.now += 31
     job = expired()
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RUNNING
 
@@ -140,15 +140,15 @@ def test_a_server_that_has_just_been_started_was_away(
     settings.PULSE = {"LEASE_TTL": 30}
     up_for[0] = 5.0
     job, dog = expired(), Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     clock.now += 24
     up_for[0] += 24
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RUNNING
     clock.now += 2
     up_for[0] += 2
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -158,7 +158,7 @@ def test_a_connection_that_was_closed_is_no_outage(
 ) -> None:
     settings.PULSE = {"LEASE_TTL": 30}
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     job, troubles = expired(), iter([OperationalError("idle for too long")])
 
     def once(*_: Any) -> ServerClock:
@@ -167,7 +167,7 @@ def test_a_connection_that_was_closed_is_no_outage(
         return ServerClock(1.0, up_for[0])
 
     monkeypatch.setattr("pulse_django.managers.JobManager.server_clock", once)
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -176,13 +176,13 @@ def test_a_mistake_is_no_outage(
     database: GuardedConnection, clock: Clock, up_for: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     with monkeypatch.context() as broken:
         broken.setattr("pulse_django.managers.JobManager.reap", lambda self, **_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            dog.run_once()
+            dog.sweep()
     job = expired()
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -192,7 +192,7 @@ def test_sweeps_come_early_at_most_and_not_in_step(
 ) -> None:
     settings.PULSE = {"WATCHDOG_INTERVAL": 10}
     dog = Watchdog(database)
-    pauses = {dog.run_once() for _ in range(10)}
+    pauses = {dog.pause_after(dog.sweep()) for _ in range(10)}
     assert all(8 <= pause <= 10 for pause in pauses)
     assert len(pauses) > 5
 
@@ -206,26 +206,26 @@ def test_a_host_that_slept_for_a_lease_believes_none_until_its_workers_have_beat
 ) -> None:
     """Our own clock may have stood still meanwhile, as a suspended host's does."""
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     up_for[0] += 45.0
     job = expired()
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RUNNING
     for _ in range(4):
         up_for[0] += 10.0
         clock.now += 10.0
-        dog.run_once()
+        dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
 
 def test_the_usual_pause_is_no_sleep(database: GuardedConnection, clock: Clock, up_for: list[float]) -> None:
     dog = Watchdog(database)
-    dog.run_once()
+    dog.sweep()
     up_for[0] += 12.0
     job = expired()
-    dog.run_once()
+    dog.sweep()
     job.refresh_from_db()
     assert job.status == Status.RETRYING
 
@@ -238,6 +238,7 @@ class TestTurns:
         dogs = [Watchdog(database, 10.0) for database in databases]
         for dog in dogs:
             dog._look_at_server = lambda clock: None  # type: ignore[method-assign]  # it was only just started
+            dog._duties.clear()  # what each does when it starts
         return dogs
 
     def is_due_again(self) -> None:
@@ -253,6 +254,19 @@ class TestTurns:
         assert one.take_turn() is None
         self.is_due_again()
         assert other.take_turn() is not None
+
+    def test_one_that_starts_sweeps_and_keeps_house_at_once(
+        self, database: GuardedConnection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those that swept before may be the ones that died."""
+        [one] = self.dogs(database)
+        assert one.take_turn() is not None
+        new, kept = Watchdog(database, 10.0), []  # type: ignore[var-annotated]
+        monkeypatch.setattr(new, "_look_at_server", lambda clock: None)
+        monkeypatch.setattr(new, "_keep_house", lambda reaped: kept.append(reaped) or Swept(reaped=reaped))
+        assert new.take_turn() is not None
+        assert len(kept) == 1
+        assert new.take_turn() is None
 
     def test_one_alone_sweeps_each_time_however_early_it_comes(self, database: GuardedConnection) -> None:
         assert watchdog.DUE_AFTER < 1 - watchdog.JITTER
