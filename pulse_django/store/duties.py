@@ -1,7 +1,7 @@
-"""What one watchdog of a fleet does in an interval: each of them asks, and one of them gets the duty.
+"""Duties: what one watchdog of the fleet does in each interval.
 
-There is no leader. Whoever asks first after the interval does the work. If it dies meanwhile, another one does it in
-the next interval. So a fleet of a thousand sweeps no more often than one worker.
+Every watchdog asks for the duties that are due, and the first one that asks takes them. There is no leader. If the
+watchdog dies, another one takes the duty in the next interval.
 """
 
 from __future__ import annotations

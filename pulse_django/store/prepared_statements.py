@@ -48,7 +48,7 @@ class PreparedStatements:
         self._is_given_up = False
 
     def can_run(self, connection: BaseDatabaseWrapper, settings: str) -> bool:
-        """Say whether statements can be prepared in this session; prepare a new one with ``settings`` in addition."""
+        """Return whether this connection can prepare statements. A new connection gets ``settings`` first."""
         if self._is_given_up:
             return False
         connection.ensure_connection()

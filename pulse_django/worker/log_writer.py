@@ -46,7 +46,7 @@ class LogWriter:
             if time.monotonic() - self._moved_at > PATIENCE:
                 self.dropped += 1
                 return
-            time.sleep(PAUSE)  # only in a flood: to be woken instead, every line would have to take a lock
+            time.sleep(PAUSE)  # only in a flood; a condition variable would cost every line a lock
         self._waiting.put((logger, line))
 
     def run(self) -> None:
