@@ -121,7 +121,7 @@ def claim(
 
 @lru_cache(maxsize=16)
 def _claim_pick(model: type[Job], alias: str) -> Compiled:
-    """The pick of any number of jobs, which is its last parameter twice."""
+    """Compile the pick. Its last two parameters are both the number of jobs."""
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)

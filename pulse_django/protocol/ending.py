@@ -65,9 +65,9 @@ ledger AS (
 )"""
 
 
-# When all of them succeeded, the job's row has everything but the results. A result is looked up by the place of its
-# job: to join two hundred jobs and reports would compare each with all others. ``ending`` has checked the fence, and
-# holds the locks.
+# If all runs succeeded, the jobs' rows contain everything but the results. A result is found by the position of its job
+# in an array, because a join of two hundred jobs and reports would compare each job with each report. ``ending`` has
+# checked the fence and locked the rows.
 _RESULTS = """
 results AS MATERIALIZED (
     SELECT

@@ -19,8 +19,8 @@ CARRIED = (
 # As a sub-select it is worked out once for a statement.
 _TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
 
-# The array keeps the DELETE on the primary key whatever the statistics say. Of a table that was empty when it was
-# analysed, a planner would rather read all rows than look up some.
+# With the array, the DELETE uses the primary key whatever the statistics are. For a table that was empty when it was
+# analysed, the planner would otherwise choose to read all rows.
 _LEAVE = """
 gone AS (
     DELETE FROM pulse_django_job_hot AS job

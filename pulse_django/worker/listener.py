@@ -167,8 +167,10 @@ class Listener:
             self._wake_or_pass_on(wake_up.queue or ANY_QUEUE, following)
 
     def _wake_or_pass_on(self, queue: str, following: str | None) -> None:
-        if not self._wake(queue, following) and following is not None and self._connection is not None:
-            self._connection.execute(NOTIFY, [CHANNEL, following])
+        if not self._wake(queue, following) and following is not None:
+            # On another connection: psycopg would drop what this one hears during a statement.
+            self.database.call(self._say, following)
+            self.database.hang_up()
 
     def _hang_up(self) -> None:
         self._note(False)

@@ -34,7 +34,7 @@ class _Batch:
 
     def write(self, entries: Iterable[Entry]) -> None:
         for logger, line in entries:
-            # What a value or the project's code raises costs the line.
+            # An exception, of a value or of the project's code, costs only its own line.
             with suppress(BaseException):
                 self._write_one(logger, line)
         for text in self._texts.values():
