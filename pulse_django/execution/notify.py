@@ -2,8 +2,8 @@
 
 A NOTIFY inside the enqueuing transaction would serialise the commits of all enqueuers (275 a second instead of 2,241,
 measured with eight clients and commits of 3 ms). So it is sent afterwards, in a transaction of its own that no one
-waits for to reach the disk, and at most once in four milliseconds for a queue. A worker that was notified looks a second
-time after that, so it also sees jobs that were committed without a notification.
+waits for to reach the disk, and at most once in four milliseconds for a queue. A worker that was notified looks again
+after that time, so it also sees jobs that were committed without a notification.
 
 Every worker hears a notification, and two of them act on it. If all did, each would send a claim for one job. A
 notification has a number, and with it each worker has a place. Those at the first two places look for work. One that

@@ -147,19 +147,21 @@ def settle(jobs: JobReader, reports: Collection[Report], *, wait: bool = True) -
         first.setdefault(report.lease, report)
     if not first:
         return Settled(accepted={}, repeated=frozenset(), lost=frozenset(), skipped=frozenset())
-    # Each kind has its own statement; that for completions takes half as long.
+    # Each kind has its own statement; that for completions takes half as long. If the second one fails, its reports are
+    # skipped, because the others were accepted. The first needs all rights that the second needs, so it tells of a
+    # failure that lasts.
     plain = [report for report in first.values() if _is_plain_completion(report)]
     rest = [report for report in first.values() if not _is_plain_completion(report)]
     unsent: frozenset[Lease] = frozenset()
     if plain and rest and not is_in_transaction(jobs.write_alias):
-        rows = _settle(jobs, plain, wait)
+        rows = _settle(jobs, rest, wait)
         try:
-            rows += _settle(jobs, rest, wait)
+            rows += _settle(jobs, plain, wait)
         except DatabaseError as error:
             if wait:
                 raise
-            logger.warning("Settling %d of %d reports failed: %s", len(rest), len(first), error_in_one_line(error))
-            unsent = frozenset(report.lease for report in rest)
+            logger.warning("Settling %d of %d reports failed: %s", len(plain), len(first), error_in_one_line(error))
+            unsent = frozenset(report.lease for report in plain)
     else:  # a transaction locks all jobs in one order
         rows = _settle(jobs, list(first.values()), wait)
     accepted = {Lease(*row[:3]): Status(row[3]) for row in rows}

@@ -211,15 +211,15 @@ class TestBatchesOfBothKinds:
         real = settling._settle
 
         def fail(jobs: JobManager, some: list[Report], wait: bool) -> list[Row]:
-            if some[0].outcome != Succeeded("7"):
+            if some[0].outcome == Succeeded("7"):
                 raise OperationalError("canceling statement due to lock timeout")
             return real(jobs, some, wait)
 
         with monkeypatch.context() as failing:
             failing.setattr(settling, "_settle", fail)
             settled = Job.objects.settle(reports, wait=False)
-            assert settled.accepted.keys() == {reports[0].lease, reports[2].lease}
-            assert settled.skipped == {reports[1].lease, reports[3].lease}
+            assert settled.accepted.keys() == {reports[1].lease, reports[3].lease}
+            assert settled.skipped == {reports[0].lease, reports[2].lease}
             assert not settled.lost
         again = Job.objects.settle([one for one in reports if one.lease in settled.skipped], wait=False)
         assert again.accepted.keys() == settled.skipped
