@@ -17,23 +17,27 @@ from pulse_django.words.verb_results import CancelRequested
 from .history import leave
 
 _IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
-_WAITS = f"{_IS_WANTED} AND job.locked_by IS NULL"
 _CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "(source).reason"}
 
+# Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between this
+# statement's snapshot and the lock: the old version of a row would answer for the one branch, and the new for the other.
+# The CASE is for that old version. PostgreSQL checks constraints on it before it finds that there is a newer one, and a
+# job that waits must not have been asked to stop.
 _REQUEST_CANCEL = f"""
 WITH wanted AS MATERIALIZED (
-    SELECT id, status, task, queue, attempts, %s::text AS reason
+    SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, %s::text AS reason
     FROM pulse_django_job_hot AS job
     WHERE id = ANY (%s::bigint[]) AND {_IS_WANTED} AND attempts = COALESCE(%s::int, attempts)
     ORDER BY id
     FOR NO KEY UPDATE
 ),
-{leave("wanted", _WAITS, **_CANCELLED)},
+{leave("wanted", "wanted.waits", **_CANCELLED)},
 asked AS (
     UPDATE pulse_django_job_hot AS job
-    SET cancel_requested_at = clock_timestamp(), cancel_reason = wanted.reason
+    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN clock_timestamp() END,
+        cancel_reason = wanted.reason
     FROM wanted
-    WHERE job.id = wanted.id AND {_IS_WANTED} AND job.locked_by IS NOT NULL
+    WHERE job.id = wanted.id AND NOT wanted.waits
     RETURNING wanted.*
 )
 SELECT id, 'CANCELLED', (source).status, task, queue, attempts FROM gone

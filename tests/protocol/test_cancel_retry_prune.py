@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 from django.db import transaction
 
 from pulse_django.models import Attempt, Job
+from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Succeeded, WorkerLost
 from pulse_django.words.states import Status
-from pulse_django.words.verb_results import CancelRequested, Retried
+from pulse_django.words.verb_results import CancelRequested, Report, Retried
 from tests.factories import AttemptFactory, lease_of, make_job, now
 from tests.protocol.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
@@ -58,6 +61,45 @@ class TestRequestCancel:
         Job.objects.request_cancel([job.pk], reason="\x00\ud800" + "x" * 1_000_000)
         job.refresh_from_db()
         assert len(job.cancel_reason) <= 2_000
+
+
+class TestCancelThatMeetsAnotherVerb:
+    """A request that waited for a job's row is about the job as it is then, and is never lost."""
+
+    def cancel_while(self, rival: Rival, job: Job, changed: Callable[[], object]) -> CancelRequested:
+        with transaction.atomic():
+            changed()
+            answer = rival.start(Job.objects.request_cancel, [job.pk], reason="enough")
+            rival.wait_until_blocked(backend_pid())
+        asked: CancelRequested = answer.result(PATIENCE)
+        return asked
+
+    def test_one_that_meets_a_claim_asks_the_run_to_stop(self, rival: Rival) -> None:
+        job = make_job()
+        claimed = """
+            UPDATE pulse_django_job
+            SET status = 'RUNNING', locked_by = 'w', lease_until = now() + interval '1 minute', attempts = 1,
+                token = nextval('pulse_django_token'), started_at = now()
+            WHERE id = %s
+        """
+        assert self.cancel_while(rival, job, lambda: sql(claimed, job.pk)).asked == {job.pk}
+        job.refresh_from_db()
+        assert (job.status, job.cancel_reason) == (Status.RUNNING, "enough")
+        assert job.cancel_requested_at is not None
+
+    def test_one_that_meets_the_end_of_a_failed_run_cancels_its_retry(self, rival: Rival) -> None:
+        job = make_job(Status.RUNNING)
+        failed = Report(lease_of(job), WorkerLost(), Retry(timedelta(), "lost"))
+        assert self.cancel_while(rival, job, lambda: Job.objects.settle([failed])).cancelled == {job.pk}
+        job.refresh_from_db()
+        assert (job.status, job.cancel_reason) == (Status.CANCELLED, "enough")
+
+    def test_one_that_meets_a_completion_is_refused(self, rival: Rival) -> None:
+        job = make_job(Status.RUNNING)
+        done = Report(lease_of(job), Succeeded(), Complete())
+        assert self.cancel_while(rival, job, lambda: Job.objects.settle([done])).refused == {job.pk}
+        job.refresh_from_db()
+        assert job.status == Status.COMPLETED
 
 
 class TestWhatWasSeen:
