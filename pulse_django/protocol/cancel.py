@@ -19,10 +19,10 @@ from .history import leave
 _IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
 _CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "(source).reason"}
 
-# Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between this
-# statement's snapshot and the lock: the old version of a row would answer for the one branch, and the new for the other.
-# The CASE is for that old version. PostgreSQL checks constraints on it before it finds that there is a newer one, and a
-# job that waits must not have been asked to stop.
+# Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between the
+# snapshot of this statement and the lock. Then the version in the snapshot would say no to one branch, and the newer
+# version to the other. The CASE is for the version in the snapshot: PostgreSQL checks constraints on it before it finds
+# the newer one, and a job that waits must not have been asked to stop.
 _REQUEST_CANCEL = f"""
 WITH wanted AS MATERIALIZED (
     SELECT id, status, task, queue, attempts, locked_by IS NULL AS waits, %s::text AS reason

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
+from pulse_django.store.copy_text import copied_columns, copied_json, copy_from
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import Row, joined, run_joined
-from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, values_of, with_settings
+from pulse_django.store.transactions import Row, copy_joined, joined, run_joined
+from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
 from pulse_django.words.job_options import Head, NewJob, Payload, run_at_or_delay
-from pulse_django.words.option_kinds import Duration, Flag, Text, Whole
-
-from .statements import array, quoted
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -27,26 +26,20 @@ ENQUEUE_CHUNK = 5_000
 ENQUEUE_BYTES = 16_000_000
 
 _OF_ITS_OWN = "task, queue, priority, args, kwargs, payload_bytes, next_run_at, parent_id, trace, masked"
-_ENQUEUE_INTO = f"INSERT INTO pulse_django_job_hot ({', '.join([_OF_ITS_OWN, *COLUMNS])})"
-_RETURNING = "RETURNING id, created_at, next_run_at"
-_ONE = f"""%s, %s, %s, %s, %s, %s, COALESCE(%s::timestamptz, clock_timestamp() + %s::interval), %s, %s, %s,
-    {", ".join("%s" for _ in COLUMNS)}"""
+_INTO = "INSERT INTO pulse_django_job_hot"
 
-_ENQUEUE = f"{_ENQUEUE_INTO} VALUES ({_ONE}) {_RETURNING}"
+# The column is left to its default for a job that is due at once.
+_DUE = {"run_at": "%s::timestamptz", "delay": "clock_timestamp() + %s::interval"}
 
 # It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
 # neither case does the caller's transaction abort.
-_ENQUEUE_UNLESS_KEY_IS_TAKEN = f"""
-WITH taken AS (
+_TAKE_KEY = """WITH taken AS (
     INSERT INTO pulse_django_key (task, key, job_id)
     VALUES (%s, %s, pg_catalog.nextval('pulse_django_job_id_seq'::regclass))
     ON CONFLICT (task, key) DO NOTHING
     RETURNING job_id
 )
-INSERT INTO pulse_django_job_hot (id, {", ".join([_OF_ITS_OWN, *COLUMNS])})
-SELECT job_id, {_ONE} FROM taken
-{_RETURNING}
-"""  # noqa: S608 - made of constants
+"""
 
 _WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND key::text = %s"
 
@@ -58,34 +51,12 @@ WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pul
 RETURNING key.job_id
 """
 
-# How the options of many jobs are read from JSON. What is read as bigint fits the column: its bounds are checked.
-_READ_AS: dict[type, tuple[str, str]] = {
-    Whole: ("bigint", "head.{}"),
-    Duration: ("float8", "head.{} * interval '1 second'"),
-    Flag: ("boolean", "head.{}"),
-    Text: ("text", "head.{}"),
-}
-_TYPES = ", ".join(f"{option.column} {_READ_AS[type(option.kind)][0]}" for option in JOB_OPTIONS)
-_VALUES = ", ".join(_READ_AS[type(option.kind)][1].format(option.column) for option in JOB_OPTIONS)
-
-# Jobs that are enqueued together differ in their arguments and seldom in anything else: what they share travels once.
-# With fifteen keys for each, a server that could copy ten thousand rows in 80 ms took 500.
-_ENQUEUE_MANY = f"""{_ENQUEUE_INTO}
-SELECT
-    head.task, head.queue, head.priority, payload.args::jsonb, payload.kwargs::jsonb,
-    pg_catalog.octet_length(payload.args) + pg_catalog.octet_length(payload.kwargs),
-    COALESCE(head.run_at, clock_timestamp() + head.delay * interval '1 second'),
-    head.parent_id, head.trace, head.masked, {_VALUES}
-FROM ROWS FROM (
-    pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
-) WITH ORDINALITY AS payload (head, args, kwargs, place)
-JOIN pg_catalog.json_to_recordset(%s::json) AS head (
-    number int, task text, queue text, priority smallint, run_at timestamptz, delay float8,
-    parent_id bigint, trace text, masked text, {_TYPES}
-) ON head.number = payload.head
-ORDER BY payload.place
-RETURNING id
-"""  # noqa: S608 - made of constants
+_TAKE_IDS = "SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass) FROM pg_catalog.generate_series(1, %s)"
+_IN = """
+SELECT pg_catalog.to_char((clock_timestamp() + delay.value) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')
+FROM pg_catalog.unnest(%s::interval[]) WITH ORDINALITY AS delay (value, place)
+ORDER BY delay.place
+"""
 
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
@@ -106,34 +77,65 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         if kept is not None:  # pruned in this very moment: then the key is free again
             return kept, False
     [(job_id, created_at, next_run_at)] = rows
-    job: Job = jobs.model(
-        id=job_id,
-        task=new.task,
-        queue=new.queue,
-        priority=new.priority,
-        args=json.loads(payload.args),
-        kwargs=json.loads(payload.kwargs),
-        payload_bytes=payload.size,
-        next_run_at=next_run_at,
-        parent_id=new.parent_id,
-        masked=new.masked,
-        created_at=created_at,
+    values = {
+        "id": job_id,
+        "task": new.task,
+        "queue": new.queue,
+        "priority": new.priority,
+        "args": json.loads(payload.args),
+        "kwargs": json.loads(payload.kwargs),
+        "payload_bytes": payload.size,
+        "next_run_at": next_run_at,
+        "parent_id": new.parent_id,
+        "masked": new.masked,
+        "created_at": created_at,
         **dict(zip(COLUMNS, options, strict=True)),
-    )
-    job._state.adding = False
-    job._state.db = jobs.write_alias
+    }
+    blank = _blank(jobs.model)
+    # Several times as fast as by name, because Django looks at each field again.
+    job: Job = jobs.model.from_db(jobs.write_alias, blank, (blank | values).values())
     return job, True
 
 
+@lru_cache(maxsize=4)
+def _blank(model: type[Job]) -> dict[str, Any]:
+    """Return what the fields of a new job are by default."""
+    return {field.attname: field.get_default() for field in model._meta.concrete_fields}
+
+
 def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
-    params = (
-        *(new.task, new.queue, new.priority, *payload, payload.size, *run_at_or_delay(new.run_after)),
-        *(new.parent_id, new.trace, new.masked, *options),
-    )
+    run_at, delay = run_at_or_delay(new.run_after)
+    values = {
+        "task": new.task,
+        "queue": new.queue,
+        "priority": new.priority,
+        "args": payload.args,
+        "kwargs": payload.kwargs,
+        "payload_bytes": payload.size,
+        "run_at": run_at,
+        "delay": delay or None,
+        "parent_id": new.parent_id,
+        "trace": new.trace,
+        "masked": new.masked,
+        **dict(zip(COLUMNS, options, strict=True)),
+    }
+    # Of eighteen columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+    sent = {name: value for name, value in values.items() if value is not None and value is not False}
     if new.idempotency_key is None:
-        return run_joined(jobs.write_alias, _ENQUEUE, params)
+        return run_joined(jobs.write_alias, _enqueue(tuple(sent)), tuple(sent.values()))
     key = (new.task, new.idempotency_key)
-    return run_joined(jobs.write_alias, _ENQUEUE_UNLESS_KEY_IS_TAKEN, (*key, *params))
+    return run_joined(jobs.write_alias, _enqueue(tuple(sent), has_key=True), (*key, *sent.values()))
+
+
+@lru_cache(maxsize=256)
+def _enqueue(names: tuple[str, ...], *, has_key: bool = False) -> str:
+    """Return the statement that inserts a job with values of these names. The others have the table's defaults."""
+    columns = ", ".join("next_run_at" if name in _DUE else name for name in names)
+    values = ", ".join(_DUE.get(name, "%s") for name in names)
+    returning = "RETURNING id, created_at, next_run_at"
+    if has_key:
+        return f"{_TAKE_KEY}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {returning}"  # noqa: S608
+    return f"{_INTO} ({columns}) VALUES ({values}) {returning}"
 
 
 def _job_with_key(jobs: JobReader, new: NewJob) -> Job | None:
@@ -184,7 +186,7 @@ def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable
             if any(new.idempotency_key is not None for new, _ in chunk):
                 ids += [enqueue(jobs, new).pk for new, _ in chunk]
             else:
-                ids += sorted(row[0] for row in _insert_many(jobs, chunk))  # identity values rise row by row
+                ids += _copy(jobs, chunk)
             if progress is not None:
                 progress(len(ids))
     return ids
@@ -205,15 +207,33 @@ def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
         yield chunk
 
 
-def _insert_many(jobs: JobReader, chunk: Sequence[Encoded]) -> list[Row]:
-    numbers: dict[Head, int] = {}
-    distinct = {id(new): new for new, _ in chunk}
-    number_of = {one: str(numbers.setdefault(new.head, len(numbers))) for one, new in distinct.items()}
-    columns = (
-        [number_of[id(new)] for new, _ in chunk],
-        [quoted(payload.args) for _, payload in chunk],
-        [quoted(payload.kwargs) for _, payload in chunk],
-    )
+def _copy(jobs: JobReader, chunk: Sequence[Encoded]) -> list[int]:
+    """Write many jobs by COPY, which takes half the time of an INSERT, and return their ids.
+
+    Jobs that are enqueued together differ in their arguments and seldom in anything else: the rest is spelt once.
+    """
+    heads = {job: new.head for job, new in {id(new): new for new, _ in chunk}.items()}
+    distinct = list(dict.fromkeys(heads.values()))
+    columns, texts = copied_columns(_columns_of(jobs, distinct))
+    text_of = dict(zip(distinct, texts, strict=True))
+    shared = {job: text_of[head] for job, head in heads.items()}
+    ids = [job_id for (job_id,) in run_joined(jobs.write_alias, _TAKE_IDS, [len(chunk)])]
+    lines = [
+        f"{job_id}\t{copied_json(one.args)}\t{copied_json(one.kwargs)}\t{one.size}\t{shared[id(new)]}\n"
+        for job_id, (new, one) in zip(ids, chunk, strict=True)
+    ]
+    into = copy_from("pulse_django_job_hot", ["id", "args", "kwargs", "payload_bytes", *columns])
+    copy_joined(jobs.write_alias, into, "".join(lines))
+    return ids
+
+
+def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
     settings = conf.current()
-    heads = [head.to_json(number, with_settings(head.options, settings)) for head, number in numbers.items()]
-    return run_joined(jobs.write_alias, _ENQUEUE_MANY, [*map(array, columns), json.dumps(heads)])
+    rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
+    due = [run_at_or_delay(row.pop("run_after")) for row in rows]
+    if not any(run_at or delay for run_at, delay in due):
+        return rows  # the table's default says when each is due
+    delays = run_joined(jobs.write_alias, _IN, [[delay for _, delay in due]])
+    for row, (run_at, _), (in_delay,) in zip(rows, due, delays, strict=True):
+        row["next_run_at"] = run_at or in_delay
+    return rows

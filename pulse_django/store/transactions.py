@@ -92,6 +92,19 @@ def run_joined(
     return _run_in_own_transaction(connection, sql, params, lock_timeout)
 
 
+def copy_joined(alias: str, statement: str, text: str) -> None:
+    """Write rows by COPY in the transaction that is open."""
+    connection = connections[alias]
+    connection.validate_no_broken_transaction()
+    with (
+        _told_briefly(),
+        connection.wrap_database_errors,
+        connection.cursor() as cursor,
+        cursor.copy(statement) as rows,
+    ):
+        rows.write(text)
+
+
 @contextmanager
 def joined(alias: str) -> Iterator[None]:
     """Run several statements in the caller's transaction, or in one of their own when there is none."""

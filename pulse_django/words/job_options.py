@@ -75,23 +75,9 @@ class Head(NamedTuple):
 
     def by_column(self) -> dict[str, Any]:
         """Return it by the columns of the row; ``run_after`` has none."""
-        return self._asdict() | dict(zip(COLUMNS, self.options, strict=True)) | {"options": None}
-
-    def to_json(self, number: int, options: tuple[Any, ...]) -> dict[str, Any]:
-        """Return it in the shape that the statement for many jobs reads, with its options as they are to be stored."""
-        run_at, delay = run_at_or_delay(self.run_after)
-        return {
-            "number": number,
-            "task": self.task,
-            "queue": self.queue,
-            "priority": self.priority,
-            "run_at": run_at and run_at.isoformat(),
-            "delay": delay.total_seconds(),
-            "parent_id": self.parent_id,
-            "trace": self.trace,
-            "masked": self.masked,
-            **{column: _plain(value) for column, value in zip(COLUMNS, options, strict=True)},
-        }
+        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
+        del row["options"]
+        return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +156,6 @@ def check_queue_name(name: object) -> None:
 
 def check_priority(value: object) -> None:
     _PRIORITY.check("priority", value)
-
-
-def _plain(value: Any) -> Any:
-    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def check_run_after(value: object) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
 from pulse_django.exceptions import InvalidJob, PayloadError
@@ -111,12 +112,36 @@ def test_a_job_is_added_once_for_each_of_many_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['"', "\\", '\\"', "{a,b}", "NULL", ",", "'", "a\tb\nc", "%s", "{}", "[]", "\\u0041", "ünï😀"]
+    "text", ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"]
 )
-def test_what_arrays_spell_specially_is_an_argument_like_any_other(text: str) -> None:
+def test_what_copy_spells_specially_is_an_argument_like_any_other(text: str) -> None:
     [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
     job = Job.objects.get(pk=job_id)
     assert (job.args, job.kwargs) == ([text], {text: text})
+
+
+@pytest.mark.parametrize("name", ["a\\b", "\\N", "\\.", "ünï😀"])
+def test_what_copy_spells_specially_is_a_name_like_any_other(name: str) -> None:
+    [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
+    job = Job.objects.get(pk=job_id)
+    assert (job.task, job.queue, job.trace) == (name, name, name)
+
+
+def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> None:
+    new = NewJob(task="tests.add", args=["a secret"])
+    object.__setattr__(new, "priority", 1_000)
+    for enqueue in (lambda: Job.objects.enqueue(new), lambda: Job.objects.enqueue_many([new])):
+        with pytest.raises(IntegrityError, match="pulse_job_priority_in_range") as refused:
+            enqueue()
+        assert "secret" not in f"{refused.value} {refused.value.__cause__}"
+    assert not Job.objects.exists()
+
+
+def test_many_jobs_are_refused_in_a_transaction_that_is_broken() -> None:
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(TransactionManagementError):
+            Job.objects.enqueue_many([NewJob(task="tests.add")])
 
 
 def test_many_jobs_are_all_or_none() -> None:

@@ -1,0 +1,43 @@
+"""Rows as the text that COPY reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+# A backslash begins an escape, and the others end a column or a row.
+_ESCAPED = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+_NULL = r"\N"
+
+
+def copy_from(table: str, columns: Iterable[str]) -> str:
+    """Return the statement that reads rows of these columns."""
+    return f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+
+
+def copied(value: Any) -> str:
+    """Spell a value of a column."""
+    if value is None:
+        return _NULL
+    if isinstance(value, str):
+        return value.translate(_ESCAPED)
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    return str(value)
+
+
+def copied_json(text: str) -> str:
+    """Spell JSON that is written in ASCII, where only backslashes are escaped."""
+    return text.replace("\\", r"\\") if "\\" in text else text
+
+
+def copied_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return the columns that any of these rows has a value for, and the text of these of each row."""
+    rows = list(rows)
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    return columns, ["\t".join(copied(row[name]) for name in columns) for row in rows]
