@@ -28,6 +28,8 @@ BEATS_PER_LEASE = 3
 JITTER = 0.2
 # Seconds between two looks at what is held: a lease shorter than those before it must not wait for their beat.
 TICK = 0.1
+# The same while nothing is held. Looking costs more than anything else that an idle worker does.
+IDLE_TICK = 0.25
 # After a beat that had to leave out a locked row, until that row is looked at again.
 PAUSE_BEFORE_SKIPPED = 0.1
 
@@ -110,7 +112,8 @@ class Heartbeat:
         if shortest == float("inf"):
             self._idle = True
         elif self._idle or self._due_at > now + interval:
-            self._due_at = now + _early(interval)  # what is held was granted since the last look
+            # What is held was granted since the last look.
+            self._due_at = now + max(0.0, _early(interval) - (IDLE_TICK if self._idle else TICK))
             self._idle = False
         if not self._idle and now >= self._due_at:
             for charge in charges:
@@ -123,7 +126,7 @@ class Heartbeat:
         elif self._skipped:
             self._beat(self._skipped)
         self._tell_presence(now)
-        return PAUSE_BEFORE_SKIPPED if self._skipped else min(TICK, interval / 2)
+        return PAUSE_BEFORE_SKIPPED if self._skipped else min(IDLE_TICK if self._idle else TICK, interval / 2)
 
     def farewell(self) -> None:
         """Say that this worker stops."""

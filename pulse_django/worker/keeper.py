@@ -28,6 +28,7 @@ from .child_main import child_main
 from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_fork_server
+from .guarded_connection import longest_wait
 from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
 from .listener import Listener
@@ -43,7 +44,8 @@ from .worker_registration import presence_of
 
 logger = SafeLogger("pulse_django.worker")
 
-TICK = 0.2
+# Seconds between two looks at processes and connections. Longer than the first only while all processes are ready.
+TICK, LONGEST_TICK = 0.2, 0.5
 # Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
 PATIENCE_AT_END = 0.9
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
@@ -75,9 +77,10 @@ class Keeper:
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
-        self._heartbeat = Heartbeat(loops.connection(options.alias, "heartbeat", TICK), self._charges, self._presence)
+        beats = loops.connection(options.alias, "heartbeat", LONGEST_TICK)
+        self._heartbeat = Heartbeat(beats, self._charges, self._presence)
         wake_all = partial(self._children.wake, ANY_QUEUE)
-        self._recovery = Recovery(loops.connection(options.alias, "recovery", TICK), wake_all)
+        self._recovery = Recovery(loops.connection(options.alias, "recovery", LONGEST_TICK), wake_all)
         ticks = conf.current().watchdog_interval.total_seconds()
         self._watchdog = (
             Watchdog(loops.connection(options.alias, "watchdog", ticks), beats=self._heartbeat, ended=wake_all)
@@ -130,7 +133,7 @@ class Keeper:
     # One turn of the loop
 
     def _turn(self, fork_server: Channel, woken: socket.socket) -> Exit | None:
-        for key, _ in self._selector.select(timeout=TICK):
+        for key, _ in self._selector.select(timeout=self._until_next_look()):
             if key.fileobj is woken:
                 with suppress(BlockingIOError):
                     woken.recv(4_096)
@@ -154,6 +157,10 @@ class Keeper:
             self._children.populate(fork_server, now)
         self._ping(now)
         return self._end(now)
+
+    def _until_next_look(self) -> float:
+        all_work = self._children.stop_by is None and all(child.ready for child in self._child_slots)
+        return min(LONGEST_TICK, max(TICK, longest_wait() / 10)) if all_work else TICK
 
     # Stopping
 
@@ -194,6 +201,7 @@ class Keeper:
 
     def _finish(self, code: Exit) -> None:
         self._loops.over.set()
+        self._recovery.interrupt()
         if code is not Exit.NOW:
             until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
             until = min(until, time.monotonic() + PATIENCE_AT_END)

@@ -23,7 +23,9 @@ from .shared_leases import HeldLease
 
 logger = SafeLogger("pulse_django.recovery")
 
-TICK = 0.2
+# Seconds between two looks whether to go on, and before rows that somebody has locked are tried again.
+TICK = 0.5
+BEFORE_TRYING_AGAIN = 0.1
 # Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
 SECOND_LOOK = 1.0
 
@@ -59,7 +61,7 @@ class Recovery:
         """``recovered`` is called when jobs of a dead child wait again."""
         self.database = database
         self._recovered = recovered
-        self._inbox: SimpleQueue[Death | RelayedReports] = SimpleQueue()
+        self._inbox: SimpleQueue[Death | RelayedReports | None] = SimpleQueue()
         self._open: Death | None = None
         self._again: list[tuple[float, Death]] = []  # looked at once, and once more then
         self._mourned = self._done = 0
@@ -78,6 +80,10 @@ class Recovery:
         """Take over reports of a child that cannot reach the database. Called by one other thread."""
         self._inbox.put(relayed)
 
+    def interrupt(self) -> None:
+        """End the wait for deaths. Called by one other thread."""
+        self._inbox.put(None)
+
     def run_once(self) -> float:
         """Settle what one child left or sent, or wait for that. What the database does not take now is tried again.
 
@@ -91,7 +97,7 @@ class Recovery:
         if time.monotonic() - death.at > conf.current().lease_ttl.total_seconds() * 2:
             logger.error("%s: its leases have expired; a watchdog will recover them", death.holder_prefix)
         elif self._settle(death):
-            return TICK / 2
+            return BEFORE_TRYING_AGAIN
         elif time.monotonic() - death.at < SECOND_LOOK:
             self._again.append((death.at + SECOND_LOOK, death))
         self._open = None
@@ -104,9 +110,12 @@ class Recovery:
             self._open = self._again.pop(0)[1]
             self._mourned += 1
             return True
+        until_second_look = self._again[0][0] - now if self._again else TICK
         try:
-            arrived = self._inbox.get(timeout=TICK)
+            arrived = self._inbox.get(timeout=min(TICK, until_second_look))
         except Empty:
+            return False
+        if arrived is None:
             return False
         if isinstance(arrived, RelayedReports):
             arrived.answer(self.database.call(self.database.jobs.settle, arrived.reports, wait=False))
