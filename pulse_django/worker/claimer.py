@@ -16,6 +16,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
 
 from .database_errors import DatabaseFault, fault_of
+from .fleet_pace import POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 from .lane_bounds import LaneBounds
@@ -28,7 +29,7 @@ LANES_KEPT = 1.0
 JITTER = 0.2
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
 # was lost would wait longer.
-POLLS_SLOWED_BY = 5
+HEARING_SLOWS_BY = 5
 # Seconds, doubled each time as long as there is no room. While a fleet is busy as a whole, each notification would
 # otherwise be passed on by all of its workers.
 BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
@@ -207,7 +208,9 @@ class Claimer:
         )
 
     def _until_poll(self) -> float:
-        interval = conf.current().poll_interval.total_seconds() * (POLLS_SLOWED_BY if self.hears else 1)
+        interval = conf.current().poll_interval.total_seconds()
+        if self.hears:
+            interval = slowed(interval * HEARING_SLOWS_BY, self._in_flight.fleet_size, POLLS_SLOWED_BY)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
 

@@ -18,6 +18,7 @@ from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
 from .database_errors import DatabaseFault, fault_of
+from .fleet_pace import PRESENCE_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .shared_leases import HeldLease, SharedLeases
 
@@ -95,6 +96,11 @@ class Heartbeat:
         self.extended_at = self.answered_at = self.failed_at = float("-inf")
         self.failing_since = 0.0  # 0: beats do not fail
         self.recovered_at = float("-inf")  # when they were written again, after a third of a lease
+
+    @property
+    def fleet_size(self) -> int:
+        """How many live workers serve the same queues, this one included."""
+        return 1 if self.standing is None else self.standing.total
 
     def run_once(self) -> float:
         """Beat if it is time. Return for how long to wait until the next look."""
@@ -187,11 +193,18 @@ class Heartbeat:
                 charge.progress.setdefault(held.lease, progress[held.lease])
 
     def _tell_presence(self, now: float) -> None:
-        if self._presence is None or now - self._present_at < conf.current().heartbeat_interval.total_seconds():
+        if self._presence is None:
+            return
+        interval = conf.current().heartbeat_interval.total_seconds()
+        if self._idle:
+            interval = slowed(interval, self.fleet_size, PRESENCE_SLOWED_BY)
+        if now - self._present_at < interval:
             return
         self._present_at = now
         workers = Worker.objects.db_manager(self.database.alias)
         self.standing = self.database.call(workers.note, self._presence(), conf.current().worker_silence)
+        for charge in self._charges():
+            charge.shared_leases.note_fleet_size(self.fleet_size)
         self.answered_at = time.monotonic()
 
 

@@ -64,6 +64,10 @@ class InFlight:
         return not self._active and not self._unreported
 
     @property
+    def fleet_size(self) -> int:
+        return self._shared_leases.fleet_size
+
+    @property
     def backlog(self) -> int:
         """How many are about to come to their end, if nothing holds them up."""
         return len(self._active) if self._prefetch else 0

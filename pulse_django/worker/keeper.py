@@ -88,13 +88,12 @@ class Keeper:
             else None
         )
         self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
-        children = self._children
         self._listener = (
             Listener(
                 options.alias,
                 options.queues,
-                children.wake,
-                told=children.listens,
+                self._children.wake,
+                told=self._children.listens,
                 standing=lambda: self._heartbeat.standing,
             )
             if conf.current().notify
@@ -219,7 +218,8 @@ class Keeper:
             if part is not None:
                 self._loops.add(part.database, part.run_once)
         if (watchdog := self._watchdog) is not None:
-            self._loops.add(watchdog.database, lambda: watchdog.pause_after(watchdog.take_turn()))
+            beats = self._heartbeat
+            self._loops.add(watchdog.database, lambda: watchdog.pause_after(watchdog.take_turn(), beats.fleet_size))
         if self._listener is not None:
             self._loops.add_run(self._listener.database, self._listener.run)
         self._loops.start()

@@ -25,7 +25,7 @@ CAPACITY = 2_048  # leases of one child, running, waiting and unreported; more c
 
 _WORDS = 10  # of eight bytes, for one entry
 _HEADER = 8  # words
-_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE = range(4)
+_ALIVE_AT, _USED, _UNREPORTED_SINCE, _CUT_OFF_SINCE, _FLEET_SIZE = range(5)
 # The child's half, and the keeper's.
 _STATE, _JOB, _SERIAL, _ATTEMPT, _TTL = range(5)
 _CHILDS_HALF = struct.Struct("qqqd")  # but for the state
@@ -91,6 +91,11 @@ class SharedLeases:
         """Show a sign of life."""
         self._real[_ALIVE_AT] = time.monotonic()
 
+    @property
+    def fleet_size(self) -> int:
+        """How many live workers serve the same queues, as far as the keeper knows. 0: it does not know yet."""
+        return self._whole[_FLEET_SIZE]
+
     def note_failures(self, *, unreported_since: float, cut_off_since: float) -> None:
         """Say since when reports have failed, and since when claims have had no connection. 0: they do not."""
         self._real[_UNREPORTED_SINCE], self._real[_CUT_OFF_SINCE] = unreported_since, cut_off_since
@@ -104,6 +109,10 @@ class SharedLeases:
     def cut_off_since(self) -> float:
         """When the child's claims were cut off from the database; infinite if they are not."""
         return self._real[_CUT_OFF_SINCE] or float("inf")
+
+    def note_fleet_size(self, workers: int) -> None:
+        """Tell the child how many live workers serve the same queues."""
+        self._whole[_FLEET_SIZE] = workers
 
     def silence(self) -> float:
         """Seconds since the child's last sign of life."""

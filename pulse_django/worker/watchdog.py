@@ -28,6 +28,7 @@ from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.verb_results import Reaped
 
 from .database_errors import DatabaseFault, fault_of
+from .fleet_pace import SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .outages import Beats, Outages
 from .sweeps import Swept
@@ -44,8 +45,7 @@ PATIENCE_WITH_HOLDERS = 0.4
 MOST_OVERLOOKED = 5_000  # in one sweep
 JITTER = 0.2  # the share by which a sweep may come early
 BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
-# What one watchdog of the fleet does, and the share of an interval after which it is due again: a little less than the
-# shortest pause, or one watchdog alone would come too early.
+# What one watchdog of the fleet does, and the share of an interval after which it is due: less than the shortest pause.
 SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
 DUE_AFTER = 0.75
 KEEP_WORKERS = timedelta(days=7)
@@ -71,11 +71,13 @@ class Watchdog:
         self._taken: frozenset[str] = frozenset()  # of these, what is to be noted as done
         self._overdue: frozenset[str] = frozenset()  # when it asked last
 
-    def pause_after(self, swept: Swept | None) -> float:
+    def pause_after(self, swept: Swept | None, fleet_size: int = 1) -> float:
         """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
         if swept is not None and swept.has_more:
             return 0.0
-        return self.interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+        longest = max(self.interval, conf.current().lease_ttl.total_seconds() * 2 / 3)  # longer would look like sleep
+        pause = min(longest, slowed(self.interval, fleet_size, SWEEPS_SLOWED_BY))
+        return pause * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def take_turn(self) -> Swept | None:
         """Sweep, unless another one of the fleet did lately, or this one was cut off and would end no run now."""

@@ -24,7 +24,7 @@ from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.heartbeat import BEATS_PER_LEASE, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
+from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.factories import make_job
@@ -119,8 +119,21 @@ def test_beats_come_in_thirds_of_a_lease_and_never_late(host: Host, clock: Clock
             beats.append(clock.now)
         clock.now += pause
     gaps = [later - earlier for earlier, later in zip([begin, *beats], beats, strict=False)]
-    assert all(8 - TICK <= gap <= 10 + 2 * TICK for gap in gaps), gaps
+    assert all(8 - IDLE_TICK <= gap <= 10 + 2 * TICK for gap in gaps), gaps
     assert len({round(gap, 2) for gap in gaps}) > 1, "not in step with other hosts"
+
+
+def test_a_lease_that_was_granted_just_after_a_look_is_extended_in_time(
+    host: Host, clock: Clock, settings: Any
+) -> None:
+    settings.PULSE = {"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 10}
+    pause = host.heartbeat.run_once()
+    assert pause == IDLE_TICK, "nothing is held"
+    host.claim(lease_ttl=timedelta(seconds=0.5))
+    granted_at, clock.now = clock.now, clock.now + pause
+    while host.heartbeat.vitals.beats == 0:
+        clock.now += host.heartbeat.run_once()
+    assert clock.now - granted_at < 0.5
 
 
 def test_how_late_beats_are_answered_is_counted_with_the_time_of_those_that_failed(
