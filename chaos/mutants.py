@@ -21,6 +21,7 @@ from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import Identity
 from pulse_django.worker import heartbeat
+from pulse_django.worker.lane_bounds import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads
 from pulse_django.worker.outages import Outages
 from pulse_django.worker.watchdog import Watchdog
@@ -159,6 +160,12 @@ def reaps_whatever_runs() -> None:
     JobQuerySet.reapable = lambda self: self.running().filter(  # type: ignore[method-assign]
         started_at__lt=StatementTimestamp() - timedelta(seconds=1)
     )
+
+
+def nobody_looks_behind_the_bounds() -> None:
+    """A claim starts where the last one of its lane stopped, always."""
+    LaneBounds.of = lambda self, lanes: self._since  # type: ignore[method-assign]
+    LaneBounds.must_look_behind = lambda self, found: False  # type: ignore[method-assign]
 
 
 def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
@@ -317,6 +324,9 @@ MUTANTS: dict[str, Mutant] = {
         plant=replaced("_END", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
         nemeses=("connections reset",),
         breaks=("nothing is lost",),
+    ),
+    "a claim that never looks behind its bounds": Mutant(
+        plant=nobody_looks_behind_the_bounds, nemeses=("connections reset",), breaks=("quiescent at the end",)
     ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(

@@ -29,6 +29,7 @@ TORMENTORS = 2  # each has workers of its own; the first one torments the server
 BETWEEN = (0.3, 1.2)  # seconds between two nemeses
 QUIET = 90.0  # seconds that a run may take to come to rest
 MOST_AT_ONCE = 40  # jobs, so that claims and reports of many at a time are tormented as well
+LATE, LATE_AT_ONCE = 1.0, 2  # seconds from the enqueue to the commit, and so many transactions at a time
 MOST_STORIES = 3  # of jobs with which something was wrong
 SLACK = timedelta(seconds=3)  # a tick, and what a busy machine of two processors may add
 GRACE = timedelta(seconds=5)  # a lease, a tick, and that slack
@@ -84,6 +85,7 @@ class Run:
         jumping = clock.compile_into(folder)
         self.workers = [stage.Worker(f"w{number}", folder, options.mutant, jumping) for number in range(WORKERS)]
         self.acknowledged: set[int] = set()
+        self.acknowledged_late: list[int] = []  # other threads add to it
         self.faults: list[Any] = []
         self.unanswered: dict[str, list[Any]] = {}
         self.happened: Counter[str] = Counter()
@@ -220,7 +222,10 @@ class Run:
             lambda: handlers.failing.enqueue(chance.randrange(0, 4)),
             lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
         ]
+        late = ThreadPoolExecutor(LATE_AT_ONCE)
         while not over.wait(0.08):
+            if chance.random() < 0.1:
+                late.submit(self._enqueue_late)
             try:
                 self.acknowledged.add(int(chance.choice(kinds)().id))
                 if chance.random() < 0.2:
@@ -232,6 +237,22 @@ class Run:
             except Exception:
                 with suppress(Exception):
                     connection.close()  # the database is away: nothing was acknowledged
+        late.shutdown()
+        self.acknowledged.update(self.acknowledged_late)
+
+    def _enqueue_late(self) -> None:
+        """Commit a job when workers have claimed others that were enqueued after it."""
+        from django.db import connection, transaction
+
+        from chaos import handlers
+
+        with suppress(Exception):  # the database is away: nothing was acknowledged
+            with transaction.atomic():
+                job = int(handlers.quick.enqueue().id)
+                time.sleep(LATE)
+            self.acknowledged_late.append(job)
+        with suppress(Exception):
+            connection.close()
 
     def _rest(self) -> bool:
         """Let everything heal, and wait until every job is over."""

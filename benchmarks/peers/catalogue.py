@@ -5,7 +5,7 @@ Poll intervals are the defaults: shorter ones trade latency for idle load. Recov
 
 from __future__ import annotations
 
-from benchmarks.peers.peer import ASYNC, REDIS, SYNC, Peer
+from benchmarks.peers.peer import ASYNC, ORM, ORM_ASYNC, REDIS, SYNC, Peer
 
 OURS = "pulse"
 FLOOR = "floor"
@@ -22,14 +22,16 @@ PEERS = (
         settings="defaults: pulse_worker, LISTEN/NOTIFY, finished jobs and their attempts are kept",
         left="SELECT count(*) FROM pulse_django_job WHERE status <> 'COMPLETED'",
         done="SELECT count(*) FROM pulse_django_job WHERE status = 'COMPLETED' AND attempts = 1",
+        writes=(ORM, ORM_ASYNC),
     ),
     Peer(
         name="pgqueuer",
         title="PgQueuer",
-        requirements=("pgqueuer", "asyncpg", "uvloop"),
-        settings="asyncpg, one connection, uvloop, batch_size 500; finished jobs are deleted and logged",
+        requirements=("pgqueuer", "asyncpg", "uvloop", "django", "psycopg[binary]"),
+        settings="asyncpg, one connection, uvloop, batch_size 500, 8 threads; finished jobs are deleted and logged",
         left="SELECT count(*) FROM pgqueuer",
         done="SELECT count(*) FROM pgqueuer_log WHERE status = 'successful'",
+        writes=(ORM, ORM_ASYNC),
         starts_processes=False,
     ),
     Peer(
@@ -48,6 +50,7 @@ PEERS = (
         settings="db_worker, one task at a time as it always is, CONN_MAX_AGE None, polls every second",
         left="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status <> 'SUCCESSFUL'",
         done="SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status = 'SUCCESSFUL'",
+        writes=(ORM,),
         has_bulk=False,
         starts_processes=False,
         gap=0.7,
@@ -80,6 +83,7 @@ PEERS = (
         left="SELECT count(*) FROM django_ox_oxtask WHERE status <> 'SUCCESSFUL'",
         done="SELECT count(*) FROM django_ox_oxtask WHERE status = 'SUCCESSFUL'",
         gap=0.7,
+        writes=(ORM,),
     ),
     Peer(
         name="oban",

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.peers.catalogue import FLOOR, OURS, PEERS
 from benchmarks.peers.measures import Sizes
 
-MEASURES = ("drain", "enqueue", "cost", "pickup", "idle", "beside", "growth", "recovery")
+MEASURES = ("drain", "orm", "enqueue", "cost", "pickup", "idle", "beside", "growth", "recovery")
 QUICK = {
     "jobs": 400, "seconds": 1.0, "one_by_one": 50, "bulk": 500, "cost": 200, "pickups": 5, "idle": 2.0, "calm": 1.0,
     "recovery_limit": 20.0, "most_rows": 10_000, "most_finished": 10_000, "rounds": 1, "limit": 60.0,

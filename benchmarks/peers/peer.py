@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 POSTGRESQL, REDIS = "postgresql", "redis"
 SYNC, ASYNC = "sync", "async"
+ORM, ORM_ASYNC = "sync ORM", "async ORM"  # handlers that write a row by Django's ORM
+TASKS = {SYNC: "nothing", ASYNC: "nothing_async", ORM: "insert", ORM_ASYNC: "insert_async"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +21,7 @@ class Peer:
     left: str = ""  # SQL: how many jobs are not done
     done: str = ""  # SQL: how many are; empty: it keeps none
     modes: tuple[str, ...] = (SYNC, ASYNC)
+    writes: tuple[str, ...] = ()  # how its handlers can write a row by Django's ORM: ORM, ORM_ASYNC
     has_bulk: bool = True
     starts_processes: bool = True  # its worker can be told how many; otherwise so many workers are started
     gap: float = 0.06  # seconds between two jobs whose pickup is measured; more than a poll, where it polls
@@ -57,4 +60,4 @@ class Peer:
 
 
 def task_of(mode: str) -> str:
-    return "nothing" if mode == SYNC else "nothing_async"
+    return TASKS[mode]

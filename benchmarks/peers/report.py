@@ -17,6 +17,7 @@ from typing import Any
 
 BEGIN, END = "<!-- bench: written by benchmarks/peers/report.py -->", "<!-- end of bench -->"
 DRAINS = ("sync, 1 process", "sync, 2 processes", "async, 1 process", "async, 2 processes")
+WRITES = ("sync ORM, 1 process", "sync ORM, 2 processes", "async ORM, 1 process")
 Results = dict[str, Any]
 Key = tuple[str, str, str]  # measure, variant, figure
 
@@ -187,6 +188,11 @@ SECTIONS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
         "Drain of a backlog of no-ops, jobs a second",
         "drain",
         lambda results: table(results, DRAINS, [("drain", variant, "jobs_per_s") for variant in DRAINS]),
+    ),
+    (
+        "Drain of jobs that each write one row by Django's ORM, jobs a second",
+        "orm",
+        lambda results: table(results, WRITES, [("orm", variant, "jobs_per_s") for variant in WRITES]),
     ),
     (
         "Enqueue, jobs a second",

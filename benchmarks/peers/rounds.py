@@ -15,12 +15,13 @@ from benchmarks.peers.beside import drain_beside
 from benchmarks.peers.catalogue import FLOOR
 from benchmarks.peers.contender import Contender, MeasureFailed
 from benchmarks.peers.measures import FEWEST, Figures, Sizes, cost, drain, enqueue, idle_or_pickup, jobs_for
-from benchmarks.peers.peer import ASYNC, SYNC
+from benchmarks.peers.peer import ASYNC, ORM, ORM_ASYNC, SYNC
 from benchmarks.peers.results import Results
 from benchmarks.peers.server_counts import ServerCounts
 
 PROCESSES = (1, 2)
 STEADY = ("cost", "idle")  # what does not drift with the machine is measured in the first round only
+MOST_THAT_WRITE = 3_000  # jobs of a drain whose handlers write
 MOST_BESIDE = 5_000  # jobs of a drain beside finished rows: few, so that those that it leaves do not count
 BETWEEN_NOTIFICATIONS = 0.1  # seconds, as between the jobs of a pickup
 # Whatever a stranger's worker makes of it.
@@ -56,7 +57,7 @@ class Rounds:
         self._failed: set[tuple[str, str, str]] = set()
 
     def run(self) -> None:
-        if {"drain", "cost", "beside"} & set(self._measures):
+        if {"drain", "orm", "cost", "beside"} & set(self._measures):
             self._find_sizes()
         for number in range(1, self._rounds + 1):
             for turns in self._turns():
@@ -95,6 +96,8 @@ class Rounds:
         if "drain" in self._measures:
             for mode in (SYNC, ASYNC):
                 groups += [self._drains(mode, processes) for processes in PROCESSES]
+        if "orm" in self._measures:
+            groups += [self._drains(ORM, processes) for processes in PROCESSES] + [self._drains(ORM_ASYNC, 1)]
         if "enqueue" in self._measures:
             groups += [self._each("enqueue", how, self._enqueue(how)) for how in ("one", "many")]
         if "cost" in self._measures:
@@ -106,13 +109,17 @@ class Rounds:
 
     def _drains(self, mode: str, processes: int) -> list[Turn]:
         variant = f"{mode}, {processes} process{'es' if processes > 1 else ''}"
+        writes = mode in (ORM, ORM_ASYNC)
 
         def take(who: Contender) -> Callable[[], Figures]:
             jobs = self._jobs[who.peer.name]
+            jobs = min(jobs, MOST_THAT_WRITE) if writes else jobs
             return lambda: drain(who, self._counts, jobs, mode, processes, self._sizes.limit)
 
-        them = [who for who in self._contenders if mode in who.peer.modes and who.peer.name in self._jobs]
-        turns = [Turn("drain", variant, who.peer.name, take(who)) for who in them]
+        them = [
+            who for who in self._contenders if mode in who.peer.modes + who.peer.writes and who.peer.name in self._jobs
+        ]
+        turns = [Turn("orm" if writes else "drain", variant, who.peer.name, take(who)) for who in them]
         if self._has_floor and mode == SYNC:  # next to ours, with which it is compared
             turns.insert(1, Turn("drain", variant, FLOOR, lambda: floors.drain(self._sizes.jobs, processes)))
         return turns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import rows
 import witness
 
 try:
@@ -23,6 +24,16 @@ async def nothing_async() -> None:
 
 
 @task
+def insert() -> None:
+    rows.insert()
+
+
+@task
+async def insert_async() -> None:
+    await rows.insert_async()
+
+
+@task
 def stamp(number: int) -> None:
     witness.stamp(number)
 
@@ -32,4 +43,11 @@ def hold() -> None:
     witness.hold()
 
 
-TASKS: dict[str, Any] = {"nothing": nothing, "nothing_async": nothing_async, "stamp": stamp, "hold": hold}
+TASKS: dict[str, Any] = {
+    "nothing": nothing,
+    "nothing_async": nothing_async,
+    "insert": insert,
+    "insert_async": insert_async,
+    "stamp": stamp,
+    "hold": hold,
+}

@@ -28,6 +28,9 @@ class DjangoSide(Side):
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
+        import rows
+
+        rows.make_table()
 
     def manage(self, *arguments: str) -> None:
         """Become this command of manage.py."""

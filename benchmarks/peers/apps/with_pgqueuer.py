@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import uvloop
 import witness
+from django_side import begin
 from pgqueuer import PgQueuer
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.queries import Queries
 from side import AsyncSide, chunks, dsn
 
-BATCH = 500
+begin("settings_plain")
+
+import rows
+
+BATCH, THREADS = 500, 8
 
 
 class WithPgQueuer(AsyncSide):
@@ -24,6 +30,7 @@ class WithPgQueuer(AsyncSide):
     async def _install(self) -> None:
         await self.connect()
         await self.queries.install()
+        await asyncio.to_thread(rows.make_table)
 
     async def connect(self) -> None:
         self.connection = await asyncpg.connect(dsn())
@@ -40,6 +47,7 @@ class WithPgQueuer(AsyncSide):
         uvloop.run(self._work(tuned))
 
     async def _work(self, tuned: bool) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
         worker = PgQueuer(AsyncpgDriver(await asyncpg.connect(dsn())))
 
         @worker.entrypoint("nothing")
@@ -49,6 +57,14 @@ class WithPgQueuer(AsyncSide):
         @worker.entrypoint("nothing_async")
         async def nothing_async(job: object) -> None:
             witness.call()
+
+        @worker.entrypoint("insert")
+        async def insert(job: object) -> None:
+            await asyncio.to_thread(rows.insert)
+
+        @worker.entrypoint("insert_async")
+        async def insert_async(job: object) -> None:
+            await rows.insert_async()
 
         @worker.entrypoint("stamp")
         async def stamp(job: object) -> None:

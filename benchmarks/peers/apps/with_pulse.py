@@ -19,6 +19,7 @@ from django.apps import apps
 if not apps.ready and not apps.loading:
     django.setup()
 
+import rows
 from django_handlers import TASKS
 from side import Side
 
@@ -37,6 +38,7 @@ class Pulse(Side):
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
+        rows.make_table()
 
     def one(self, task: str, *arguments: int) -> None:
         TASKS[task].enqueue(*arguments)
