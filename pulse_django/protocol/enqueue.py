@@ -28,8 +28,9 @@ ENQUEUE_BYTES = 16_000_000
 _OF_ITS_OWN = "task, queue, priority, args, kwargs, payload_bytes, next_run_at, parent_id, trace, masked"
 _INTO = "INSERT INTO pulse_django_job_hot"
 
-# The column is left to its default for a job that is due at once.
-_DUE = {"run_at": "%s::timestamptz", "delay": "clock_timestamp() + %s::interval"}
+# What next_run_at gets. A job that is due at once gets the default of that column. Seconds, because an interval of days
+# is as long as the calendar of the session's time zone has it.
+_DUE = {"run_at": "%s::timestamptz", "delay": "clock_timestamp() + %s::float8 * interval '1 second'"}
 
 # It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
 # neither case does the caller's transaction abort.
@@ -53,8 +54,10 @@ RETURNING key.job_id
 
 _TAKE_IDS = "SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass) FROM pg_catalog.generate_series(1, %s)"
 _IN = """
-SELECT pg_catalog.to_char((clock_timestamp() + delay.value) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00')
-FROM pg_catalog.unnest(%s::interval[]) WITH ORDINALITY AS delay (value, place)
+SELECT pg_catalog.to_char(
+    (clock_timestamp() + delay.seconds * interval '1 second') AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00'
+)
+FROM pg_catalog.unnest(%s::float8[]) WITH ORDINALITY AS delay (seconds, place)
 ORDER BY delay.place
 """
 
@@ -87,6 +90,7 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "payload_bytes": payload.size,
         "next_run_at": next_run_at,
         "parent_id": new.parent_id,
+        "trace": new.trace,
         "masked": new.masked,
         "created_at": created_at,
         **dict(zip(COLUMNS, options, strict=True)),
@@ -113,7 +117,7 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "kwargs": payload.kwargs,
         "payload_bytes": payload.size,
         "run_at": run_at,
-        "delay": delay or None,
+        "delay": delay.total_seconds() or None,
         "parent_id": new.parent_id,
         "trace": new.trace,
         "masked": new.masked,
@@ -223,8 +227,15 @@ def _copy(jobs: JobReader, chunk: Sequence[Encoded]) -> list[int]:
         for job_id, (new, one) in zip(ids, chunk, strict=True)
     ]
     into = copy_from("pulse_django_job_hot", ["id", "args", "kwargs", "payload_bytes", *columns])
-    copy_joined(jobs.write_alias, into, "".join(lines))
+    copy_joined(jobs.write_alias, into, _encoded("".join(lines)))
     return ids
+
+
+def _encoded(lines: str) -> bytes:
+    try:
+        return lines.encode()
+    except UnicodeEncodeError:
+        raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
 
 
 def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
@@ -233,7 +244,7 @@ def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
     due = [run_at_or_delay(row.pop("run_after")) for row in rows]
     if not any(run_at or delay for run_at, delay in due):
         return rows  # the table's default says when each is due
-    delays = run_joined(jobs.write_alias, _IN, [[delay for _, delay in due]])
+    delays = run_joined(jobs.write_alias, _IN, [[delay.total_seconds() for _, delay in due]])
     for row, (run_at, _), (in_delay,) in zip(rows, due, delays, strict=True):
         row["next_run_at"] = run_at or in_delay
     return rows

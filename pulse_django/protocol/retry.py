@@ -30,7 +30,7 @@ in_line AS (
 UPDATE pulse_django_job_hot AS job
 SET status = 'PENDING',
     refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
-    next_run_at = clock_timestamp() + %s + in_line.place::float8 * %s,
+    next_run_at = clock_timestamp() + (%s::float8 + in_line.place::float8 * %s::float8) * interval '1 second',
     finished_at = NULL,
     cancel_requested_at = NULL,
     cancel_reason = ''
@@ -59,6 +59,8 @@ def retry(
     check_delay(delay)
     check_delay(gap)
     asked_for = job_ids_of(job_ids)
-    rows = run_joined(jobs.write_alias, _RETRY, [sorted(asked_for), attempt, runs, delay, gap])
+    rows = run_joined(
+        jobs.write_alias, _RETRY, [sorted(asked_for), attempt, runs, delay.total_seconds(), gap.total_seconds()]
+    )
     revived = frozenset(job_id for (job_id,) in rows)
     return Retried(revived=revived, moved_on=asked_for - revived)

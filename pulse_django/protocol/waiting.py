@@ -31,7 +31,7 @@ WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
 RETURNING job.id
 """
 
-_RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s")
+_RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second'")
 
 _MOVE = _WAITING.format(change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority)")
 
@@ -42,7 +42,7 @@ def reschedule(
     """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
     check_delay(delay)
     check_attempt(attempt)
-    return _change(jobs, _RESCHEDULE, job_ids, [attempt, delay])
+    return _change(jobs, _RESCHEDULE, job_ids, [attempt, delay.total_seconds()])
 
 
 def move(

@@ -24,20 +24,22 @@ def copied(value: Any) -> str:
         return value.translate(_ESCAPED)
     if isinstance(value, bool):
         return "t" if value else "f"
+    if isinstance(value, int):
+        return int.__repr__(value)  # of an Enum too
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
-    return str(value)
+    raise TypeError(f"{type(value).__name__} has no text for COPY")
 
 
 def copied_json(text: str) -> str:
-    """Spell JSON that is written in ASCII, where only backslashes are escaped."""
+    """Spell a JSON text. It contains no tabs and no line ends: JSON escapes them."""
     return text.replace("\\", r"\\") if "\\" in text else text
 
 
 def copied_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the columns that any of these rows has a value for, and the text of these of each row."""
+    """Return the columns in which any row has a value, and the text of each row in these columns."""
     rows = list(rows)
     columns = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
     return columns, ["\t".join(copied(row[name]) for name in columns) for row in rows]

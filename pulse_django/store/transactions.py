@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DataError, IntegrityError, ProgrammingError, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, ProgrammingError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django.exceptions import NotInsideTransaction
@@ -92,17 +92,17 @@ def run_joined(
     return _run_in_own_transaction(connection, sql, params, lock_timeout)
 
 
-def copy_joined(alias: str, statement: str, text: str) -> None:
+def copy_joined(alias: str, statement: str, rows: bytes) -> None:
     """Write rows by COPY in the transaction that is open."""
     connection = connections[alias]
     connection.validate_no_broken_transaction()
     with (
-        _told_briefly(),
+        _told_briefly(DatabaseError),  # all of them: with any error PostgreSQL repeats the row that it read last
         connection.wrap_database_errors,
         connection.cursor() as cursor,
-        cursor.copy(statement) as rows,
+        cursor.copy(statement) as sink,
     ):
-        rows.write(text)
+        sink.write(rows)
 
 
 @contextmanager
@@ -194,11 +194,14 @@ class _told_briefly:  # noqa: N801 - reads as a phrase; a generator would cost e
     """Keep of an error what went wrong and not with which values: PostgreSQL repeats the row and the parameters, and so
     would logs, dead letters and error trackers."""
 
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self._kinds = kinds or (DataError, IntegrityError, ProgrammingError)
+
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        cause = error.__cause__ if isinstance(error, DataError | IntegrityError | ProgrammingError) else None
+        cause = error.__cause__ if isinstance(error, self._kinds) else None
         if error is not None and isinstance(cause, psycopg.Error) and cause.diag.message_primary:
             error.args = cause.args = (cause.diag.message_primary,)
 

@@ -106,11 +106,13 @@ class NewJob(JobOptions):
 
     @property
     def head(self) -> Head:
+        # Two instants that differ in fold only are equal, except in UTC.
+        run_after = self.run_after.astimezone(UTC) if isinstance(self.run_after, datetime) else self.run_after
         return Head(
             self.task,
             self.queue,
             self.priority,
-            self.run_after,
+            run_after,
             self.parent_id,
             self.trace,
             self.masked,

@@ -16,7 +16,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
 
 from .database_errors import DatabaseFault, fault_of
-from .fleet_pace import POLLS_SLOWED_BY, slowed
+from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 from .lane_bounds import LaneBounds
@@ -210,7 +210,7 @@ class Claimer:
     def _until_poll(self) -> float:
         interval = conf.current().poll_interval.total_seconds()
         if self.hears:
-            interval = slowed(interval * HEARING_SLOWS_BY, self._in_flight.fleet_size, POLLS_SLOWED_BY)
+            interval = slowed(interval * HEARING_SLOWS_BY, self._in_flight.fleet_size, POLLS_SLOWED_BY, LONGEST_POLL)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
 

@@ -18,7 +18,7 @@ from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
 from .database_errors import DatabaseFault, fault_of
-from .fleet_pace import PRESENCE_SLOWED_BY, slowed
+from .fleet_pace import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .shared_leases import HeldLease, SharedLeases
 
@@ -29,8 +29,9 @@ BEATS_PER_LEASE = 3
 JITTER = 0.2
 # Seconds between two looks at what is held: a lease shorter than those before it must not wait for their beat.
 TICK = 0.1
-# The same while nothing is held. Looking costs more than anything else that an idle worker does.
-IDLE_TICK = 0.25
+# The same while nothing is held. Looking costs more than anything else that an idle worker does. A shorter lease than
+# the second was seen: one like it could expire before the next look.
+IDLE_TICK, SHORT_LEASE = 0.25, 1.0
 # After a beat that had to leave out a locked row, until that row is looked at again.
 PAUSE_BEFORE_SKIPPED = 0.1
 
@@ -89,6 +90,7 @@ class Heartbeat:
         self._charges, self._presence = charges, presence
         self._due_at = 0.0
         self._idle = True
+        self._shortest = float("inf")  # lease that was held so far
         self._present_at = float("-inf")
         self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
         self._skipped: Beaten = []
@@ -114,12 +116,13 @@ class Heartbeat:
         now = time.monotonic()
         charges = self._charges()
         shortest = min((charge.shared_leases.shortest_ttl() for charge in charges), default=float("inf"))
+        self._shortest = min(self._shortest, shortest)
         interval = min(shortest / BEATS_PER_LEASE, conf.current().heartbeat_interval.total_seconds())
         if shortest == float("inf"):
             self._idle = True
         elif self._idle or self._due_at > now + interval:
             # What is held was granted since the last look.
-            self._due_at = now + max(0.0, _early(interval) - (IDLE_TICK if self._idle else TICK))
+            self._due_at = now + max(0.0, _early(interval) - self._tick)
             self._idle = False
         if not self._idle and now >= self._due_at:
             for charge in charges:
@@ -132,7 +135,11 @@ class Heartbeat:
         elif self._skipped:
             self._beat(self._skipped)
         self._tell_presence(now)
-        return PAUSE_BEFORE_SKIPPED if self._skipped else min(IDLE_TICK if self._idle else TICK, interval / 2)
+        return PAUSE_BEFORE_SKIPPED if self._skipped else min(self._tick, interval / 2)
+
+    @property
+    def _tick(self) -> float:
+        return IDLE_TICK if self._idle and self._shortest >= SHORT_LEASE else TICK
 
     def farewell(self) -> None:
         """Say that this worker stops."""
@@ -197,7 +204,8 @@ class Heartbeat:
             return
         interval = conf.current().heartbeat_interval.total_seconds()
         if self._idle:
-            interval = slowed(interval, self.fleet_size, PRESENCE_SLOWED_BY)
+            longest = LONGEST_PRESENCE * conf.current().lease_ttl.total_seconds()
+            interval = slowed(interval, self.fleet_size, PRESENCE_SLOWED_BY, longest)
         if now - self._present_at < interval:
             return
         self._present_at = now

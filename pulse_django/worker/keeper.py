@@ -44,7 +44,7 @@ from .worker_registration import presence_of
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds between two looks at processes and connections. Longer than the first only while all processes are ready.
+# Seconds between two looks at processes and connections. The second is the longest while all processes are ready.
 TICK, LONGEST_TICK = 0.2, 0.5
 # Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
 PATIENCE_AT_END = 0.9

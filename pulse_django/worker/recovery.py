@@ -23,9 +23,8 @@ from .shared_leases import HeldLease
 
 logger = SafeLogger("pulse_django.recovery")
 
-# Seconds between two looks whether to go on, and before rows that somebody has locked are tried again.
-TICK = 0.5
-BEFORE_TRYING_AGAIN = 0.1
+TICK = 0.5  # seconds between two looks whether to go on
+BEFORE_TRYING_AGAIN = 0.1  # seconds, for rows that somebody has locked
 # Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
 SECOND_LOOK = 1.0
 

@@ -22,7 +22,7 @@ logger = SafeLogger("pulse_django.worker")
 MOST_AT_ONCE = 400
 # With more than this about to end, waiting for a moment makes a larger batch, and the delay is not noticeable.
 FLOOD = 32
-LINGER = 0.003
+LINGER = 0.01
 TICK = 0.5
 PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
 Settle = Callable[[list[Report]], Settled]

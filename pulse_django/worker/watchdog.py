@@ -28,7 +28,7 @@ from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.verb_results import Reaped
 
 from .database_errors import DatabaseFault, fault_of
-from .fleet_pace import SWEEPS_SLOWED_BY, slowed
+from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .outages import Beats, Outages
 from .sweeps import Swept
@@ -75,9 +75,9 @@ class Watchdog:
         """Return for how long to wait: not at all if a sweep left something, else never quite as long as before."""
         if swept is not None and swept.has_more:
             return 0.0
-        longest = max(self.interval, conf.current().lease_ttl.total_seconds() * 2 / 3)  # longer would look like sleep
-        pause = min(longest, slowed(self.interval, fleet_size, SWEEPS_SLOWED_BY))
-        return pause * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+        others = fleet_size if swept is None else 0  # another watchdog sweeps
+        longest = LONGEST_SWEEP * conf.current().lease_ttl.total_seconds()
+        return slowed(self.interval, others, SWEEPS_SLOWED_BY, longest) * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
 
     def take_turn(self) -> Swept | None:
         """Sweep, unless another one of the fleet did lately, or this one was cut off and would end no run now."""

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from itertools import islice
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import override_settings
 
@@ -135,6 +137,60 @@ def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> Non
             enqueue()
         assert "secret" not in f"{refused.value} {refused.value.__cause__}"
     assert not Job.objects.exists()
+
+
+def test_a_copy_that_is_interrupted_does_not_repeat_the_job_that_it_was_at() -> None:
+    new = NewJob(task="tests.add", kwargs={"card": "a secret"})
+    sql("""
+        CREATE FUNCTION pg_temp.ends() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'interrupted' USING ERRCODE = '57014'; END $$;
+        CREATE TRIGGER ends BEFORE INSERT ON pulse_django_job_hot FOR EACH ROW EXECUTE FUNCTION pg_temp.ends()
+    """)
+    with pytest.raises(OperationalError, match="interrupted") as ended:
+        Job.objects.enqueue_many([new])
+    assert "secret" not in f"{ended.value} {ended.value.__cause__}"
+
+
+def test_a_lone_surrogate_in_a_name_does_not_put_all_jobs_into_the_error() -> None:
+    new = NewJob(task="tests.add", args=["a secret"], masked="\ud800")
+    with pytest.raises(InvalidJob, match="lone surrogate") as refused:
+        Job.objects.enqueue_many([new])
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
+
+
+class Urgency(int, Enum):
+    HIGH = 7
+
+
+class Department(str, Enum):  # noqa: UP042 - as projects have them
+    MAIL = "mail"
+
+
+def test_options_that_are_enums_are_stored_as_their_values() -> None:
+    new = NewJob(task="tests.add", priority=Urgency.HIGH, queue=Department.MAIL, max_attempts=Urgency.HIGH)
+    for job_id in (Job.objects.enqueue(new).pk, *Job.objects.enqueue_many([new])):
+        job = Job.objects.get(pk=job_id)
+        assert (job.priority, job.queue, job.max_attempts) == (7, "mail", 7)
+
+
+@pytest.mark.parametrize("days", [60, 120, 180, 240, 300])
+def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(days: int) -> None:
+    sql("SET timezone = 'Europe/Berlin'")
+    delay = timedelta(days=days)
+    new = NewJob(task="tests.add", run_after=delay)
+    ids = [Job.objects.enqueue(new).pk, *Job.objects.enqueue_many([new]), Job.objects.enqueue(NewJob(task="t")).pk]
+    Job.objects.reschedule(ids[2:], delay=delay)
+    waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
+    for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
+        assert abs(float(seconds) - delay.total_seconds()) < 60
+
+
+def test_two_instants_that_differ_in_their_fold_only_are_two() -> None:
+    first = datetime(2031, 10, 26, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    ids = Job.objects.enqueue_many([NewJob(task="t", run_after=one) for one in (first, first.replace(fold=1))])
+    earlier, later = (Job.objects.get(pk=job_id).next_run_at for job_id in ids)
+    assert later - earlier == timedelta(hours=1)
 
 
 def test_many_jobs_are_refused_in_a_transaction_that_is_broken() -> None:

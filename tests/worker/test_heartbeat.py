@@ -136,6 +136,13 @@ def test_a_lease_that_was_granted_just_after_a_look_is_extended_in_time(
     assert clock.now - granted_at < 0.5
 
 
+def test_after_a_short_lease_was_seen_an_idle_worker_looks_as_often_as_a_busy_one(host: Host) -> None:
+    [run] = host.claim(lease_ttl=timedelta(seconds=0.2))
+    host.heartbeat.run_once()
+    host.hands[0].settled([run])
+    assert host.heartbeat.run_once() == TICK
+
+
 def test_how_late_beats_are_answered_is_counted_with_the_time_of_those_that_failed(
     host: Host, clock: Clock, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,9 +105,10 @@ def ready_connections() -> None:
     for alias, kept in list(_here.opened.items()):
         if kept is None:
             continue
-        was_reset, kept.is_being_reset = kept.is_being_reset, False
+        is_being_reset, kept.is_being_reset = kept.is_being_reset, False
         wrapper = connections[alias]
-        if wrapper.connection is not kept.raw or (was_reset and not _is_reset(kept.raw)) or not _is_alive(kept):
+        is_as_new = _is_reset(kept.raw) if is_being_reset else _can_be_read(kept.raw)
+        if wrapper.connection is not kept.raw or not is_as_new or kept.is_ended:
             _discard(wrapper)
             del _here.opened[alias]
 
@@ -139,8 +140,7 @@ def _is_tidied(wrapper: BaseDatabaseWrapper, kept: _Kept | None) -> bool:
     ):
         return False
     try:
-        raw.pgconn.send_query(kept.reset)
-        raw.pgconn.flush()
+        raw.pgconn.send_query(kept.reset)  # what the socket does not take now is sent when the answer is read
     except Exception:  # whatever it is: a new one will be better
         return False
     wrapper.errors_occurred = False
@@ -191,32 +191,28 @@ def _is_reset(raw: Raw) -> bool:
         return False
 
 
-def _is_alive(kept: _Kept) -> bool:
-    """Read what the server sent since.
-
-    When it ends a session, it says so some time before it closes the connection, and the message may have been received
-    along with the answer to the reset. So it is looked for among the messages: nothing more may be there to read.
-    """
-    pgconn = kept.raw.pgconn
+def _can_be_read(raw: Raw) -> bool:
+    """Read what the server has sent. When it ends a session, it says so before it closes the connection."""
     try:
-        if _can_read(pgconn.socket, 0):
-            pgconn.consume_input()
-        pgconn.is_busy()  # it handles the messages that were received
+        raw.pgconn.consume_input()
+        raw.pgconn.is_busy()  # it handles the messages that were received
     except Exception:
         return False
-    return not kept.is_ended
+    return True
 
 
 def _read_answer(pgconn: PGconn, until: float) -> bool:
+    """Each call that may wait lets another thread have the interpreter, so there are as few as can be."""
     good, prepared = True, b""
+    pgconn.consume_input()
     while True:
-        pgconn.consume_input()
         while pgconn.is_busy():
             if not _can_read(pgconn.socket, until - time.monotonic()):
                 return False
             pgconn.consume_input()
         result = pgconn.get_result()
         if result is None:
+            pgconn.is_busy()  # it handles what came after the answer: that the server ends the session
             while pgconn.notifies() is not None:
                 pass  # they are for the last handler
             return good and prepared == b"0"
