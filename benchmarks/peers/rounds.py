@@ -21,7 +21,7 @@ from benchmarks.peers.server_counts import ServerCounts
 
 PROCESSES = (1, 2)
 STEADY = ("cost", "idle")  # what does not drift with the machine is measured in the first round only
-MOST_THAT_WRITE = 10_000  # jobs of a drain whose handlers write
+MOST_THAT_WRITE = 6_000  # jobs of a drain whose handlers write
 MOST_BESIDE = 5_000  # jobs of a drain beside finished rows: few, so that those that it leaves do not count
 BETWEEN_NOTIFICATIONS = 0.1  # seconds, as between the jobs of a pickup
 # Whatever a stranger's worker makes of it.
