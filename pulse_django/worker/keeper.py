@@ -46,8 +46,7 @@ logger = SafeLogger("pulse_django.worker")
 
 # Seconds between two looks at processes and connections. The second is the longest while all processes are ready.
 TICK, LONGEST_TICK = 0.2, 0.5
-# Seconds after the last child is gone for its leases to be handed back, and for the last line to be written.
-PATIENCE_AT_END = 0.9
+PATIENCE_AT_END = 0.9  # seconds after the last child is gone for its leases to be handed back
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
 
@@ -159,7 +158,8 @@ class Keeper:
 
     def _until_next_look(self) -> float:
         all_work = self._children.stop_by is None and all(child.ready for child in self._child_slots)
-        return min(LONGEST_TICK, max(TICK, longest_wait() / 10)) if all_work else TICK
+        tick = min(LONGEST_TICK, max(TICK, longest_wait() / 10)) if all_work else TICK
+        return min(tick, self._systemd.ping_every / 2)
 
     # Stopping
 

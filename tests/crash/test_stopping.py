@@ -221,7 +221,7 @@ def systemd(tmp_path: Path) -> Iterator[Systemd]:
 def test_systemd_hears_when_it_is_ready_alive_and_stopping(workers: Workers, systemd: Systemd) -> None:
     worker = workers.start(env={"NOTIFY_SOCKET": systemd.path, "WATCHDOG_USEC": "400000"})
     wait_until(lambda: systemd.hears("READY=1"), lambda: worker.log)
-    assert "is ready" in worker.log
+    wait_until(lambda: "is ready" in worker.log)  # lines are written a moment later
     systemd.said.clear()
     wait_until(lambda: systemd.hears("WATCHDOG=1"))
     systemd.said.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from statistics import mean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pulse_django.worker.fleet_pace import LONGEST_PRESENCE, NOT_SLOWED, PRESENC
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.heartbeat import IDLE_TICK, Charge, Heartbeat
 from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
@@ -99,3 +101,13 @@ def test_an_idle_worker_of_a_large_fleet_notes_its_presence_half_as_often_and_te
         heartbeat.run_once()
         assert (Worker.objects.get(name="w").last_beat_at != EPOCH) == notes
     heartbeat.database.hang_up()
+
+
+@pytest.mark.parametrize("ping_every", [0.05, 0.2, 0.5, 10.0, float("inf")])
+def test_a_keeper_looks_often_enough_to_tell_systemd_in_time_that_it_lives(ping_every: float) -> None:
+    keeper = SimpleNamespace(
+        _children=SimpleNamespace(stop_by=None), _child_slots=[], _systemd=SimpleNamespace(ping_every=ping_every)
+    )
+    pause = Keeper._until_next_look(keeper)  # type: ignore[arg-type]
+    assert pause <= LONGEST_TICK
+    assert pause + ping_every <= 2 * ping_every, "systemd waits for twice as long as a ping is due after"
