@@ -141,12 +141,12 @@ def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> Non
 
 def test_a_copy_that_is_interrupted_does_not_repeat_the_job_that_it_was_at() -> None:
     new = NewJob(task="tests.add", kwargs={"card": "a secret"})
-    sql("""
-        CREATE FUNCTION pg_temp.ends() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'interrupted' USING ERRCODE = '57014'; END $$;
-        CREATE TRIGGER ends BEFORE INSERT ON pulse_django_job_hot FOR EACH ROW EXECUTE FUNCTION pg_temp.ends()
-    """)
-    with pytest.raises(OperationalError, match="interrupted") as ended:
+    with pytest.raises(OperationalError, match="interrupted") as ended, transaction.atomic():
+        sql("""
+            CREATE FUNCTION pg_temp.ends() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'interrupted' USING ERRCODE = '57014'; END $$;
+            CREATE TRIGGER ends BEFORE INSERT ON pulse_django_job_hot FOR EACH ROW EXECUTE FUNCTION pg_temp.ends()
+        """)
         Job.objects.enqueue_many([new])
     assert "secret" not in f"{ended.value} {ended.value.__cause__}"
 
@@ -176,11 +176,12 @@ def test_options_that_are_enums_are_stored_as_their_values() -> None:
 
 @pytest.mark.parametrize("days", [60, 120, 180, 240, 300])
 def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(days: int) -> None:
-    sql("SET timezone = 'Europe/Berlin'")
     delay = timedelta(days=days)
     new = NewJob(task="tests.add", run_after=delay)
-    ids = [Job.objects.enqueue(new).pk, *Job.objects.enqueue_many([new]), Job.objects.enqueue(NewJob(task="t")).pk]
-    Job.objects.reschedule(ids[2:], delay=delay)
+    with transaction.atomic():
+        sql("SET LOCAL timezone = 'Europe/Berlin'")
+        ids = [Job.objects.enqueue(new).pk, *Job.objects.enqueue_many([new]), Job.objects.enqueue(NewJob(task="t")).pk]
+        Job.objects.reschedule(ids[2:], delay=delay)
     waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
     for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
         assert abs(float(seconds) - delay.total_seconds()) < 60
