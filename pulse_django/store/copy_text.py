@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,8 +38,7 @@ def copied_json(text: str) -> str:
     return text.replace("\\", r"\\") if "\\" in text else text
 
 
-def copied_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+def copied_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Return the columns in which any row has a value, and the text of each row in these columns."""
-    rows = list(rows)
-    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)] if rows else []
+    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     return columns, ["\t".join(copied(row[name]) for name in columns) for row in rows]

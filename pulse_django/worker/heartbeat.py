@@ -90,6 +90,7 @@ class Heartbeat:
         self._charges, self._presence = charges, presence
         self._due_at = 0.0
         self._idle = True
+        self._looked_at = time.monotonic()  # at what is held
         self._shortest = float("inf")  # lease that was held so far
         self._present_at = float("-inf")
         self.standing: Standing | None = None  # among the workers of the fleet, as it was lately
@@ -121,9 +122,9 @@ class Heartbeat:
         if shortest == float("inf"):
             self._idle = True
         elif self._idle or self._due_at > now + interval:
-            # What is held was granted since the last look.
-            self._due_at = now + max(0.0, _early(interval) - self._tick)
+            self._due_at = self._looked_at + _early(interval)  # what is held was granted since the last look
             self._idle = False
+        self._looked_at = now
         if not self._idle and now >= self._due_at:
             for charge in charges:
                 charge.forget_the_gone()

@@ -46,7 +46,7 @@ class LogWriter:
             if time.monotonic() - self._moved_at > PATIENCE:
                 self.dropped += 1
                 return
-            time.sleep(PAUSE)  # only in a flood; a condition variable would cost every line a lock
+            time.sleep(PAUSE)  # this happens only in a flood, and a condition variable would need a lock for each line
         self._waiting.put((logger, line))
 
     def run(self) -> None:

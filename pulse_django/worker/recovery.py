@@ -24,7 +24,7 @@ from .shared_leases import HeldLease
 logger = SafeLogger("pulse_django.recovery")
 
 TICK = 0.5  # seconds between two looks whether to go on
-BEFORE_TRYING_AGAIN = 0.1  # seconds, for rows that somebody has locked
+BEFORE_TRYING_AGAIN = 0.1  # seconds to wait before locked rows are settled again
 # Seconds after a death. A claim that was on its way may commit after its sender is gone, and after the first look.
 SECOND_LOOK = 1.0
 

@@ -52,7 +52,8 @@ def test_a_fleet_of_a_thousand_sends_no_more_polls_and_sweeps_than_200_a_second(
     poll = mean(claimer_beside(1_000)._until_poll() for _ in range(200))
     watchdog = Watchdog(GuardedConnection("default", "watchdog"))
     sweep = mean(watchdog.pause_after(None, 1_000) for _ in range(200))
-    presence_interval = 2 * PulseSettings().heartbeat_interval.total_seconds()
+    beats = PulseSettings().heartbeat_interval.total_seconds()
+    presence_interval = slowed(beats, 1_000, PRESENCE_SLOWED_BY, LONGEST_PRESENCE * TTL)
     assert 1_000 / poll + 1_000 / sweep + 1_000 / presence_interval < 200
 
 
@@ -82,9 +83,16 @@ def test_a_watchdog_that_sweeps_itself_is_not_slowed() -> None:
 
 
 def test_presence_is_noted_before_the_worker_seems_not_to_be_ready(settings: Any) -> None:
-    settings.PULSE = {"LEASE_TTL": 4, "HEARTBEAT_INTERVAL": 2}
-    longest = LONGEST_PRESENCE * 4
-    assert slowed(2.0, 1_000, PRESENCE_SLOWED_BY, longest) + IDLE_TICK < 4
+    settings.PULSE = {"LEASE_TTL": 4, "HEARTBEAT_INTERVAL": 2, "WATCHDOG_INTERVAL": 1}
+    for number in range(2 * NOT_SLOWED):
+        Worker.objects.note(presence(f"other-{number}"))
+    heartbeat = Heartbeat(GuardedConnection("default", "heartbeat"), list, lambda: presence("w"))
+    heartbeat.run_once()
+    sql("UPDATE pulse_django_worker SET last_beat_at = %s WHERE name = 'w'", EPOCH)
+    heartbeat._present_at -= 4 - 2 * IDLE_TICK
+    heartbeat.run_once()
+    assert Worker.objects.get(name="w").last_beat_at != EPOCH
+    heartbeat.database.hang_up()
 
 
 def test_an_idle_worker_of_a_large_fleet_notes_its_presence_half_as_often_and_tells_its_children_the_size() -> None:

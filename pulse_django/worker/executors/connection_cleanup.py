@@ -202,7 +202,7 @@ def _can_be_read(raw: Raw) -> bool:
 
 
 def _read_answer(pgconn: PGconn, until: float) -> bool:
-    """Each call that may wait lets another thread have the interpreter, so there are as few as can be."""
+    """Make few calls: each one that may wait releases the interpreter lock."""
     good, prepared = True, b""
     pgconn.consume_input()
     while True:
