@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled proofs chaos chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled proofs chaos chaos-schedules chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
@@ -24,6 +24,7 @@ help:
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history"
+	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7')"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
 	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
@@ -57,6 +58,10 @@ demo: $(READY)
 SEEDS ?= 1 2 3
 chaos: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.run --seed $$seed $(ARGS) || exit $$?; done
+
+# Watchdogs that fire schedules are killed, and the server's clock is set: each tick must fire once.
+chaos-schedules: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.schedules --seed $$seed $(ARGS) || exit $$?; done
 
 chaos-long: $(READY)
 	@$(PY) -m chaos.run --seconds 3600 $(ARGS)

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 
-from chaos.witness import Change, Entry, Row
+from chaos import unique_jobs
+from chaos.witness import Change, Entry, Row, Wish
 
 WAITING = ("PENDING", "RETRYING")
 OVER = ("COMPLETED", "DEAD_LETTERED", "CANCELLED")
@@ -39,6 +40,7 @@ class Execution:
     began_at: float  # by the clock that all processes of a machine share
     ended_at: float | None
     ended: str  # how; empty: nobody knows
+    wish: int | None = None  # of a caller: the one it was given, or the last one that it saw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class History:
     grace: timedelta  # after a fault its consequences may still come
     epoch: datetime  # when the executions' clock began, by the server's
     deadlocks: int = 0  # that the server wrote down
+    wishes: Sequence[Wish] = ()  # of callers of unique jobs, in the order of each key
     # When each worker said that a claim of its was not answered.
     unanswered: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
 
@@ -120,6 +123,7 @@ def judge(history: History) -> Verdict:
     _listeners_stop(history, verdict)
     _nobody_runs_twice_for_nothing(history, verdict)
     _holders_are_unique(history.changes, verdict)
+    unique_jobs.judge(history, verdict)
     if history.deadlocks:
         verdict.break_("no deadlock", 0, f"the server wrote down {history.deadlocks}")
     _count(history, verdict)

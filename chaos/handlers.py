@@ -12,18 +12,23 @@ import secrets
 import signal
 import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pulse_django import Context, task
+from django.db import connection
+
+from pulse_django import Context, Unique, task
 from tests import sabotage
 
+LONGEST, PERIOD = timedelta(seconds=2), timedelta(seconds=1)  # the judge has them too
 LOG = "CHAOS_LOG"
 ORDER = "CHAOS_ORDER"  # the file that names the harm a process of a worker does to itself at SIGUSR1
 
 
-def note(what: str, context: Context, execution: str, *, listens: bool) -> None:
+def note(what: str, context: Context, execution: str, *, listens: bool, wish: int | None = None) -> None:
     line = {
+        "wish": wish,
         "what": what,
         "execution": execution,
         "job": context.job_id,
@@ -58,11 +63,11 @@ if ORDER in os.environ:
 class Executed:
     """Notes the beginning and the end of one execution, whatever becomes of it."""
 
-    def __init__(self, context: Context, *, listens: bool = False) -> None:
-        self.context, self.id, self.listens = context, secrets.token_hex(8), listens
+    def __init__(self, context: Context, *, listens: bool = False, wish: int | None = None) -> None:
+        self.context, self.id, self.listens, self.wish = context, secrets.token_hex(8), listens, wish
 
     def __enter__(self) -> str:
-        note("begin", self.context, self.id, listens=self.listens)
+        note("begin", self.context, self.id, listens=self.listens, wish=self.wish)
         return self.id
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -102,6 +107,41 @@ def failing(context: Context, fails: int) -> str:
         if context.attempt <= fails:
             raise ValueError(f"attempt {context.attempt}")
         return execution
+
+
+@task(name="chaos.kept", takes_context=True, unique=Unique(by=("key",)))
+def kept(context: Context, key: str, wish: int) -> str:
+    """One for each key that is not over."""
+    with Executed(context) as execution:
+        time.sleep(0.1)
+        return execution
+
+
+@task(name="chaos.gathered", takes_context=True, unique=Unique(by=("key",), on_conflict="debounce", longest=LONGEST))
+def gathered(context: Context, key: str, wish: int) -> str:
+    """Does what the last caller wished."""
+    with Executed(context, wish=wish) as execution:
+        return execution
+
+
+@task(name="chaos.follower", takes_context=True, unique=Unique(by=("key",), on_conflict="follow"))
+def follower(context: Context, key: str) -> str:
+    """Looks what was wished last."""
+    with Executed(context, wish=last_wish("chaos.follower", key)) as execution:
+        return execution
+
+
+@task(name="chaos.periodic", takes_context=True, unique=Unique(by=("key",), per=PERIOD))
+def periodic(context: Context, key: str) -> str:
+    with Executed(context) as execution:
+        return execution
+
+
+def last_wish(name: str, key: str) -> int | None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT max(wish) FROM chaos_wish WHERE task = %s AND key = %s", [name, key])
+        [last] = cursor.fetchone()
+    return None if last is None else int(last)
 
 
 @task(name="chaos.poison", takes_context=True, isolation="process", max_losses=2)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
-from pulse_django.protocol import claim, reap, settle
+from pulse_django.protocol import claim, enqueue, reap, settle, unique
 from pulse_django.protocol import heartbeat as beats
 from pulse_django.store import prepared_statements, transactions
 from pulse_django.store.querysets import JobQuerySet
@@ -34,6 +34,7 @@ class Mutant:
     plant: Callable[[], None]
     nemeses: tuple[str, ...]
     breaks: tuple[str, ...]
+    in_callers: bool = False  # it is planted where jobs are enqueued, too
     schema: str = ""  # what has to be taken out of the tables' way: their constraints refuse some bugs by themselves
 
 
@@ -46,6 +47,10 @@ HOMES: dict[str, Any] = {
     "_SETTLE": settle,
     "_REAP": reap,
     "_END": settle,
+    "_CHANGE": unique,
+    "_HOLD_BACK": unique,
+    "_UP_TO_LONGEST": unique,
+    "TAKE_WINDOW": unique,
 }
 
 
@@ -166,6 +171,20 @@ def nobody_looks_behind_the_bounds() -> None:
     """A claim starts where the last one of its lane stopped, always."""
     LaneBounds.of = lambda self, lanes: self._since  # type: ignore[method-assign]
     LaneBounds.must_look_behind = lambda self, found: False  # type: ignore[method-assign]
+
+
+def looks_for_the_key_first() -> None:
+    """Look whether another job has the key, and insert if none has. That is how it is done without an index."""
+    insert = enqueue._insert
+
+    def looking(jobs: Any, new: Any, *rest: Any) -> Any:
+        key = new.unique
+        if key is not None and key.rule.per is None and unique.holders(jobs, key.rule, [(new.task, key.key)]):
+            return []
+        return insert(jobs, new, *rest)
+
+    enqueue._insert = looking
+    unique.conflict_of = lambda rule: unique.Conflict("ON CONFLICT DO NOTHING")
 
 
 def all_of(*plants: Callable[[], None]) -> Callable[[], None]:
@@ -334,6 +353,37 @@ MUTANTS: dict[str, Mutant] = {
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
+    ),
+    "a unique key that is looked up first": Mutant(
+        plant=looks_for_the_key_first,
+        nemeses=("connections reset",),
+        breaks=("one holder of a key",),
+        in_callers=True,
+        schema="DROP INDEX pulse_job_one_per_unique_key",
+    ),
+    "a call that changes the time and not the arguments": Mutant(
+        plant=replaced("_CHANGE", ("args = excluded.args", "args = job.args")),
+        nemeses=("connections reset",),
+        breaks=("the last wish is run",),
+        in_callers=True,
+    ),
+    "a job that starts before its caller commits": Mutant(
+        plant=replaced("_HOLD_BACK", ("UPDATE SET unique_key = job.unique_key WHERE false", "NOTHING")),
+        nemeses=("connections reset",),
+        breaks=("the last wish is run",),
+        in_callers=True,
+    ),
+    "debounce without a longest": Mutant(
+        plant=replaced("_UP_TO_LONGEST", ("LEAST(excluded", "GREATEST(excluded")),
+        nemeses=("connections reset",),
+        breaks=("no unique job is postponed for longer than allowed",),
+        in_callers=True,
+    ),
+    "a period that ends early": Mutant(
+        plant=replaced("TAKE_WINDOW", ("statement_timestamp()", "(statement_timestamp() + interval '50 ms')")),
+        nemeses=("connections reset",),
+        breaks=("one in a period",),
+        in_callers=True,
     ),
     "a watchdog that does not look at the lease": Mutant(
         plant=all_of(reaps_whatever_runs, replaced("_REAP", (REAP_AGAIN, ""))),

@@ -30,6 +30,7 @@ BETWEEN = (0.3, 1.2)  # seconds between two nemeses
 QUIET = 90.0  # seconds that a run may take to come to rest
 MOST_AT_ONCE = 40  # jobs, so that claims and reports of many at a time are tormented as well
 LATE, LATE_AT_ONCE = 1.0, 2  # seconds from the enqueue to the commit, and so many transactions at a time
+CALLERS, KEYS, ROLLED_BACK = 3, "ab", 0.3  # of unique jobs
 MOST_STORIES = 3  # of jobs with which something was wrong
 SLACK = timedelta(seconds=3)  # a tick, and what a busy machine of two processors may add
 GRACE = timedelta(seconds=5)  # a lease, a tick, and that slack
@@ -71,6 +72,8 @@ def play(cluster: Cluster, folder: Path, options: argparse.Namespace) -> int:
 
         mutant = MUTANTS[options.mutant]
         options.nemesis = options.nemesis or list(mutant.nemeses)
+        if mutant.in_callers:
+            mutant.plant()
         if mutant.schema:
             with connection.cursor() as cursor:
                 cursor.execute(mutant.schema)
@@ -116,6 +119,7 @@ class Run:
                 epoch=self.epoch,
                 deadlocks=self.database.deadlocks(),
                 unanswered=self.unanswered,
+                wishes=witness.wishes(),
             )
         )
         code = self._tell(found, is_quiet)
@@ -223,6 +227,9 @@ class Run:
             lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
         ]
         late = ThreadPoolExecutor(LATE_AT_ONCE)
+        callers = ThreadPoolExecutor(CALLERS)
+        for number in range(CALLERS):
+            callers.submit(self._wish, over, random.Random(self.options.seed * CALLERS + number))
         while not over.wait(0.08):
             if chance.random() < 0.1:
                 late.submit(self._enqueue_late)
@@ -238,7 +245,36 @@ class Run:
                 with suppress(Exception):
                     connection.close()  # the database is away: nothing was acknowledged
         late.shutdown()
+        callers.shutdown()
         self.acknowledged.update(self.acknowledged_late)
+
+    def _wish(self, over: threading.Event, chance: random.Random) -> None:
+        """Enqueue unique jobs beside others who do, in transactions that take their time or are rolled back."""
+        from django.db import connection, transaction
+
+        from chaos import handlers
+
+        while not over.wait(0.05):
+            key = chance.choice(KEYS)
+            try:
+                with transaction.atomic(), connection.cursor() as cursor:
+                    cursor.execute("SELECT nextval('chaos_wishes')")
+                    [wish] = cursor.fetchone()
+                    kind = chance.choice((handlers.kept, handlers.gathered, handlers.follower, handlers.periodic))
+                    arguments = (key, wish) if kind in (handlers.kept, handlers.gathered) else (key,)
+                    later = timedelta(seconds=0.3) if kind in (handlers.gathered, handlers.follower) else None
+                    job = kind.using(run_after=later).enqueue(*arguments).id
+                    told = [wish, kind.key, key, int(job)]
+                    cursor.execute("INSERT INTO chaos_wish (wish, task, key, job_id) VALUES (%s, %s, %s, %s)", told)
+                    if chance.random() < ROLLED_BACK:
+                        transaction.set_rollback(True)
+                    elif chance.random() < ROLLED_BACK:
+                        time.sleep(0.3)  # for a worker to claim what should wait for the commit
+            except Exception:
+                with suppress(Exception):
+                    connection.close()
+        with suppress(Exception):
+            connection.close()
 
     def _enqueue_late(self) -> None:
         """Commit a job when workers have claimed others that were enqueued after it."""

@@ -210,6 +210,7 @@ def executions(folder: Path) -> list[Execution]:
             attempt=line["attempt"],
             token=line["token"],
             holder=line["holder"],
+            wish=line.get("wish"),
             listens=line["listens"],
             began_at=line["at"],
             ended_at=ends[line["execution"]]["at"] if line["execution"] in ends else None,

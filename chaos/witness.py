@@ -32,14 +32,19 @@ BEGIN
     INSERT INTO chaos_change (at, op, by_worker, job_id, before, after)
     VALUES (
         clock_timestamp(), TG_OP, COALESCE(current_setting('chaos.worker', true), ''), COALESCE(NEW.id, OLD.id),
-        CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'args' - 'kwargs' END,
-        CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'args' - 'kwargs' END
+        CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - 'kwargs' END,
+        CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - 'kwargs' END
     );
     RETURN NULL;
 END
 $$;
 CREATE TRIGGER chaos_witness AFTER INSERT OR UPDATE OR DELETE ON pulse_django_job
     FOR EACH ROW EXECUTE FUNCTION chaos_witness();
+CREATE SEQUENCE chaos_wishes;
+CREATE TABLE chaos_wish (
+    wish bigint PRIMARY KEY, task text NOT NULL, key text NOT NULL, job_id bigint NOT NULL,
+    seq bigint GENERATED ALWAYS AS IDENTITY
+);
 """
 
 
@@ -60,6 +65,10 @@ class Row:
     last_error: str
     result: Any
     cancel_requested_at: str | None
+    task: str = ""
+    key: str = ""  # the first argument, if it is a text
+    created_at: datetime | None = None
+    next_run_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,23 @@ class Entry:
     outcome: str
     is_reaped: bool  # ended by a watchdog
     late_outcome: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a caller wrote beside the unique job that it enqueued, in the same transaction."""
+
+    wish: int
+    task: str
+    key: str
+    job: int
+
+
+def wishes() -> list[Wish]:
+    """Those that were committed, in the order in which their callers got hold of the key."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT wish, task, key, job_id FROM chaos_wish ORDER BY seq")
+        return [Wish(wish=wish, task=task, key=key, job=job) for wish, task, key, job in cursor.fetchall()]
 
 
 def install() -> None:
@@ -126,8 +152,9 @@ def _row(found: Any) -> Row | None:
     said = json.loads(found) if isinstance(found, str) else found
     instants = {
         name: datetime.fromisoformat(said[name]) if said[name] else None
-        for name in ("lease_until", "deadline", "started_at")
+        for name in ("lease_until", "deadline", "started_at", "created_at", "next_run_at")
     }
     names = ("status", "attempts", "refunds", "max_attempts", "losses", "locked_by", "token", "last_error", "result",
-             "cancel_requested_at")  # fmt: skip
-    return Row(**{name: said[name] for name in names}, **instants)
+             "cancel_requested_at", "task")  # fmt: skip
+    key = next((one for one in said["args"][:1] if isinstance(one, str)), "")
+    return Row(**{name: said[name] for name in names}, **instants, key=key)

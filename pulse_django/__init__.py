@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import cancel, enqueue_many, get, jobs, progress, release, retry
-    from .exceptions import Discard, JobCancelled, LeaseLost, Snooze, StaleToken
+    from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, Snooze, StaleToken
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
+    from .schedules.declarations import Schedule
     from .tasks import task
     from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+    from .words.timings import Cron, Every
+    from .words.uniqueness import Unique
 
 __version__ = "0.1.0"
 
@@ -17,23 +20,31 @@ __version__ = "0.1.0"
 _HOMES = {
     "api": ("cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
     "execution.context": ("Context",),
-    "exceptions": ("Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
+    "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
     "words.retry_policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
+    "words.timings": ("Cron", "Every"),
+    "schedules.declarations": ("Schedule",),
+    "words.uniqueness": ("Unique",),
     "tasks": ("task",),
 }
 
 __all__ = [
     "NO_RETRIES",
+    "AlreadyEnqueued",
     "Backoff",
     "Context",
+    "Cron",
     "Discard",
+    "Every",
     "FencedModel",
     "JobCancelled",
     "LeaseLost",
     "RetryPolicy",
+    "Schedule",
     "Snooze",
     "StaleToken",
+    "Unique",
     "cancel",
     "enqueue_many",
     "fence",

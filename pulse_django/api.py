@@ -16,6 +16,7 @@ from .execution.databases import alias_of_jobs, locate, located
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
+from .managers import JobManager
 from .models import Job
 from .signals import send_when_committed
 from .store.querysets import JobQuerySet
@@ -125,9 +126,12 @@ def enqueue_many(
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
     """
     alias = alias_of_jobs(using or getattr(task, "database", None))
-    jobs, new = Job.objects.db_manager(alias), new_job(task, (), {}, alias)
+    jobs: JobManager = Job.objects.db_manager(alias)
     called_with = (_checked(task, place, item) for place, item in enumerate(arguments))
-    ids: list[int] = jobs.enqueue_alike(new, called_with, progress=progress)
+    if getattr(task, "unique", None) is not None:  # each has a key of its own
+        ids = jobs.enqueue_many((new_job(task, *call, alias) for call in called_with), progress=progress)
+    else:
+        ids = jobs.enqueue_alike(new_job(task, (), {}, alias), called_with, progress=progress)
     if ids and is_due_soon(task.run_after):
         wake_workers(alias, [task.queue_name])
     return ids

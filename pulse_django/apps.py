@@ -26,7 +26,10 @@ class PulseConfig(AppConfig):
             check_vendor,
         )
         from .fleet.conditions.checks import check_alerts
+        from .models import Schedule
+        from .schedules.declarations import check_call
 
+        Schedule.check_call = check_call
         checks.register(check_settings)
         checks.register(check_middleware)
         checks.register(check_foreign_keys, checks.Tags.models)

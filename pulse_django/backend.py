@@ -11,7 +11,7 @@ from django.core.checks import CheckMessage, Error
 from django.utils import timezone
 
 from .exceptions import InvalidJob
-from .execution import masking
+from .execution import masking, unique_keys
 from .execution.call_signatures import checked, names_of
 from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
 from .execution.notify import is_due_soon, wake_workers
@@ -49,10 +49,11 @@ class PulseBackend(BaseTaskBackend):
         with traces.enqueueing(key_of(task), task.queue_name):
             new = new_job(task, *checked(task, args, kwargs), alias)
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
+        # A job that is kept until its start is locked until the commit, and workers pass it by meanwhile.
+        if (is_new or _holds_back(new)) and is_due_soon(new.run_after):
+            wake_workers(alias, [job.queue])
         if not is_new:  # it was announced when it was enqueued
             return result_of(job, as_enqueued(task, job))
-        if is_due_soon(new.run_after):
-            wake_workers(alias, [new.queue])
         result = result_of(job, task)
         task_enqueued.send(type(self), task_result=result)
         return result
@@ -97,8 +98,14 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         trace=traces.current(),
         masked=masking.for_job(task),
         names=names_of(task),
+        unique=unique_keys.key_of_call(task, args, kwargs),
         **options_of(task),
     )
+
+
+def _holds_back(new: NewJob) -> bool:
+    """Say whether a call with such a key keeps the job that is there from being started before the commit."""
+    return new.unique is not None and new.unique.rule.until_start
 
 
 def _parent_in(alias: str) -> int | None:

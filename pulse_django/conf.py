@@ -283,3 +283,8 @@ def _within(field: str, value: Any) -> Any:
 
 _PARSERS = {field.name: PARSER_OF_TYPE[str(field.type)] for field in fields(PulseSettings)}
 _FIELDS = {field.name.upper(): field.name for field in fields(PulseSettings)}
+
+
+def time_zone() -> str:
+    """Return the project's, for what names none."""
+    return settings.TIME_ZONE or "UTC"

@@ -16,6 +16,10 @@ class InvalidJob(PulseError, ValueError):
     """A job that cannot be enqueued: the message names the field and what is wrong with it."""
 
 
+class InvalidSchedule(PulseError, ValueError):
+    """A schedule that cannot be: the message names the field and what is wrong with it."""
+
+
 class PayloadError(InvalidJob):
     """Arguments or a result that PostgreSQL's jsonb cannot hold, or that are larger than allowed."""
 
@@ -37,6 +41,19 @@ class CannotBeCalled(WrongArguments):
 
 class UnstorableResult(PayloadError):
     """A handler returned what cannot be stored. Never retried: it would be no different next time."""
+
+
+class AlreadyEnqueued(PulseError):
+    """Another job holds the key of this one, and its task says ``on_conflict="raise"``. Nothing was enqueued."""
+
+    def __init__(self, task: str, job_id: int | None) -> None:
+        self.task = task
+        self.job_id = job_id  # of the other one; None: it is in the same list
+        super().__init__(task, job_id)
+
+    def __str__(self) -> str:
+        other = "another job of the list" if self.job_id is None else f"job {self.job_id}"
+        return f"{self.task}: {other} has the same unique key"
 
 
 class NotInsideTransaction(PulseError, RuntimeError):

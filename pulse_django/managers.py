@@ -1,10 +1,17 @@
-"""``Job.objects``: the verbs of the protocol, in the order of a job's life, and the questions about jobs."""
+"""The managers: ``Job.objects`` has the verbs of the protocol, in the order of a job's life, and ``Schedule.objects``
+those of schedules."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from django.db import models, router
+
+from .protocol import schedules
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
-from .protocol.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
+from .protocol.enqueue import enqueue, get_or_enqueue
+from .protocol.enqueue_many import enqueue_alike, enqueue_many
 from .protocol.eras import drop_days, make_days
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
@@ -14,6 +21,10 @@ from .protocol.retry import retry
 from .protocol.settle import keep_errors_after_completion, release, settle
 from .protocol.waiting import move, reschedule
 from .store.job_queries import JobReader
+from .words.timings import Timing
+
+if TYPE_CHECKING:
+    from .models import Schedule
 
 
 class JobManager(JobReader):
@@ -53,3 +64,38 @@ class JobManager(JobReader):
 
     make_days = make_days
     drop_days = drop_days
+
+
+class ScheduleManager(models.Manager["Schedule"]):
+    """Every write to a schedule but its ticks."""
+
+    change = schedules.change
+    follow_code = schedules.follow_code
+    pause = schedules.pause
+    resume = schedules.resume
+    declare = schedules.declare
+
+    def create(self, **fields: Any) -> Schedule:
+        """Create a schedule that no code declares. It first fires after now.
+
+        ``task`` is a task or its key. ``timing`` is a ``Cron`` or an ``Every``, instead of the columns that it fills.
+        """
+        if isinstance(timing := fields.pop("timing", None), Timing):
+            fields |= schedules.columns_of_timing(timing)
+        schedule: Schedule = self.model(**{**fields, "task": _key_of(fields.get("task", ""))})
+        schedules.store(schedule, self.write_alias)
+        return schedule
+
+    @staticmethod
+    def columns_of(timing: Timing) -> dict[str, Any]:
+        """Return the columns that a ``Cron`` or an ``Every`` fills."""
+        return schedules.columns_of_timing(timing)
+
+    @property
+    def write_alias(self) -> str:
+        return self._db or router.db_for_write(self.model)
+
+
+def _key_of(task: Any) -> str:
+    """Return the key that stands on the jobs of a task. Those of other backends have no ``key``."""
+    return task if isinstance(task, str) else getattr(task, "key", "") or task.module_path

@@ -5,26 +5,29 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .managers import JobManager
+from .schedule_models import Declaration as Declaration
+from .schedule_models import Schedule as Schedule
+from .schedule_models import Tick as Tick
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
-from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
+from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES, WINDOW_INDEXES
 from .store.json_columns import Document
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager, MinuteRow
-from .store.queues import QueueManager
+from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
-from .store.workers import WorkerManager
+from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .words.budgets import Budget
 from .words.eras import HOT
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
 from .words.states import Status
 from .words.traces import MAX_TRACE
+from .words.uniqueness import KEY_LENGTH
 
 _STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
 
@@ -62,6 +65,10 @@ class Job(models.Model):
     trace = ShortText(max_length=MAX_TRACE, null=True, blank=True)  # NULL is "none"
     # What its task hid of the job when it was enqueued, as the text of Masks (docs/adr/0038).
     masked = ShortText(max_length=MAX_MASKS, null=True, blank=True, editable=False)  # NULL is "none"
+
+    # No two jobs of a task hold the same one: until they are over, or until their first run starts. NULL: not unique.
+    unique_key = ShortText(max_length=KEY_LENGTH, null=True, blank=True, editable=False)
+    unique_until_start = models.BooleanField(default=False, db_default=False, editable=False)
 
     status = ShortText(
         max_length=MAX_STATUS,
@@ -144,6 +151,26 @@ class IdempotencyKey(models.Model):
         return f"{self.key} of {self.task}: job {self.job_id}"
 
 
+class Window(models.Model):
+    """Until when no other job of the task with this key is enqueued: of tasks with ``Unique(per=...)``."""
+
+    pk = models.CompositePrimaryKey("task", "key")
+    task = ShortText(max_length=MAX_TASK_NAME)
+    key = ShortText(max_length=KEY_LENGTH)
+    until = models.DateTimeField()
+    job_id = models.BigIntegerField()
+
+    objects: ClassVar[models.Manager[Window]] = models.Manager()
+
+    class Meta:
+        db_table = "pulse_django_window"
+        default_permissions = ()
+        indexes = WINDOW_INDEXES
+
+    def __str__(self) -> str:
+        return f"{self.task}: job {self.job_id} until {self.until}"
+
+
 class StoredAttempt(LedgerRow):
     """A run that has a row of its own: written in the statement that ended it, and changed once at most.
 
@@ -183,47 +210,19 @@ class Attempt(LedgerRow):
         verbose_name_plural = _("attempts")
 
 
-class Worker(models.Model):
+class Worker(WorkerRow):
     """The registry that operators see. Recovery never reads it: a lease is the only sign of life that counts."""
-
-    id = models.BigAutoField(primary_key=True)
-    name = ShortText(max_length=80)
-    boot_id = ShortText(max_length=40)
-    host = ShortText(max_length=255)
-    pid = models.IntegerField()
-    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
-    slots = models.IntegerField()
-    in_flight = models.IntegerField(default=0, db_default=0)
-    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
-    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
-    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
-    started_at = models.DateTimeField(db_default=ClockTimestamp())
-    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
-    stopped_at = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[WorkerManager] = WorkerManager()
 
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
-        constraints = [
-            models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
-            models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.boot_id}"
+        constraints = WORKER_CONSTRAINTS
 
 
-class Queue(models.Model):
+class Queue(QueueRow):
     """What operators decided about a queue. A queue without a row is simply not paused."""
-
-    id = models.BigAutoField(primary_key=True)
-    name = ShortText(max_length=MAX_QUEUE_NAME, unique=True)
-    paused_at = models.DateTimeField(null=True, blank=True)
-    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
-    pause_reason = models.TextField(blank=True, default="", db_default="")
 
     objects: ClassVar[QueueManager] = QueueManager()
 
@@ -231,15 +230,7 @@ class Queue(models.Model):
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
         permissions = [("operate_queue", _("Can pause and resume queues"))]
-        constraints = [
-            models.CheckConstraint(
-                name="pulse_queue_pause_has_a_start",
-                condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
+        constraints = QUEUE_CONSTRAINTS
 
 
 class Fence(models.Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from inspect import Parameter, iscoroutinefunction, signature
@@ -59,8 +59,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         object.__setattr__(self, "name", self.name or self.func.__name__)
         for option in ("aliases", "masked"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
-        if unknown := self._unknown_masks():
-            raise InvalidTask(f"masked: {self.func.__name__}() has no parameter {unknown[0]!r}.")
+        for option, names in (("masked", self.masked), ("unique", self._names_in_key())):
+            if unknown := self._unknown(names):
+                raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
         GenericTask.__post_init__(self)
 
@@ -74,11 +75,17 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         }
         return _restored, (self.key, changes)
 
-    def _unknown_masks(self) -> list[str]:
+    def _unknown(self, names: Iterable[str]) -> list[str]:
         """A name that was mistyped would mask nothing."""
+        if not names:
+            return []
         parameters = signature(self.func).parameters
         takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
-        return [name for name in self.masked if name != "return" and name not in parameters and not takes_any]
+        return [name for name in names if name != "return" and name not in parameters and not takes_any]
+
+    def _names_in_key(self) -> tuple[str, ...]:
+        by = getattr(self.unique, "by", ())
+        return () if callable(by) else by
 
     def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
@@ -104,6 +111,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             raise InvalidTask(
                 f"name and aliases: {list(keys_of(self))!r} must all be names of at most {MAX_TASK_NAME} characters."
             )
+        if self.unique is not None and self.idempotency_key is not None:
+            raise InvalidTask("unique and idempotency_key cannot be combined; use one of them.")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:

@@ -20,11 +20,15 @@ from tests.rival import Rival
 TABLES = (
     "pulse_django_attempt",
     "pulse_django_key",
+    "pulse_django_window",
     "pulse_django_job",
     "pulse_django_queue",
     "pulse_django_worker",
     "pulse_django_minute",
     "pulse_django_duty",
+    "pulse_django_tick",
+    "pulse_django_schedule",
+    "pulse_django_declaration",
 )
 
 

@@ -14,6 +14,7 @@ from pulse_django import checks
 PACKAGE = Path(pulse_django.__file__).parent
 ROOT = PACKAGE.parent
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if "migrations" not in path.parts)
+SAVE_SCHEDULES = ("console/schedules/admin.py", "management/commands/pulse_import_schedules.py", "schedules/forms.py")
 WRITES = {"save", "update", "delete", "create", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 
 
@@ -26,8 +27,8 @@ def test_only_the_protocol_writes_to_jobs(path: Path) -> None:
     """No other module calls a writing method of the ORM, or holds SQL that writes to the jobs table."""
     if path.parent.name == "protocol":
         return
-    if name_of(path) in ("execution/fencing.py", "testing/clock.py"):
-        return  # writes to the project's own rows; moves instants of jobs under test
+    if name_of(path) in ("execution/fencing.py", "testing/clock.py", *SAVE_SCHEDULES):
+        return  # writes to the project's own rows; moves instants of jobs under test; their save() is the protocol's
     tree = ast.parse(path.read_text())
     calls = [
         f"{path.name}:{node.lineno}: .{node.func.attr}()"
@@ -67,11 +68,15 @@ def test_every_check_id_is_documented_where_it_is_made() -> None:
     assert set(re.findall(r"pulse_django\.[EW]\d{3}", checks.__doc__)) == used
 
 
-def test_the_app_depends_on_django_and_psycopg_only() -> None:
+def test_the_app_depends_on_django_psycopg_and_cronsim_only() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert sorted(re.split(r"[><=]", dependency)[0] for dependency in project["dependencies"]) == ["django", "psycopg"]
+    assert sorted(re.split(r"[><=]", dependency)[0] for dependency in project["dependencies"]) == [
+        "cronsim",
+        "django",
+        "psycopg",
+    ]
     roots = {
         name.split(".")[0]
         for path in SOURCES
@@ -89,4 +94,4 @@ def test_the_app_depends_on_django_and_psycopg_only() -> None:
     # asgiref is Django's own dependency.
     # The backport of an extra; what writes for Prometheus, of another; a plugin that only pytest loads.
     extras = {"django_tasks", "opentelemetry", "prometheus_client", "pytest"}
-    assert roots - set(sys.stdlib_module_names) <= {"django", "asgiref", "psycopg", "pulse_django", *extras}
+    assert roots - set(sys.stdlib_module_names) <= {"django", "asgiref", "cronsim", "psycopg", "pulse_django", *extras}

@@ -167,6 +167,7 @@ class TestTheRules:
             "heartbeats_total",
             "minute_age_seconds",
             "stuck_slots",
+            "schedule_lateness_seconds",
         }
 
 

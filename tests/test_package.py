@@ -47,7 +47,7 @@ def test_the_version_stands_in_one_place(package: tuple[Path, Path]) -> None:
     assert metadata["Version"] == pulse_django.__version__
     assert metadata["Requires-Python"] == ">=3.11"
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
-    assert sorted(required) == ["django>=5.2", "psycopg>=3.1.12"]
+    assert sorted(required) == ["cronsim>=2.6", "django>=5.2", "psycopg>=3.1.12"]
     assert pulse_django.__version__ not in (ROOT / "pyproject.toml").read_text()
     # A marker can ask for the Python, but not for the Django: 5.2 runs on every Python that we support.
     [backport] = [line for line in metadata.get_all("Requires-Dist") if line.startswith("django-tasks")]

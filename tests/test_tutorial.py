@@ -64,8 +64,8 @@ def console(chapter: str) -> list[list[str]]:
 
 
 def write_files(project: Path) -> None:
-    for path, text in re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", PAGE, re.DOTALL):
-        with (project / path).open("a" if path.endswith("settings.py") else "w") as file:
+    for path, where, text in re.findall(r"```python\n# (\S+\.py)([^\n]*)\n(.*?)```", PAGE, re.DOTALL):
+        with (project / path).open("a" if "at the end" in where else "w") as file:
             file.write(text)
 
 
@@ -121,6 +121,16 @@ def test_the_tutorial(tmp_path: Path, environment: dict[str, str]) -> None:
     assert "counted from 0 to 10" not in said  # it resumed
     assert "1 WORKER_LOST worker lease expired" in said
     assert "2 SUCCEEDED" in said
+
+    burst, schedules, run_it = console("7. Every night")
+
+    def declared() -> bool:
+        run(burst, project)
+        return "shop.tasks.tidy_up" in run(schedules, project)
+
+    wait_until(declared)
+    assert "At 03:00 every day (Europe/Berlin)" in run(schedules, project)
+    assert "was enqueued" in run(run_it, project)
 
     create_superuser, run_server = console("6. The admin")
     assert run_server == ["python", "manage.py", "runserver"]

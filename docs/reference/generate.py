@@ -26,7 +26,8 @@ import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
 from pulse_django.fleet.conditions import Severity, known
-from pulse_django.words import retry_policies, verb_results, vital_signs
+from pulse_django.managers import ScheduleManager
+from pulse_django.words import retry_policies, uniqueness, verb_results, vital_signs
 from pulse_django.words.declared_options import OPTIONS
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
@@ -149,6 +150,7 @@ FROM_DJANGO = {
 OF_A_RUN = {
     "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
+OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "retry", "release")
 ANSWERS = {"cancel": verb_results.CancelRequested, "retry": verb_results.Retried, "release": verb_results.Settled}
 
@@ -161,10 +163,18 @@ def python_page() -> str:
             *of_tasks(),
             *of_functions(),
             *of_contexts(),
+            "\n## Unique jobs\n",
+            *of_unique(),
             "\n## Retry policies\n",
             *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
             *(entry(name, getattr(fencing, name)) for name in ("FencedModel", "fenced_update", "fence")),
+            "\n## Schedules\n\n[How to use them](../how-to/schedules.md).\n",
+            *(entry(name, getattr(pulse_django, name)) for name in ("Cron", "Every", "Schedule")),
+            *(
+                f"\n### `Schedule.objects.{name}`\n\n{text_of(getattr(ScheduleManager, name))}\n"
+                for name in OF_SCHEDULES
+            ),
             "\n## Signals\n\nIn `pulse_django.signals`. The sender is `Job`. ",
             "Django's `task_enqueued`, `task_started` and `task_finished` are sent as well.\n\n",
             table_of(signals.__doc__),
@@ -190,6 +200,13 @@ def of_functions() -> list[str]:
             fields = comments_beside(verb_results.__file__, ANSWERS[name].__name__)
             lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
     return lines
+
+
+def of_unique() -> list[str]:
+    """The rule and its fields."""
+    fields = comments_beside(uniqueness.__file__, "Unique")
+    rows = [f"| `{field}` | {said} |\n" for field, said in fields.items()]
+    return [entry("Unique", uniqueness.Unique), "\n| argument | |\n|---|---|\n", *rows]
 
 
 def of_contexts() -> list[str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.db.models import Subquery
 
 from pulse_django import conf
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.snapshot import Health
-from pulse_django.models import Minute
+from pulse_django.models import Minute, Schedule
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import (
@@ -24,6 +26,7 @@ from pulse_django.words.vital_signs import (
     QUEUE_DUE,
     QUEUE_LATER,
     QUEUE_OLDEST_DUE,
+    SCHEDULE_LATENESS,
     SLOTS,
     STUCK_SLOTS,
     WORKERS,
@@ -44,19 +47,26 @@ class Reading:
 
 def read(alias: str) -> list[Reading]:
     """Read every sign. What was never counted is left out."""
-    now, minute, signs, totals = _latest(alias)
+    now, minute, signs, totals, schedule_due = _latest(alias)
     health = snapshot_queries.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
     found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
-    return [*counted, *found, *age, *_of_queues(health), *_of_workers(health)]
+    lateness = [Reading(SCHEDULE_LATENESS, (), _lateness(now, schedule_due))] if schedule_due is not None else []
+    return [*counted, *found, *age, *lateness, *_of_queues(health), *_of_workers(health)]
 
 
 def _latest(alias: str) -> Any:
-    rows = Minute.objects.using(alias).filter(totals__isnull=False).annotate(now=StatementTimestamp())
-    latest: Any = rows.order_by("-minute").values_list("now", "minute", "signs", "totals").first()
-    return latest or (None, None, {}, {})
+    next_due = Schedule.objects.filter(next_at__isnull=False).order_by("next_at").values("next_at")[:1]
+    rows = Minute.objects.using(alias).filter(totals__isnull=False)
+    rows = rows.annotate(now=StatementTimestamp(), schedule_due=Subquery(next_due))
+    latest: Any = rows.order_by("-minute").values_list("now", "minute", "signs", "totals", "schedule_due").first()
+    return latest or (None, None, {}, {}, None)
+
+
+def _lateness(now: datetime, due_at: datetime) -> float:
+    return max(0.0, (now - due_at).total_seconds())
 
 
 def _of_conditions(found: dict[str, int]) -> Iterator[Reading]:

@@ -60,14 +60,14 @@ class RetryMany:
     runs: int = 1
     delay: timedelta = timedelta()
     noun = "dead letters"
-    answers = ("revived", "moved_on")
+    answers = ("revived", "moved_on", "twins")
 
     def jobs(self, alias: str) -> JobQuerySet:
         return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
         answer = making_due.retry(alias, ids, runs=self.runs, delay=self.delay)
-        return {"revived": len(answer.revived), "moved_on": len(answer.moved_on)}
+        return {"revived": len(answer.revived), "moved_on": len(answer.moved_on), "twins": len(answer.twins)}
 
     def would(self, matches: int, running: int) -> str:
         runs = f"{self.runs} more run{'s' if self.runs > 1 else ''}"
@@ -75,7 +75,8 @@ class RetryMany:
         return f"Would retry {matches}, each with at least {runs}{when}"
 
     def summary(self, counts: Counts) -> str:
-        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched."
+        twins = f" {counts['twins']} left: another job has their unique key." if counts["twins"] else ""
+        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{twins}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

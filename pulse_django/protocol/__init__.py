@@ -26,6 +26,9 @@ every later write of that run looks its row up by ``id``, ``locked_by`` and ``at
 job has moved on, the statement finds no row, and "no row" is the answer that the caller gets. ``settle`` is the one
 door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
+An enqueue with a unique key that another job holds adds none. It may change the arguments and the time of that job, if
+that one is PENDING and has never been claimed (``unique``).
+
 What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap`` and
 ``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras`` makes and drops
 these partitions.

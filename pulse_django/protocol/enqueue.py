@@ -1,32 +1,27 @@
-"""Add jobs in the transaction of the caller: no commit, no job."""
+"""Add a job in the transaction of the caller: no commit, no job."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
-from pulse_django.exceptions import InvalidJob
-from pulse_django.store.copy_text import copied_columns, copied_json, copy_from
+from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import Row, copy_joined, joined, run_joined
+from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
-from pulse_django.words.job_options import Head, NewJob, Payload, run_at_or_delay
+from pulse_django.words.job_options import NewJob, Payload, run_at_or_delay
+
+from . import unique
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
 
-Encoded = tuple[NewJob, Payload]
-
-# One statement's worth. Larger chunks save little and hold the caller's memory and the server's longer.
-ENQUEUE_CHUNK = 5_000
-
-ENQUEUE_BYTES = 16_000_000
-
-_OF_ITS_OWN = "task, queue, priority, args, kwargs, payload_bytes, next_run_at, parent_id, trace, masked"
 _INTO = "INSERT INTO pulse_django_job_hot"
+_NEW = "RETURNING id, created_at, next_run_at, true"
+# The version that an INSERT writes has no xmax. That of a row which ON CONFLICT has locked and changed has one.
+_NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, xmax = 0"
 
 # What next_run_at gets. A job that is due at once gets the default of that column. Seconds, because an interval of days
 # is as long as the calendar of the session's time zone has it.
@@ -52,20 +47,11 @@ WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pul
 RETURNING key.job_id
 """
 
-_TAKE_IDS = "SELECT pg_catalog.nextval('pulse_django_job_id_seq'::regclass) FROM pg_catalog.generate_series(1, %s)"
-_IN = """
-SELECT pg_catalog.to_char(
-    (clock_timestamp() + delay.seconds * interval '1 second') AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US+00'
-)
-FROM pg_catalog.unnest(%s::float8[]) WITH ORDINALITY AS delay (seconds, place)
-ORDER BY delay.place
-"""
-
 
 def enqueue(jobs: JobReader, new: NewJob) -> Job:
     """Add one job in the caller's transaction and return it: no commit, no job.
 
-    With an idempotency key that is taken, return the job that has it.
+    With an idempotency key or a unique key that is taken, return the job that has it.
     """
     return get_or_enqueue(jobs, new)[0]
 
@@ -77,9 +63,15 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     options = with_settings(values_of(new), settings)
     while not (rows := _insert(jobs, new, options, payload)):
         kept = _job_with_key(jobs, new)
-        if kept is not None:  # pruned in this very moment: then the key is free again
+        if kept is not None and new.unique is not None and new.unique.rule.on_conflict == "raise":
+            raise AlreadyEnqueued(new.task, kept.pk)
+        if kept is not None:  # over or pruned in this very moment: then the key is free again
             return kept, False
-    [(job_id, created_at, next_run_at)] = rows
+    [(job_id, created_at, next_run_at, is_new)] = rows
+    if not is_new:
+        return unique.changed(jobs, job_id), False
+    if new.unique is not None:
+        unique.begin_windows_with_jobs(jobs, new.unique.rule, [job_id])
     values = {
         "id": job_id,
         "task": new.task,
@@ -93,6 +85,7 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "trace": new.trace,
         "masked": new.masked,
         "created_at": created_at,
+        **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }
     blank = _blank(jobs.model)
@@ -121,130 +114,48 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "parent_id": new.parent_id,
         "trace": new.trace,
         "masked": new.masked,
+        **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }
     # Of eighteen columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
-    if new.idempotency_key is None:
-        return run_joined(jobs.write_alias, _enqueue(tuple(sent)), tuple(sent.values()))
-    key = (new.task, new.idempotency_key)
-    return run_joined(jobs.write_alias, _enqueue(tuple(sent), has_key=True), (*key, *sent.values()))
+    names, params = tuple(sent), tuple(sent.values())
+    if new.idempotency_key is not None:
+        taken = (new.task, new.idempotency_key)
+        return run_joined(jobs.write_alias, _enqueue(names, take=_TAKE_KEY), (*taken, *params))
+    if new.unique is None:
+        return run_joined(jobs.write_alias, _enqueue(names), params)
+    key, rule = new.unique
+    if rule.per is not None:
+        window = (rule.per.total_seconds(), new.task, key)
+        return run_joined(jobs.write_alias, _enqueue(names, take=unique.TAKE_WINDOW), (*window, *params))
+    conflict = unique.conflict_of(rule)
+    return run_joined(jobs.write_alias, _enqueue(names, conflict=conflict.sql), (*params, *conflict.params))
 
 
 @lru_cache(maxsize=256)
-def _enqueue(names: tuple[str, ...], *, has_key: bool = False) -> str:
-    """Return the statement that inserts a job with values of these names. The others have the table's defaults."""
+def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> str:
+    """Return the statement that inserts a job with values of these names. The others have the table's defaults.
+
+    ``take`` is a CTE ``taken`` that names the id of the job, if it may be inserted. ``conflict`` is the clause for a
+    unique key that another job holds.
+    """
     columns = ", ".join("next_run_at" if name in _DUE else name for name in names)
     values = ", ".join(_DUE.get(name, "%s") for name in names)
-    returning = "RETURNING id, created_at, next_run_at"
-    if has_key:
-        return f"{_TAKE_KEY}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {returning}"  # noqa: S608
-    return f"{_INTO} ({columns}) VALUES ({values}) {returning}"
+    if take:
+        return f"{take}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {_NEW}"  # noqa: S608
+    if conflict:
+        return f"{_INTO} AS job ({columns}) VALUES ({values}) {conflict} {_NEW_OR_CHANGED}"
+    return f"{_INTO} ({columns}) VALUES ({values}) {_NEW}"
 
 
 def _job_with_key(jobs: JobReader, new: NewJob) -> Job | None:
     """Return the job that has this key; None, and the key is free, if there is none any more."""
+    if new.unique is not None:
+        return unique.holder(jobs, new.task, new.unique)
     key = [new.task, new.idempotency_key]
     holders = [job_id for (job_id,) in run_joined(jobs.write_alias, _WHO_HAS_KEY, key)]
     kept: Job | None = jobs.using(jobs.write_alias).filter(pk__in=holders).first()
     if kept is None:
         run_joined(jobs.write_alias, _FREE_ORPHANED_KEY, key)
     return kept
-
-
-def enqueue_many(
-    jobs: JobReader, new_jobs: Iterable[NewJob], *, progress: Callable[[int], object] | None = None
-) -> list[int]:
-    """Add all of these jobs or none, and return their ids in the order given.
-
-    They are read and encoded before the transaction begins. ``progress`` is called inside of it, with the number
-    of jobs written so far.
-    """
-    limit = conf.current().max_payload_bytes
-    return _enqueue_all(jobs, ((new, new.encoded(limit)) for new in new_jobs), progress)
-
-
-def enqueue_alike(
-    jobs: JobReader,
-    new: NewJob,
-    arguments: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-    *,
-    progress: Callable[[int], object] | None = None,
-) -> list[int]:
-    """Add this job once for each of these arguments instead of its own, as ``enqueue_many`` would."""
-    if new.idempotency_key is not None:
-        raise InvalidJob(
-            "idempotency_key: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
-        )
-    limit = conf.current().max_payload_bytes
-    return _enqueue_all(
-        jobs, ((new, Payload.of(args, kwargs, limit, new.names, new.masked)) for args, kwargs in arguments), progress
-    )
-
-
-def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:
-    chunks = list(_chunks(encoded))
-    ids: list[int] = []
-    with joined(jobs.write_alias):
-        for chunk in chunks:
-            if any(new.idempotency_key is not None for new, _ in chunk):
-                ids += [enqueue(jobs, new).pk for new, _ in chunk]
-            else:
-                ids += _copy(jobs, chunk)
-            if progress is not None:
-                progress(len(ids))
-    return ids
-
-
-def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
-    """Cut into statements that are short in rows and in bytes."""
-    chunk: list[Encoded] = []
-    size = 0
-    for one in encoded:
-        length = one[1].size
-        if chunk and (len(chunk) == ENQUEUE_CHUNK or size + length > ENQUEUE_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(one)
-        size += length
-    if chunk:
-        yield chunk
-
-
-def _copy(jobs: JobReader, chunk: Sequence[Encoded]) -> list[int]:
-    """Write many jobs by COPY, which takes the server three quarters of the time of an INSERT, and return their ids.
-
-    Jobs that are enqueued together mostly share all but their arguments. The text of what they share is made once.
-    """
-    heads = {job: new.head for job, new in {id(new): new for new, _ in chunk}.items()}
-    distinct = list(dict.fromkeys(heads.values()))
-    columns, texts = copied_columns(_columns_of(jobs, distinct))
-    text_of = dict(zip(distinct, texts, strict=True))
-    shared = {job: text_of[head] for job, head in heads.items()}
-    ids = [job_id for (job_id,) in run_joined(jobs.write_alias, _TAKE_IDS, [len(chunk)])]
-    lines = [
-        f"{job_id}\t{copied_json(one.args)}\t{copied_json(one.kwargs)}\t{one.size}\t{shared[id(new)]}\n"
-        for job_id, (new, one) in zip(ids, chunk, strict=True)
-    ]
-    into = copy_from("pulse_django_job_hot", ["id", "args", "kwargs", "payload_bytes", *columns])
-    copy_joined(jobs.write_alias, into, _encoded("".join(lines)))
-    return ids
-
-
-def _encoded(lines: str) -> bytes:
-    try:
-        return lines.encode()
-    except UnicodeEncodeError:
-        raise InvalidJob("a name, a trace or a mask contains a lone surrogate") from None  # its error has all lines
-
-
-def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
-    settings = conf.current()
-    rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
-    due = [run_at_or_delay(row.pop("run_after")) for row in rows]
-    if not any(run_at or delay for run_at, delay in due):
-        return rows  # the table's default says when each is due
-    delays = run_joined(jobs.write_alias, _IN, [[delay.total_seconds() for _, delay in due]])
-    for row, (run_at, _), (in_delay,) in zip(rows, due, delays, strict=True):
-        row["next_run_at"] = run_at or in_delay
-    return rows

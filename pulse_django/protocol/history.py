@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pulse_django.words.declared_options import COLUMNS
 
-# What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL.
+# What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
+# unique key, which only a job that is not over holds.
 CARRIED = (
     *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),

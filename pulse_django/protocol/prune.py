@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pulse_django.models import Job
 
 PRUNE_LIMIT = 1_000
+WINDOWS_LIMIT = 10_000  # a few bytes each
 
 _DELETE_ATTEMPTS = """
 entry AS MATERIALIZED (
@@ -52,6 +53,22 @@ def delete_keys(jobs: str) -> str:
     return _DELETE_KEYS.format(jobs=jobs)
 
 
+# Periods of unique jobs that are over, in the same statement: it is not sent for them alone.
+_DELETE_WINDOWS = f""",
+ended AS MATERIALIZED (
+    SELECT task, key
+    FROM pulse_django_window
+    WHERE until < statement_timestamp()
+    ORDER BY until
+    LIMIT {WINDOWS_LIMIT}
+    FOR UPDATE SKIP LOCKED
+),
+closed AS (
+    DELETE FROM pulse_django_window AS win
+    USING ended
+    WHERE win.task::text = ended.task::text AND win.key::text = ended.key::text AND win.until < statement_timestamp()
+)"""  # noqa: S608 - made of constants
+
 _PRUNE = f"""
 WITH old (id) AS MATERIALIZED ({{pick}}),
 {delete_attempts("old")},
@@ -60,7 +77,7 @@ gone AS (
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
     RETURNING id, task, idempotency_key
 ),
-{delete_keys("gone")}
+{delete_keys("gone")}{{also}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants
 
@@ -70,13 +87,15 @@ def prune(
 ) -> int:
     """Delete up to ``limit`` jobs that ended in ``status`` that long ago, with their attempts. Return how many.
 
-    Without ``in_days``, leave out those in partitions of days, which are dropped as a whole.
+    Delete periods of unique jobs that are over, too. Without ``in_days``, leave out jobs in partitions of days, which
+    are dropped as a whole.
     """
     if status not in TERMINAL:
         raise ValueError(f"{status} is not a final status: prune does not delete live jobs")
     check_limit(limit)
     check_delay(older_than)
-    return len(_delete(jobs, _prune_pick(jobs.model, jobs.write_alias, status, older_than, limit, in_days)))
+    pick = _prune_pick(jobs.model, jobs.write_alias, status, older_than, limit, in_days)
+    return len(_delete(jobs, pick, also=_DELETE_WINDOWS))
 
 
 def prune_these(
@@ -99,9 +118,9 @@ def prune_these(
     return sorted(job_id for (job_id,) in _delete(jobs, pick))
 
 
-def _delete(jobs: JobReader, pick: Compiled) -> list[Row]:
+def _delete(jobs: JobReader, pick: Compiled, *, also: str = "") -> list[Row]:
     sql, params = pick
-    return run_alone(jobs.write_alias, _PRUNE.format(pick=sql), params)
+    return run_alone(jobs.write_alias, _PRUNE.format(pick=sql, also=also), params)
 
 
 @lru_cache(maxsize=16)

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
+from typing import Any
+
+from django.db import IntegrityError
 
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import run_joined
+from pulse_django.store.transactions import run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, check_whole_number, job_ids_of
 from pulse_django.words.limits import MOST_ATTEMPTS
 from pulse_django.words.verb_results import Retried
 
 from .statements import check_delay
+from .unique import HOLDS_KEY
 
 # ``attempts`` stays: a zombie of an old run must never meet its own number again. What a retry grants is refunds, and
 # only as many as the runs asked for need.
-_RETRY = """
+_REVIVE = """
+revived AS (
+    UPDATE pulse_django_job_hot AS job
+    SET status = 'PENDING',
+        refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
+        next_run_at = clock_timestamp() + (%s::float8 + in_line.place::float8 * %s::float8) * interval '1 second',
+        finished_at = NULL,
+        cancel_requested_at = NULL,
+        cancel_reason = ''
+    FROM in_line
+    WHERE job.id = in_line.id AND job.status::text = 'DEAD_LETTERED' AND {which}
+    RETURNING job.id
+)"""
+
+# Those that hold their unique key again may have a twin, so they are left for the next statement.
+_RETRY = f"""
 WITH dead AS MATERIALIZED (
-    SELECT id
+    SELECT id, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
         AND attempts = COALESCE(%s::int, attempts)
@@ -25,19 +44,39 @@ WITH dead AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 in_line AS (
-    SELECT id, row_number() OVER (ORDER BY id) - 1 AS place FROM dead
-)
-UPDATE pulse_django_job_hot AS job
-SET status = 'PENDING',
-    refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
-    next_run_at = clock_timestamp() + (%s::float8 + in_line.place::float8 * %s::float8) * interval '1 second',
-    finished_at = NULL,
-    cancel_requested_at = NULL,
-    cancel_reason = ''
-FROM in_line
-WHERE job.id = in_line.id AND job.status::text = 'DEAD_LETTERED'
-RETURNING job.id
-"""
+    SELECT id, is_keyed, row_number() OVER (ORDER BY id) - 1 AS place FROM dead
+),
+{_REVIVE.format(which="NOT in_line.is_keyed")}
+SELECT id, NULL FROM revived
+UNION ALL
+SELECT id, place FROM in_line WHERE is_keyed
+"""  # noqa: S608 - made of constants
+
+# A twin is a job that is not over and has the key, or a dead letter before it in the same list. Without this look one
+# of them would refuse the whole list, which is then retried one by one.
+_RETRY_KEYED = f"""
+WITH dead AS MATERIALIZED (
+    SELECT job.id, job.task, job.unique_key, asked.place
+    FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[])) AS asked (id, place)
+    JOIN pulse_django_job_hot AS job ON job.id = asked.id
+    WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%s::int, job.attempts)
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+),
+in_line AS (
+    SELECT
+        id, place,
+        row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
+            SELECT FROM pulse_django_job_hot
+            WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
+        ) AS has_twin
+    FROM dead
+),
+{_REVIVE.format(which="NOT in_line.has_twin")}
+SELECT id, false FROM revived
+UNION ALL
+SELECT id, true FROM in_line WHERE has_twin
+"""  # noqa: S608 - made of constants
 
 
 def retry(
@@ -52,15 +91,37 @@ def retry(
     """Revive what is still dead, with at least ``runs`` more attempts and all of its history.
 
     The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
-    what died in that one.
+    what died in that one. A dead letter whose unique key another job holds by now is left as it is.
     """
     check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
     check_attempt(attempt)
     check_delay(delay)
     check_delay(gap)
     asked_for = job_ids_of(job_ids)
-    rows = run_joined(
-        jobs.write_alias, _RETRY, [sorted(asked_for), attempt, runs, delay.total_seconds(), gap.total_seconds()]
-    )
-    revived = frozenset(job_id for (job_id,) in rows)
-    return Retried(revived=revived, moved_on=asked_for - revived)
+    how = (runs, delay.total_seconds(), gap.total_seconds())
+    rows = run_joined(jobs.write_alias, _RETRY, [sorted(asked_for), attempt, *how])
+    revived = {job_id for job_id, place in rows if place is None}
+    keyed = [(job_id, place) for job_id, place in rows if place is not None]
+    twins: set[int] = set()
+    for job_id, has_twin in _retry_keyed(jobs, keyed, attempt, how) if keyed else ():
+        (twins if has_twin else revived).add(job_id)
+    return Retried(revived=frozenset(revived), moved_on=asked_for - revived - twins, twins=frozenset(twins))
+
+
+def _retry_keyed(
+    jobs: JobReader, keyed: Sequence[tuple[int, int]], attempt: int | None, how: tuple[Any, ...]
+) -> list[tuple[int, bool]]:
+    """Revive those that have no twin, and say of each whether it has one.
+
+    A job with the key may be enqueued after the look. The index refuses the list then, and each is tried alone.
+    """
+    params = [[job_id for job_id, _ in keyed], [place for _, place in keyed], attempt, *how]
+    try:
+        with undone_alone(jobs.write_alias):
+            return [(job_id, has_twin) for job_id, has_twin in run_joined(jobs.write_alias, _RETRY_KEYED, params)]
+    except IntegrityError as error:
+        if "pulse_job_one_per_unique_key" not in str(error):
+            raise
+        if len(keyed) == 1:
+            return [(keyed[0][0], True)]
+        return [answer for one in keyed for answer in _retry_keyed(jobs, [one], attempt, how)]

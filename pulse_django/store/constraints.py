@@ -128,6 +128,13 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         )
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
+    # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
+    # key that is held until the start is free from the first claim on, by any release's worker.
+    models.UniqueConstraint(
+        fields=["task", "unique_key"],
+        name="pulse_job_one_per_unique_key",
+        condition=Q(unique_key__isnull=False, finished_at__isnull=True) & (Q(unique_until_start=False) | Q(attempts=0)),
+    ),
 ]
 
 ATTEMPT_CONSTRAINTS = [

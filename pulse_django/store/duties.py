@@ -61,7 +61,8 @@ SELECT
         FROM pulse_django_duty AS duty
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
-    )
+    ),
+    EXISTS (SELECT FROM pulse_django_schedule)
 FROM server
 """  # noqa: S608 - made of constants
 
@@ -75,15 +76,18 @@ class Turn(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
+    has_schedules: bool = False  # asked here, so that a fleet without schedules sends no statement for them
 
 
 class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, *lists)] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
+        [(started_at, up_for, *lists, has_schedules)] = run_alone(
+            self._alias, _TAKE, [names, [every[name] for name in names]]
+        )
         taken, unfinished, overdue = map(frozenset, lists)
-        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken)
+        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken, has_schedules)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

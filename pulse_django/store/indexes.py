@@ -43,6 +43,11 @@ JOB_INDEXES = [
     ),
 ]
 
+WINDOW_INDEXES = [
+    models.Index(fields=["until"], name="pulse_window_ended"),
+    models.Index(fields=["job_id"], name="pulse_window_job"),
+]
+
 # Of the few runs that went wrong: the others pay nothing.
 ATTEMPT_INDEXES = [
     models.Index(

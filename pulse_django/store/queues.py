@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
+from django.db.models import Q
 
 from pulse_django.words.job_options import check_queue_name
-from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
+from .short_texts import ShortText
 from .transactions import run_joined
 
 if TYPE_CHECKING:
@@ -58,6 +60,30 @@ class Pause(NamedTuple):
 def _params_of(seen: Pause | None) -> list[Any]:
     """Return whether any pause will do, and if not, which one."""
     return [True, None] if seen is None else [False, seen.paused_at]
+
+
+class QueueRow(models.Model):
+    """The columns of a queue."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = ShortText(max_length=MAX_QUEUE_NAME, unique=True)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
+    pause_reason = models.TextField(blank=True, default="", db_default="")
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+QUEUE_CONSTRAINTS: list[models.BaseConstraint] = [
+    models.CheckConstraint(
+        name="pulse_queue_pause_has_a_start",
+        condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
+    ),
+]
 
 
 class QueueManager(models.Manager["Queue"]):

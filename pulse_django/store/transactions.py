@@ -10,7 +10,7 @@ worker's own connections: a statement that waits for a table lock must end on th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -128,6 +128,24 @@ def durable(alias: str) -> Iterator[None]:
                 for timeout in connection.settings_dict.get(_TIMEOUTS, "").split(";")[:-1]:
                     cursor.execute(timeout)
         yield
+
+
+@contextmanager
+def undone_alone(alias: str) -> Iterator[None]:
+    """Undo only what is done here, if it fails, and let the caller's transaction go on."""
+    connection = connections[alias]
+    if not _is_in_transaction(connection):
+        yield
+        return
+    # Not atomic(): where a caller has turned autocommit off, it would roll back the whole transaction.
+    savepoint: Any = connection.savepoint()
+    try:
+        yield
+    except BaseException:
+        with suppress(DatabaseError):  # the connection may be lost
+            connection.savepoint_rollback(savepoint)
+        raise
+    connection.savepoint_commit(savepoint)
 
 
 def is_in_transaction(alias: str) -> bool:

@@ -9,7 +9,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
+from django.db.models import Q
 
+from .json_columns import Document
+from .short_texts import ShortText
+from .sql_functions import ClockTimestamp
 from .transactions import run_joined
 
 if TYPE_CHECKING:
@@ -88,6 +92,38 @@ RETURNING name, boot_id
 _FORGET = """
 DELETE FROM pulse_django_worker WHERE stopped_at < statement_timestamp() - %s::interval RETURNING id
 """
+
+
+class WorkerRow(models.Model):
+    """The columns of a worker."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = ShortText(max_length=80)
+    boot_id = ShortText(max_length=40)
+    host = ShortText(max_length=255)
+    pid = models.IntegerField()
+    versions = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    queues = Document(default=list, db_default=models.Value([], models.JSONField()))  # empty: all
+    slots = models.IntegerField()
+    in_flight = models.IntegerField(default=0, db_default=0)
+    tasks = Document(null=True, blank=True)  # the keys of those it can run; NULL: it has not said
+    vitals = Document(default=dict, db_default=models.Value({}, models.JSONField()))
+    stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
+    started_at = models.DateTimeField(db_default=ClockTimestamp())
+    last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
+    stopped_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.boot_id}"
+
+
+WORKER_CONSTRAINTS = [
+    models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
+    models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
+]
 
 
 class WorkerManager(models.Manager["Worker"]):

@@ -5,6 +5,7 @@ run_job(job)                   run one job
 assert_enqueued(task, ...)     there is such a job, with what ``task.using()`` said; returns it
 expire_lease(job)              its worker is dead now
 jump_to_next_run(job)          its backoff, snooze or run_after is over now
+run_schedules(until=...)       fire every tick until then, as if time had passed
 Zombie(job)                    hold a claim, lose it, report late
 assert_idempotent(task, ...)   a second run after a crash leaves the same database as one clean run
 """
@@ -13,10 +14,12 @@ from .clock import expire_lease, jump_to_next_run
 from .drain import DrainLimit, Ran, drain, run_job
 from .enqueued import assert_enqueued
 from .idempotency import assert_idempotent
+from .schedules import Fired, run_schedules
 from .zombie import Zombie
 
 __all__ = [
     "DrainLimit",
+    "Fired",
     "Ran",
     "Zombie",
     "assert_enqueued",
@@ -25,4 +28,5 @@ __all__ = [
     "expire_lease",
     "jump_to_next_run",
     "run_job",
+    "run_schedules",
 ]

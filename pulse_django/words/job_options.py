@@ -17,6 +17,7 @@ from .option_kinds import Text
 from .options import JobOptions
 from .payloads import encode_arguments, spelt_path
 from .reprs import without
+from .uniqueness import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
 _QUEUE, _PRIORITY = OPTIONS["queue_name"].kind, OPTIONS["priority"].kind
@@ -94,6 +95,7 @@ class NewJob(JobOptions):
     trace: str | None = None  # that it is enqueued in, as a W3C traceparent
     masked: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
+    unique: UniqueKey | None = None
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -101,6 +103,10 @@ class NewJob(JobOptions):
         _PRIORITY.check("priority", self.priority)
         check_run_after(self.run_after)
         check_job(self)
+        if self.unique is not None:
+            if self.idempotency_key is not None:
+                raise InvalidJob("unique and idempotency_key cannot be combined; use one of them")
+            self.unique.check(self.run_after)
         if self.parent_id is not None:
             check_whole_number("parent_id", self.parent_id, 1, MAX_ID)
 

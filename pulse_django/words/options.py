@@ -24,6 +24,8 @@ from .limits import (
 from .option_kinds import CheckedElsewhere, Duration, Flag, Made, OneOfTwo, Option, Text, Whole
 from .option_kinds import gettext_noop as _
 from .retry_policies import RetryPolicy
+from .timings import Timing
+from .uniqueness import Unique
 
 DEFAULT_BACKEND = "default"  # of TASKS
 
@@ -104,6 +106,13 @@ class _Anywhere(TypedDict, total=False):
             help=_("The longest that a run may go without reporting progress."),
         ),
     ]
+    unique: Annotated[
+        Unique | None,
+        Option(
+            kind=Made(Unique, "Unique(...)"),
+            help="At most one job with the same key: alive at a time, or in each period.",
+        ),
+    ]
 
 
 class TaskOptions(_Anywhere, total=False):
@@ -174,6 +183,13 @@ class TaskOptions(_Anywhere, total=False):
             help='Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
+    schedule: Annotated[
+        Timing | None,
+        Option(
+            kind=Made(Timing, "Cron(...) or Every(...)"),
+            help="When the task runs without being called. For several schedules of one task, use `Schedule(...)`.",
+        ),
+    ]
 
 
 class CallOptions(_Anywhere, total=False):
@@ -231,6 +247,8 @@ class Options(JobOptions):
     isolation: str = Isolation.THREAD
     atomic: bool = False
     masked: tuple[str, ...] = ()
+    schedule: Timing | None = None
+    unique: Unique | None = None
     database: str | None = None
 
 

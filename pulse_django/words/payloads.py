@@ -26,6 +26,7 @@ _TOO_LONG = 10**MAX_DIGITS
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode  # json.dumps() would make one for each value
+_canonical = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 Path = tuple[str | int, ...]  # to a value: "args", and the positions and keys on the way
 
@@ -57,6 +58,12 @@ def encode_arguments(value: Any, *, limit: int, what: str) -> str:
     if "\\u0000" in text or "\\ud" in text or _may_hold_a_long_number(text):
         _refuse_unstorable(value, (what,))
     return _within(text, limit, what)
+
+
+def canonical(value: Any, *, what: str) -> str:
+    """Return ``value`` as the JSON that equal values share, whatever the order of their keys. The rules are those of
+    arguments."""
+    return _canonical(json.loads(_dumped(_plain_or_refused(value, what), what)))
 
 
 def encode_result(value: Any, *, limit: int, masked: bool = False) -> str | None:

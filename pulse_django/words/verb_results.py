@@ -89,3 +89,4 @@ class Retried:
 
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, or do not exist
+    twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key

@@ -222,11 +222,18 @@ MINUTE_AGE = VitalSign(
     means="Age of the latest recorded minute. Counters do not move if no minutes are recorded.",
     to_do="If more than a few minutes, no worker or pulse_watchdog is running.",
 )
+SCHEDULE_LATENESS = VitalSign(
+    name="schedule_lateness_seconds",
+    kind=SignKind.GAUGE,
+    unit="seconds",
+    means="How long the schedule that waits longest has been due. Not present if there are no schedules.",
+    to_do="More than a few seconds: no watchdog that knows its task is running, or a transaction has locked its row.",
+)
 
 BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, RUNS, RUN_DURATION,
     LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
-    MINUTE_AGE,
+    MINUTE_AGE, SCHEDULE_LATENESS,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

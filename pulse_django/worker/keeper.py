@@ -35,10 +35,9 @@ from .listener import Listener
 from .log_writer import LogWriter
 from .loop_liveness import MAIN
 from .loops import Loops
-from .minute_recorder import PAUSE, MinuteRecorder
 from .recovery import Recovery
 from .systemd import Systemd
-from .watchdog import Watchdog
+from .watchdog_loops import WatchdogLoops
 from .worker_options import WorkerOptions
 from .worker_registration import presence_of
 
@@ -80,13 +79,15 @@ class Keeper:
         self._heartbeat = Heartbeat(beats, self._charges, self._presence)
         wake_all = partial(self._children.wake, ANY_QUEUE)
         self._recovery = Recovery(loops.connection(options.alias, "recovery", LONGEST_TICK), wake_all)
-        ticks = conf.current().watchdog_interval.total_seconds()
-        self._watchdog = (
-            Watchdog(loops.connection(options.alias, "watchdog", ticks), beats=self._heartbeat, ended=wake_all)
-            if options.watchdog
-            else None
+        self._watching = WatchdogLoops(
+            loops,
+            options.alias,
+            watches=options.watchdog,
+            declarer=f"{self._identity.name}:{self._identity.boot_id}",
+            beats=self._heartbeat,
+            ended=wake_all,
+            fleet_size=lambda: self._heartbeat.fleet_size,
         )
-        self._minutes = MinuteRecorder(loops.connection(options.alias, "minutes", PAUSE)) if options.watchdog else None
         self._listener = (
             Listener(
                 options.alias,
@@ -214,12 +215,8 @@ class Keeper:
 
     def _start_loops(self) -> None:
         self._loops.add(self._heartbeat.database, self._heartbeat.run_once, self._heartbeat.farewell)
-        for part in (self._recovery, self._minutes):
-            if part is not None:
-                self._loops.add(part.database, part.run_once)
-        if (watchdog := self._watchdog) is not None:
-            beats = self._heartbeat
-            self._loops.add(watchdog.database, lambda: watchdog.pause_after(watchdog.take_turn(), beats.fleet_size))
+        self._loops.add(self._recovery.database, self._recovery.run_once)
+        self._watching.add()
         if self._listener is not None:
             self._loops.add_run(self._listener.database, self._listener.run)
         self._loops.start()
@@ -231,8 +228,7 @@ class Keeper:
         return [child.charge for child in self._child_slots if not child.is_empty]
 
     def _presence(self) -> Presence:
-        parts = (self._heartbeat, self._recovery, self._watchdog, self._minutes)
-        databases = [part.database for part in parts if part is not None]
+        databases = [self._heartbeat.database, self._recovery.database, *self._watching.databases]
         vitals = self._heartbeat.vitals.to_json()
         vitals["database_errors"] += sum(database.errors for database in databases)
         return presence_of(self._identity, self._options, self._child_slots, vitals)

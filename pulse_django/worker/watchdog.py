@@ -16,9 +16,7 @@ from typing import TypeVar
 from django.db import DatabaseError
 
 from pulse_django import conf
-from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Duty, Job, Queue, Worker
-from pulse_django.protocol.prune import PRUNE_LIMIT
+from pulse_django.models import Duty, Job
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
@@ -30,13 +28,13 @@ from pulse_django.words.verb_results import Reaped
 from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
+from .housekeeping import OUTAGES, keep_house
 from .outages import Beats, Outages
 from .sweeps import Swept
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
 
-OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 STEP = 1.0  # seconds by which the server's clock may go back unnoticed
 # A lease that ran out so many sweeps ago was left by the last one.
 SWEEPS_TO_NOTICE = 1.2
@@ -48,7 +46,6 @@ BETWEEN_HOUSEKEEPINGS = 60.0  # seconds; it is not urgent
 # What one watchdog of the fleet does, and the share of an interval after which it is due: less than the shortest pause.
 SWEEP, HOUSEKEEPING = "sweep", "housekeeping"
 DUE_AFTER = 0.75
-KEEP_WORKERS = timedelta(days=7)
 
 
 class Watchdog:
@@ -64,6 +61,7 @@ class Watchdog:
         self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
+        self.has_schedules = False  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
@@ -93,6 +91,7 @@ class Watchdog:
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
             return self.sweep()
         self._look_at_server(turn.clock)
+        self.has_schedules = turn.has_schedules
         if SWEEP in turn.taken & turn.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
         overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
@@ -183,44 +182,7 @@ class Watchdog:
         return reaped
 
     def _keep_house(self, reaped: list[Reaped]) -> Swept:
-        """One bounded statement for each kind of thing; what is left over is for the next sweep."""
-        settings, alias = conf.current(), self.database.alias
-        resumed = self.database.call(Queue.objects.db_manager(alias).resume_ended)
-        silence = settings.worker_silence
-        gone = self.database.call(Worker.objects.db_manager(alias).mark_gone, silence)
-        self.database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
-        given_up = self.database.call(unknown_tasks.give_up, alias)
-        self._see_to_days(days := settings.retention_of_days)
-        pruned = {}
-        for status, kept in settings.retention.items():
-            if kept:
-                in_days = kept != days
-                pruned[status] = self.database.call(self.database.jobs.prune, status, older_than=kept, in_days=in_days)
-        for queue in resumed:
-            logger.info("The pause of queue %r has ended", queue)
-        for worker in gone:
-            logger.warning("Worker %s sent no heartbeat for %s; marked as gone", one_line(worker), silence)
-        return Swept(
-            reaped=reaped,
-            resumed=resumed,
-            gone=gone,
-            given_up=given_up,
-            pruned=pruned,
-            has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE,
-        )
-
-    def _see_to_days(self, kept: timedelta) -> None:
-        """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
-        jobs = self.database.jobs
-        try:
-            self.database.call(jobs.make_days)
-            if kept:
-                for day in jobs.drop_days(older_than=kept, call=self.database.call):
-                    logger.info("Deleted the jobs that were completed or cancelled on %s", day)
-        except DatabaseError as error:
-            if fault_of(error) in OUTAGES:
-                raise
-            logger.exception("Partitions could not be made or dropped")
+        return keep_house(self.database, reaped)
 
     def _look_at_server(self, clock: ServerClock) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.

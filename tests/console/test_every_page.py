@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from html.parser import HTMLParser
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,8 @@ from django.test import Client
 from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
-from pulse_django.models import Job, Queue, Worker
+from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
+from pulse_django.models import Job, Queue, Schedule, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
@@ -30,9 +32,17 @@ from tests.protocol.steps import sql
 pytestmark = pytest.mark.django_db
 
 ERROR = "KeyError: 'x'"
-VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_arguments")
+VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_arguments")
 OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]
-ACTING = ("retry_job", "cancel_job", "schedule_job", "operate_queue", "delete_job")
+ACTING = (
+    "retry_job",
+    "cancel_job",
+    "schedule_job",
+    "operate_queue",
+    "delete_job",
+    "change_schedule",
+    "delete_schedule",
+)
 
 
 def names() -> list[str]:
@@ -63,7 +73,15 @@ def with_rows() -> list[Address]:
     AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
     Queue.objects.pause("mail", reason="first")
     Worker.objects.note(presence("host-1"))
-    row = {"job": job.pk, "deadletter": dead.pk, "queue": Queue.objects.get().pk, "worker": Worker.objects.get().pk}
+    schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
+    Schedule.objects.pause(schedule.pk, reason="first")
+    row = {
+        "schedule": schedule.pk,
+        "job": job.pk,
+        "deadletter": dead.pk,
+        "queue": Queue.objects.get().pk,
+        "worker": Worker.objects.get().pk,
+    }
     return [address for name in names() for address in _addresses(name, row)]
 
 
@@ -79,6 +97,11 @@ def _addresses(name: str, row: dict[str, int]) -> Iterator[Address]:
         for act in ACTS:
             fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
             form = {f"{act.name}-{field}": value for field, value in fields.items()}
+            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_schedule_act":
+        for act in SCHEDULE_ACTS:
+            form = {f"{act.name}-{field}": value for field, value in data.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name == "pulse_django_queue_pause":
@@ -119,7 +142,7 @@ def everything() -> list[Any]:
 
 
 def test_there_are_addresses_for_every_entry() -> None:
-    assert {name.split("_")[2] for name in names()} == {"board", "deadletter", "job", "queue", "worker"}
+    assert {name.split("_")[2] for name in names()} == {"board", "deadletter", "job", "queue", "schedule", "worker"}
     assert {"pulse_django_queue_pause", "pulse_django_job_act", "pulse_django_board_changelist"} <= set(names())
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.models import Queue
+from pulse_django.models import Queue, Schedule, Tick
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
@@ -133,6 +133,16 @@ def _day_missing() -> None:
     make_job(Status.COMPLETED, era=20200101)
 
 
+def with_schedule(**values: Any) -> int:
+    schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
+    Schedule.objects.filter(pk=schedule.pk).update(**values)
+    return schedule.pk
+
+
+def _schedule_refused() -> None:
+    Tick.objects.create(schedule_id=with_schedule(), at=now(), outcome="REFUSED", note="no live worker has the task")
+
+
 SIMPLE: dict[str, Callable[[], object]] = {
     "lease-too-long": lambda: make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))),
     "attempt-missing": _attempt_missing,
@@ -149,6 +159,8 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "failure-rate": lambda: record(3, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
     "leases-expired": lambda: record(3, lease_expirations_total=101),
     "child-of-cancelled": _child_of_cancelled,
+    "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
+    "schedule-refused": _schedule_refused,
     "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),
     "slots-stuck": lambda: live_worker(stuck_slots=1),
     "thread-restarted": lambda: live_worker(vitals={"restarts": {"watchdog": 2}}),

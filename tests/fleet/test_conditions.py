@@ -13,13 +13,13 @@ from django.db import IntegrityError
 from pulse_django import conf
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Job, Minute, Queue, StoredAttempt, Worker
+from pulse_django.models import Attempt, Job, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
-from tests.fleet.states import LONG_AGO, brought_about, live_worker, without
+from tests.fleet.states import LONG_AGO, brought_about, live_worker, with_schedule, without
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -285,6 +285,29 @@ def test_a_queue_whose_jobs_wait_too_long_is_overdue(settings: Any) -> None:
     assert keys(found("queue-overdue")) == ["mail"]
 
 
+def test_a_schedule_that_is_not_decided_is_overdue(settings: Any) -> None:
+    with_schedule(next_at=now(timedelta(seconds=-50)))
+    assert is_clear("schedule-overdue")
+    settings.PULSE = {"ALERTS": {"schedule-overdue": 40}}
+    finding = found("schedule-overdue")
+    assert keys(finding) == ["nightly"]
+    assert "task shop.echo" in finding.subjects[0].words
+    sql("UPDATE pulse_django_schedule SET paused_at = clock_timestamp()")
+    assert is_clear("schedule-overdue")
+
+
+def test_a_schedule_whose_last_tick_was_refused_is_found_until_it_is_changed() -> None:
+    schedule_id = with_schedule()
+    Tick.objects.create(schedule_id=schedule_id, at=now(LONG_AGO), outcome="REFUSED", note="no such task")
+    finding = found("schedule-refused")
+    assert keys(finding) == ["nightly"]
+    assert "no such task" in finding.subjects[0].words
+    Schedule.objects.change(schedule_id, {"queue": "mail"})
+    assert is_clear("schedule-refused")
+    Tick.objects.create(schedule_id=schedule_id, at=now(), outcome="FIRED")
+    assert is_clear("schedule-refused")
+
+
 def test_dead_letters_are_counted_for_each_queue_and_task_over_the_last_hour() -> None:
     for task, queue, number in (("a", "mail", 4), ("b", "mail", 3), ("c", "other", 3)):
         for _ in range(number):
@@ -503,6 +526,15 @@ def test_an_index_whose_build_broke_off_is_built_again() -> None:
     assert subject == ("pulse_job_reap", "the index of pulse_django_job is not valid")
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
+
+
+def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
+    before = sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'")
+    sql("DROP INDEX pulse_job_one_per_unique_key")
+    assert keys(found("schema-incomplete")) == ["pulse_job_one_per_unique_key"]
+    repaired("schema-incomplete")
+    assert is_clear("schema-incomplete")
+    assert sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'") == before
 
 
 @pytest.mark.parametrize("constraint", ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"])

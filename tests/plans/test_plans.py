@@ -21,7 +21,7 @@ from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.models import Job, Minute
-from pulse_django.protocol import claim, prune, reap, settle
+from pulse_django.protocol import claim, prune, reap, settle, unique
 from pulse_django.store import job_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -30,6 +30,7 @@ from pulse_django.words.lanes import Lane, rotation
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import Snoozed, Succeeded
 from pulse_django.words.states import Status
+from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from tests.crash.workers import wait_until
 from tests.plans.fleet import ERA, past_days
@@ -227,6 +228,20 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
 
+    @pytest.mark.parametrize("rule", [Unique(), Unique(on_conflict="replace"), Unique(per=timedelta(hours=1))])
+    @pytest.mark.parametrize("many", [1, 100])
+    def test_a_unique_job_reads_a_few_buffers_whether_its_key_is_held_or_free(self, rule: Unique, many: int) -> None:
+        """With the statistics of a table that has no unique jobs."""
+        news = [NewJob(task="tests.add", args=[n], unique=UniqueKey.of(str(n), rule)) for n in range(many)]
+        for _ in range(2):  # free, then held
+            with CaptureQueriesContext(connection) as queries:
+                Job.objects.enqueue_many(news) if many > 1 else Job.objects.enqueue(news[0])
+            asked = [one["sql"].replace("%", "%%") for one in queries if one["sql"].lstrip().startswith("SELECT")]
+            assert all(buffers(explain(one)) < 50 + 20 * many for one in asked)
+        assert "Seq Scan on pulse_django_job_hot" not in str([explain(one) for one in asked])
+        statement, params = unique._HOLDERS.format(also=""), [["tests.add"] * many, [new.unique.key for new in news]]
+        assert buffers(explain(statement, *params)) < 20 + 10 * many
+
     def test_the_board_takes_12_queries_and_counts_a_share_of_each_lane(self) -> None:
         queries, read = read_by_page("admin:pulse_django_board_changelist")
         assert queries <= 12
@@ -288,11 +303,19 @@ class TestPoisonedStatistics:
 
 @pytest.mark.usefixtures("pulse_db")
 class TestHeartbeats:
-    def test_beats_of_1000_leases_are_hot_updates(self) -> None:
+    @pytest.mark.parametrize("rule", [None, Unique(), Unique(until="start")], ids=["plain", "unique", "until start"])
+    def test_beats_of_1000_leases_are_hot_updates(self, rule: Unique | None) -> None:
         sql("TRUNCATE pulse_django_job")
         # An ANALYZE of its own accord would look at old versions meanwhile, and they could not be pruned.
         sql("ALTER TABLE pulse_django_job_hot SET (autovacuum_enabled = off)")
-        Job.objects.enqueue_many(NewJob(task="tests.add", args=[n, "customer@example.com"]) for n in range(20_000))
+        Job.objects.enqueue_many(
+            NewJob(
+                task="tests.add",
+                args=[n, "customer@example.com"],
+                unique=None if rule is None else UniqueKey.of(str(n), rule),
+            )
+            for n in range(20_000)
+        )
         sql("VACUUM ANALYZE pulse_django_job")
         me = Identity("me")
         leases: list[Lease] = []

@@ -26,15 +26,22 @@ from pulse_django.checks import check_database
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
 from pulse_django.demo.rows import look
+from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Duty, Job, Minute, Queue, Worker
+from pulse_django.models import Duty, Job, Minute, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import reap
+from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.tick import forget_ticks
+from pulse_django.protocol.tick import look as look_at_schedules
+from pulse_django.schedules import facts
+from pulse_django.schedules.forms import ScheduleForm
+from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.tables import problem_with_tables
@@ -55,7 +62,10 @@ from pulse_django.words.outcomes import (
     TimedOut,
     WorkerLost,
 )
+from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
+from pulse_django.words.timings import Every
+from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from pulse_django.worker.executors import connection_cleanup
 from pulse_django.worker.guarded_connection import GuardedConnection
@@ -147,6 +157,29 @@ def enqueueing() -> None:
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
     Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])
     notify._notify(ALIAS, frozenset({"mail"}))
+
+
+def unique_jobs() -> None:
+    """By each rule, alone and in lists, with keys that are free, held, and held by what has started."""
+    unbounded = Unique(on_conflict="debounce")
+    rules = [Unique(), Unique(on_conflict="follow"), Unique(on_conflict="replace"), unbounded]
+    rules += [Unique(on_conflict="debounce", longest=AGO), Unique(per=AGO), Unique(on_conflict="raise")]
+    for place, rule in enumerate(rules):
+        news = [NewJob(task="t", run_after=SOON, unique=UniqueKey.of(f"{place}{key}", rule)) for key in "ab"]
+        for _ in range(2):
+            with suppress(AlreadyEnqueued):
+                Job.objects.enqueue(news[0])
+            with suppress(AlreadyEnqueued):
+                Job.objects.enqueue_many(news)
+    sql("DELETE FROM pulse_django_job")
+    Job.objects.enqueue(NewJob(task="t", run_after=SOON, unique=UniqueKey.of("5a", Unique(per=AGO))))
+    Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of("k", Unique())))
+    [claim] = Job.objects.claim(ME)
+    Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of("k", Unique(on_conflict="follow"))))
+    Job.objects.settle([Report(claim.lease, Succeeded(), Complete())])
+    key = UniqueKey.of("dead", Unique()).key
+    assert Job.objects.retry([make_job(Status.DEAD_LETTERED, unique_key=key).pk]).revived
+    Job.objects.prune(Status.CANCELLED, older_than=SOON)
 
 
 def claiming() -> None:
@@ -245,7 +278,38 @@ def unknown_tasks() -> None:
     assert give_up(ALIAS) == [job.pk]
 
 
-STORAGE = [enqueueing, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks]
+def schedules() -> None:
+    hour = timedelta(hours=1)
+    schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=hour)
+    schedule.every = 2 * hour
+    schedule.save()
+    Schedule.objects.pause(schedule.pk, reason="x", lasting=hour)
+    Schedule.objects.resume(schedule.pk)
+    declarer = Declarer("project", "w:1", clock(ALIAS))
+    code = Definition(name="code", task="shop.echo", args=[1], timing=Every(hour, overlap="cancel"))
+    Schedule.objects.declare(declarer, [code], silence=hour)
+    Schedule.objects.change(Schedule.objects.get(name="code").pk, {"queue": "mail"})
+    Schedule.objects.follow_code(Schedule.objects.get(name="code").pk)
+    sql("UPDATE pulse_django_schedule SET next_at = clock_timestamp() - interval '1 s'")
+    assert look_at_schedules(ALIAS).due_in is not None
+    assert tick_due(ALIAS).job_ids
+    fired = "SELECT pg_catalog.min(at) FROM pulse_django_tick WHERE outcome::text = 'FIRED'"
+    sql(f"UPDATE pulse_django_schedule SET next_at = ({fired})")
+    tick_due(ALIAS)  # with the keys of jobs that are there
+    assert run_now(ALIAS, schedule.pk)
+    assert facts.recent(ALIAS, [schedule.pk])
+    sql("UPDATE pulse_django_tick SET at = at - interval '40 days'")
+    assert forget_ticks(ALIAS, timedelta(days=30))
+    form = {"name": "f", "task": "shop.echo", "args": "[1]", "kwargs": "{}", "missed": "once", "overlap": "skip"}
+    owned = ScheduleForm(form | {"every": "1:00:00"}, owner="customer:1", quota=3)
+    assert owned.is_valid(), owned.errors
+    owned.save()
+
+
+STORAGE = [
+    *(enqueueing, unique_jobs, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks),
+    schedules,
+]
 
 
 # ------------------------------------------------------------------------------------------------------------ runtime

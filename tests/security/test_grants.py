@@ -20,13 +20,15 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, ProgrammingError, connection
 from django.test import Client
 
-from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.fleet.conditions import ask, named
+from pulse_django.models import Duty, Job, Minute, Queue, Worker
 from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.states import Status
+from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from tests.conftest import empty_tables
 from tests.console.test_every_page import presence
@@ -250,6 +252,44 @@ def test_a_producer_whose_key_is_taken_must_be_let_read_as_the_page_says() -> No
     finally:
         sql(f"REVOKE SELECT ON pulse_django_job FROM {PRODUCER}")
         sql(GRANT)  # what went with it
+
+
+UNIQUE = [
+    Unique(), Unique(on_conflict="follow"), Unique(on_conflict="replace"), Unique(per=AGE),
+    Unique(on_conflict="debounce", longest=AGE),
+]  # fmt: skip
+
+
+def test_a_producer_of_unique_jobs_needs_what_the_page_says() -> None:
+    [bullet] = re.findall(r"^- A producer of \[unique jobs\].*?(?=^- )", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    grants = [" ".join(one.split()) for one in re.findall(r"`(GRANT .*?)`", bullet, re.DOTALL)]
+    news = [NewJob(task="t", run_after=AGE, unique=UniqueKey.of(str(n), rule)) for n, rule in enumerate(UNIQUE)]
+    with acting_as(PRODUCER), pytest.raises(ProgrammingError, match="permission denied"):
+        Job.objects.enqueue(news[0])
+    try:
+        for grant in grants:
+            sql(grant)
+        with acting_as(PRODUCER):
+            ids = [Job.objects.enqueue(one).pk for one in news]
+            assert [Job.objects.enqueue(one).pk for one in news] == Job.objects.enqueue_many(news) == ids
+            Job.objects.enqueue_many([NewJob(task="u", run_after=AGE, unique=one.unique) for one in news])
+    finally:
+        for grant in grants:
+            sql(grant.replace("GRANT", "REVOKE", 1).replace(" TO ", " FROM "))
+        sql(GRANT)
+
+
+def test_an_upgrade_gives_the_roles_of_before_what_they_need_to_go_on() -> None:
+    call_command("migrate", "pulse_django", "0006", verbosity=0)
+    call_command("migrate", "pulse_django", verbosity=0)
+    for verb, role in (("claim", WORKER), ("prune", WATCHDOG)):
+        arrange, _ = VERBS[verb]
+        act = arrange()
+        with acting_as(role):
+            assert act()
+    with acting_as(WATCHDOG):
+        assert not Duty.objects.take({}).has_schedules
+        assert not ask(named("schedule-refused"), "default").error
 
 
 # ------------------------------------------------------------------------------------------------- as real processes

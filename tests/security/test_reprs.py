@@ -37,7 +37,7 @@ CARRIERS = {
 HARMLESS = {
     "Act.done", "Act.label", "Act.says", "Head.options", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value",
-    "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
+    "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
 }  # fmt: skip
 
 

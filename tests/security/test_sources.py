@@ -23,6 +23,8 @@ MODULES = {
 }  # fmt: skip
 CALLS = {"eval", "exec", "compile", "__import__", "import_string", "loads_pickle", "literal_eval"}
 HOOKS = {"object_hook", "object_pairs_hook", "cls", "parse_constant"}
+# What django-q2 stores as text is read when an operator asks for it: literals, and nothing that could be called.
+READS_LITERALS = {"imports.py"}
 # What is imported by name: submodules of ours that are named in a constant, middleware and modules of the settings.
 IMPORT_BY_NAME = {"__init__.py", "middleware.py", "registry.py"}
 
@@ -58,7 +60,10 @@ def _doors(tree: ast.AST, name: str) -> Iterator[str]:
                 yield f"{node.lineno}: import_module"
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in CALLS and not (called == "compile" and ast.unparse(node.func) == "re.compile"):
+            is_fine = (called == "compile" and ast.unparse(node.func) == "re.compile") or (
+                called == "literal_eval" and name in READS_LITERALS
+            )
+            if called in CALLS and not is_fine:
                 yield f"{node.lineno}: {called}()"
             given = {keyword.arg for keyword in node.keywords}
             if (called in ("loads", "load", "JSONDecoder") and given & HOOKS) or "decoder" in given:

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 
 ALLOWED = {
     "django", "asgiref", "psycopg", "psycopg_binary", "psycopg_c", "psycopg_pool", "sqlparse", "typing_extensions",
-    "pulse_django", "testproject", "django_tasks", "django_stubs_ext", "environ",
+    "cronsim", "pulse_django", "testproject", "django_tasks", "django_stubs_ext", "environ",
     "tests", "tzdata",
 }
 
@@ -61,9 +61,9 @@ def test_everything_but_the_named_extras_works_with_django_and_psycopg_alone() -
     assert any("prometheus" in one for one in refused), "or nothing was kept from it"
 
 
-def test_installing_it_brings_two_packages_and_runs_no_code_of_ours() -> None:
+def test_installing_it_brings_three_packages_and_runs_no_code_of_ours() -> None:
     names = {dependency.split(">")[0] for dependency in PROJECT["project"]["dependencies"]}
-    assert names == {"django", "psycopg"}
+    assert names == {"cronsim", "django", "psycopg"}
     assert PROJECT["build-system"]["requires"] == ["hatchling>=1.26"]
     assert "hooks" not in PROJECT.get("tool", {}).get("hatch", {}).get("build", {})
     for name in ("setup.py", "hatch_build.py"):

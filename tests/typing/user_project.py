@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pulse_django import NO_RETRIES, Context, never, task
+from pulse_django import NO_RETRIES, Context, Unique, never, task
 
 
 @task
@@ -18,6 +18,22 @@ def send(address: str) -> None: ...
 def careful(context: Context, order: int) -> None:
     context.progress(1, 2, page="a")
     context.snooze(timedelta(minutes=1))
+
+
+@task(unique=Unique(by=("order",), on_conflict="debounce", longest=timedelta(minutes=10)))
+def gather(order: int) -> None: ...
+
+
+@task(unique=Unique(by=lambda order: order))
+def computed(order: int) -> None: ...
+
+
+@task(unique=Unique(on_conflict="skip"))  # E
+def skipping() -> None: ...
+
+
+@task(unique="keep")  # E
+def keeping() -> None: ...
 
 
 @task(colour="red")  # E

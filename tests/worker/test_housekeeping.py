@@ -117,7 +117,7 @@ def test_how_long_is_a_setting(dog: Watchdog, settings: Any) -> None:
 def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_django.worker.watchdog.PRUNE_LIMIT", 1)
+    monkeypatch.setattr("pulse_django.worker.housekeeping.PRUNE_LIMIT", 1)
     make_job(completed=True, era=HOT, finished_at=now(OLD))
     assert dog.pause_after(dog.sweep()) == 0.0
     assert dog.pause_after(dog.sweep()) > 0

@@ -15,6 +15,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
+from pulse_django.console.twins import told_of_twins
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
@@ -83,18 +84,22 @@ class MassAction:
 class RetryAction(MassAction):
     runs: int
     per_minute: int | None
+    twins: frozenset[int] = frozenset()  # left, because another job has their unique key
 
     def act(self, ids: Sequence[int]) -> Iterable[int]:
         gap = timedelta(minutes=1) / self.per_minute if self.per_minute else timedelta()
         delay = gap * len(self.done)  # the batches stand in one line
         # Looked at once more: while earlier batches were revived, some may have died of something else.
         dead = [job.pk for job in groups.among(self.alias, self.error, ids)]
-        return making_due.retry(self.alias, dead, runs=self.runs, delay=delay, gap=gap).revived
+        answer = making_due.retry(self.alias, dead, runs=self.runs, delay=delay, gap=gap)
+        self.twins |= answer.twins
+        return answer.revived
 
     def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
-        moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", self.moved_on)
-        return f"{revived}, {moved_on % {'count': self.moved_on}}"
+        count = self.moved_on - len(self.twins)
+        moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", count) % {"count": count}
+        return f"{revived}, {moved_on}{told_of_twins(len(self.twins))}"
 
     def details(self) -> str:
         runs = gettext("Retried, runs %(runs)d") % {"runs": self.runs}

@@ -29,6 +29,13 @@ MOST_ATTEMPTS = 2**31 - 1  # the column holds no more
 Data = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An act that the job does not allow, though it has not moved on."""
+
+    why: Any
+
+
 def validate_queue_name(name: str) -> None:
     try:
         check_queue_name(name)
@@ -90,8 +97,11 @@ class MoveForm(ActForm):
     priority = forms.IntegerField(label=_("priority"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY)
 
 
-def _retry(job_id: int, data: Data) -> bool:
-    return bool(making_due.retry(_alias(), [job_id], runs=data["runs"], attempt=data["attempts"]).revived)
+def _retry(job_id: int, data: Data) -> bool | Refused:
+    answer = making_due.retry(_alias(), [job_id], runs=data["runs"], attempt=data["attempts"])
+    if answer.twins:
+        return Refused(_("Another job has the unique key of this one. Nothing was changed."))
+    return bool(answer.revived)
 
 
 def _cancel(job_id: int, data: Data) -> bool:
@@ -132,7 +142,7 @@ class Act:
     done: Any  # for the message, and the log of the admin
     permission: str
     statuses: tuple[Status, ...]
-    do: Callable[[int, Data], bool]  # whether the job had not moved on
+    do: Callable[[int, Data], bool | Refused]  # whether the job had not moved on
     form: type[ActForm] = ActForm
 
     def form_for(self, job: Job, data: Any = None) -> ActForm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import display_for_value, unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.execution import masking
-from pulse_django.models import Job
+from pulse_django.models import Job, Window
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.declared_options import COLUMNS
 
@@ -31,7 +31,10 @@ MOST_SHOWN = 20_000  # characters of one value
 class JobAdmin(JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
-        (_("Job"), {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "returned")}),
+        (
+            _("Job"),
+            {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "uniqueness", "returned")},
+        ),
         (
             _("Options"),
             {"classes": ("collapse",), "fields": OPTIONS},
@@ -49,7 +52,7 @@ class JobAdmin(JobList):
         (_("When"), {"fields": ("created_at", "next_run_at", "started_at", "finished_at")}),
     )  # fmt: skip
 
-    readonly_fields = SECRETS
+    readonly_fields = ("uniqueness", *SECRETS)
     form = JobWords
 
     def get_urls(self) -> list[URLPattern]:
@@ -78,6 +81,17 @@ class JobAdmin(JobList):
         lines += [f"{name} = {spelt(value)}" for name, value in kwargs.items()]
         return format_html("<pre>{}</pre>", _cut("\n".join(lines))) if lines else gettext("none")
 
+    @admin.display(description=_("Unique"))
+    def uniqueness(self, job: Job) -> str:
+        if job.unique_key is not None and job.finished_at is None and not (job.unique_until_start and job.attempts):
+            until = gettext("until it starts") if job.unique_until_start else gettext("until it ends")
+            return f"{job.unique_key} ({until})"
+        window = Window.objects.using(job._state.db).filter(job_id=job.pk).first()
+        if window is None:
+            return "–"
+        until = gettext("no other one before %(instant)s") % {"instant": display_for_value(window.until, "")}
+        return f"{window.key} ({until})"
+
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> str:
         if job.result is None:
@@ -103,11 +117,13 @@ class JobAdmin(JobList):
             self._leave_alone(request)
         elif not form.is_valid():
             self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
-        elif act.do(job.pk, form.cleaned_data):
+        elif (done := act.do(job.pk, form.cleaned_data)) is True:
             details = ", ".join(f"{field} {value}" for field, value in form.summary.items())
             message = f"{act.done}: {details}" if details else str(act.done)
             self.log_change(request, job, message)
             self.message_user(request, message, messages.SUCCESS)
+        elif isinstance(done, actions.Refused):
+            self.message_user(request, done.why, messages.WARNING)
         else:
             self._leave_alone(request)
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk]))

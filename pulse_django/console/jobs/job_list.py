@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, words_in
+from pulse_django.console.twins import told_of_twins
 from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -106,18 +107,18 @@ class JobList(ReadOnly, admin.ModelAdmin):
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         answer = making_due.retry(router.db_for_write(Job), list(queryset.values_list("pk", flat=True)))
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
-        revived = len(answer.revived)
-        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived
+        revived, twins = len(answer.revived), len(answer.twins)
+        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins
         if answer.revived:
             done = self.model.objects.only("pk", "task").filter(pk__in=answer.revived)
             who: Any = request.user.pk  # a user with a permission is not anonymous
             LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
-        self.message_user(request, _told(revived, moved_on), messages.WARNING if moved_on else messages.SUCCESS)
+        level = messages.WARNING if moved_on or twins else messages.SUCCESS
+        self.message_user(request, _told(revived, moved_on, twins), level)
 
 
-def _told(revived: int, moved_on: int) -> str:
+def _told(revived: int, moved_on: int, twins: int) -> str:
     said = ngettext("%d retried", "%d retried", revived) % revived
-    if not moved_on:
-        return f"{said}."
-    had_moved = ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
-    return f"{said}, {had_moved}."
+    if moved_on:
+        said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
+    return f"{said}.{told_of_twins(twins)}"

@@ -112,6 +112,9 @@ def _build(alias: str, model: type[Model], one: Named) -> None:
         if isinstance(one, Index):
             create = one.create_sql(model, editor, concurrently=True)
             editor.execute(_sql_of(model, create), None)
+        elif one.condition is not None:  # no constraint can have one: it is an index
+            partial = _sql_of(model, one.create_sql(model, editor))
+            editor.execute(partial.replace("CREATE UNIQUE INDEX", "CREATE UNIQUE INDEX CONCURRENTLY", 1), None)
         else:
             fields = {field.name: str(field.column) for field in model._meta.concrete_fields}
             columns = ", ".join(connection.ops.quote_name(fields[name]) for name in one.fields)

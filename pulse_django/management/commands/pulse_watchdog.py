@@ -15,7 +15,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, router
 
-from pulse_django import conf
 from pulse_django.fleet import alerts
 from pulse_django.fleet.conditions import ask_all
 from pulse_django.models import Job
@@ -26,15 +25,18 @@ from pulse_django.operations.condition_report import (
     rehearse,
     repairable,
 )
+from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.schedules.ticking import tick_due
 from pulse_django.store.tables import require_tables
 from pulse_django.worker import log_format
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_writer import LogWriter
 from pulse_django.worker.loops import Loops
-from pulse_django.worker.minute_recorder import PAUSE, MinuteRecorder
+from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog_loops import WatchdogLoops
 
 logger = SafeLogger("pulse_django.watchdog")
 
@@ -119,6 +121,8 @@ class Command(BaseCommand):
         if options["once"]:
             watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
             self._tell(watchdog.sweep(housekeeping=True), options)
+            if watchdog.database.call(look, alias).is_due:
+                watchdog.database.call(tick_due, alias)
             MinuteRecorder(watchdog.database).write()
             alerts.finish()
             return
@@ -128,20 +132,13 @@ class Command(BaseCommand):
         self._run(alias, loops, options)
 
     def _run(self, alias: str, loops: Loops, options: dict[str, Any]) -> None:
-        interval = options["interval"] or conf.current().watchdog_interval.total_seconds()
-        watchdog = Watchdog(loops.connection(alias, "watchdog", interval), interval)
-        minutes = MinuteRecorder(loops.connection(alias, "minutes", PAUSE))
-
-        def step() -> float:
-            if (swept := watchdog.take_turn()) is not None:
-                self._tell(swept, options)
-            return watchdog.pause_after(swept)
-
+        watching = WatchdogLoops(
+            loops, alias, interval=options["interval"], swept=lambda swept: self._tell(swept, options)
+        )
         log = LogWriter()
         loops.threads.start("log", log.run, log.over)
         log.install()
-        loops.add(watchdog.database, step)
-        loops.add(minutes.database, minutes.run_once)
+        watching.add()
         loops.start()
         while not loops.over.wait(TICK) or loops.is_running:
             loops.enforce(time.monotonic())  # this thread closes a connection that does not answer

@@ -1,0 +1,1 @@
+"""Schedules in the admin."""

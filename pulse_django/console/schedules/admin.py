@@ -1,0 +1,269 @@
+"""Schedules in the admin: the list, and the page of one with its next instants, its ticks and its buttons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.board.sparkline import draw
+from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.exceptions import PulseError
+from pulse_django.execution.registry import registry
+from pulse_django.models import Schedule
+from pulse_django.protocol.schedules import clock
+from pulse_django.schedules import facts
+from pulse_django.schedules.forms import POLICY, TIMING, ScheduleForm
+from pulse_django.words.display import in_words
+from pulse_django.words.ticks import first_after
+
+from .actions import ACTS, Act, Data, named
+
+MOST_TICKS = 50  # on the page of a schedule
+SECRETS = ("args", "kwargs")  # for those who may see arguments
+MAX_REASON = 500
+SPARK = "admin/pulse_django/schedule/sparkline.html"
+
+
+class AdminForm(ScheduleForm):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("paused", _("paused")), ("gone", _("not in the code any more")), ("changed", _("changed by people"))]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        if self.value() == "paused":
+            return queryset.filter(paused_at__isnull=False)
+        if self.value() == "gone":
+            return queryset.filter(gone_at__isnull=False)
+        if self.value() == "changed":
+            return queryset.exclude(overrides={})
+        return queryset
+
+
+class ScheduleAdmin(admin.ModelAdmin):
+    form = AdminForm
+    change_form_template = "admin/pulse_django/schedule/change_form.html"
+    list_display = ("name", "task", "due", "next", "last", "durations")
+    list_filter = (StateFilter,)
+    search_fields = ("name", "task", "owner")
+    ordering = ("name",)
+    list_per_page = 100
+    actions = None  # each schedule is deleted alone: those of the code would come back
+    show_full_result_count = False
+
+    def get_urls(self) -> list[URLPattern]:
+        act, preview = self.admin_site.admin_view(self.act_view), self.admin_site.admin_view(self.preview_view)
+        return [
+            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_schedule_act"),
+            path("preview/", preview, name="pulse_django_schedule_preview"),
+            *super().get_urls(),
+        ]
+
+    # The list
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found = super().get_changelist_instance(request)
+        rows = list(found.result_list)
+        recent, now = facts.recent(self._alias, [row.pk for row in rows]), clock(self._alias)
+        for row in rows:
+            row.recent, row.seen_at = recent.get(row.pk, []), now
+        found.result_list = rows
+        return found
+
+    @admin.display(description=_("when"))
+    def due(self, schedule: Any) -> str:
+        state = facts.state_of(schedule, schedule.seen_at)
+        said = facts.in_words(schedule)
+        if state == "paused":
+            return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
+        if state == "gone":
+            return format_html("{} <strong>{}</strong>", said, _("not in the code any more"))
+        return said
+
+    @admin.display(description=_("next"), ordering="next_at")
+    def next(self, schedule: Any) -> str:
+        if schedule.next_at is None:
+            return "–"
+        seconds = (schedule.next_at - schedule.seen_at).total_seconds()
+        if seconds < -1:
+            return format_html('<strong class="pulse-late">{}</strong>', _("overdue for %s") % in_words(-seconds))
+        return gettext("in %s") % in_words(max(0.0, seconds))
+
+    @admin.display(description=_("last"), ordering="last_at")
+    def last(self, schedule: Any) -> str:
+        if not schedule.recent:
+            return "–"
+        tick = schedule.recent[0]
+        ago = in_words((schedule.seen_at - tick.at).total_seconds())
+        said = tick.status or tick.outcome.value
+        late = f", {_('late by')} {in_words(tick.late.total_seconds())}" if tick.late.total_seconds() > 1 else ""
+        return format_html("{} {}{}", said, gettext("%s ago") % ago, late)
+
+    @admin.display(description=_("durations"))
+    def durations(self, schedule: Any) -> str:
+        took = [one.took.total_seconds() if one.took else None for one in reversed(schedule.recent) if one.job_id]
+        return render_to_string(SPARK, {"line": draw(took), "latest": _latest(took)})
+
+    # The page of one
+
+    def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        arguments = () if self._hides_arguments(request, obj) else SECRETS
+        return [
+            (None, {"fields": ("name", "task", *arguments, "queue", "priority")}),
+            (_("When"), {"fields": TIMING}),
+            (_("Policy"), {"fields": POLICY}),
+            (None, {"fields": ("why",)}),
+        ]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        return ("name", "task") if obj is not None and obj.declared is not None else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Schedule | None = None) -> bool:
+        from_code = obj is not None and obj.declared is not None and obj.gone_at is None
+        return super().has_delete_permission(request, obj) and not from_code
+
+    def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
+        obj.save(using=self._alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        schedule = self.get_object(request, unquote(object_id)) if object_id else None
+        shown: dict[str, Any] = {"preview_url": self._url("preview")}
+        if schedule is not None and self.has_view_or_change_permission(request, schedule):
+            shown |= self._shown_of(request, schedule)
+        return super().changeform_view(request, object_id, form_url, (extra_context or {}) | shown)
+
+    def preview_view(self, request: HttpRequest) -> HttpResponse:
+        """Show the next instants of what the form says, without saving it."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not (self.has_add_permission(request) or self.has_change_permission(request)):
+            raise PermissionDenied
+        columns = {name: request.POST.get(name) or None for name in (*TIMING, "starts_at_0", "ends_at_0")}
+        form = _PreviewForm({name: value for name, value in columns.items() if value is not None})
+        instants: list[facts.Upcoming] = []
+        if form.is_valid():
+            row, now = Schedule(**form.cleaned_data), clock(self._alias)
+            try:
+                row.next_at = first_after(row.timing, now)
+                instants = facts.next_instants(row, now)
+            except PulseError as error:
+                form.add_error(None, str(error))
+        shown = {"title": _("Next instants"), "instants": instants, "form": form}
+        return self._page(request, "admin/pulse_django/schedule/preview.html", shown)
+
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do one thing to one schedule."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        act, schedule = named(name), self.get_object(request, unquote(object_id))
+        if act is None or schedule is None:
+            raise Http404
+        if not self.has_change_permission(request, schedule):
+            raise PermissionDenied
+        form = act.form(request.POST, prefix=act.name)
+        if not form.is_valid():
+            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
+        elif not act.fits(schedule, clock(self._alias)):
+            self._leave_alone(request)
+        else:
+            self._do(request, act, schedule, form.cleaned_data)
+        return HttpResponseRedirect(self._url("change", schedule.pk))
+
+    def _do(self, request: HttpRequest, act: Act, schedule: Schedule, data: Data) -> None:
+        try:
+            done = act.do(schedule, data, request.user.get_username())
+        except PulseError as error:
+            self.message_user(request, f"{act.label}: {error}", messages.ERROR)
+            return
+        if done:
+            self.log_change(request, schedule, done)
+            self.message_user(request, done, messages.SUCCESS)
+        else:
+            self._leave_alone(request)
+
+    def _leave_alone(self, request: HttpRequest) -> None:
+        said = _("The schedule has changed in the meantime. Nothing was changed.")
+        self.message_user(request, said, messages.WARNING)
+
+    def _shown_of(self, request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
+        now = clock(self._alias)
+        may_act = self.has_change_permission(request, schedule)
+        fitting = [act for act in ACTS if may_act and act.fits(schedule, now)]
+        return {
+            "schedule_words": facts.in_words(schedule),
+            "state": facts.state_of(schedule, now),
+            "instants": facts.next_instants(schedule, now),
+            "ticks": facts.recent(self._alias, [schedule.pk], MOST_TICKS).get(schedule.pk, []),
+            "most_ticks": MOST_TICKS,
+            "changed_fields": [{"field": name, **one} for name, one in sorted((schedule.overrides or {}).items())],
+            "sees_values": not self._hides_arguments(request, schedule),
+            "jobs_url": self._jobs_url(request),
+            "acts": [
+                {"act": act, "form": act.form(prefix=act.name), "url": self._url("act", schedule.pk, act.name)}
+                for act in fitting
+            ],
+        }
+
+    def _hides_arguments(self, request: HttpRequest, schedule: Schedule | None) -> bool:
+        """Arguments of tasks that mask some are not shown here at all: the form would show what is masked."""
+        if not request.user.has_perm("pulse_django.view_arguments"):
+            return True
+        return schedule is not None and bool(getattr(registry.get(schedule.task), "masked", ()))
+
+    def _jobs_url(self, request: HttpRequest) -> str:
+        if not request.user.has_perm("pulse_django.view_job"):
+            return ""
+        try:
+            return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+        except NoReverseMatch:
+            return ""  # this site does not show jobs
+
+    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
+        request.current_app = self.admin_site.name  # {% url %} reads it
+        return TemplateResponse(
+            request, template, {**self.admin_site.each_context(request), "opts": self.opts, **shown}
+        )
+
+    def _url(self, view: str, *args: Any) -> str:
+        return reverse(f"{self.admin_site.name}:pulse_django_schedule_{view}", args=args)
+
+    @property
+    def _alias(self) -> str:
+        return router.db_for_write(Schedule)
+
+
+class _PreviewForm(forms.ModelForm):
+    class Meta:
+        model = Schedule
+        fields = TIMING
+
+    def _post_clean(self) -> None:
+        """Leave the checks of the whole row out: only its time is asked for."""
+
+
+def _latest(took: list[float | None]) -> str:
+    found = next((one for one in reversed(took) if one is not None), None)
+    return "" if found is None else in_words(found)

@@ -1,0 +1,122 @@
+"""``manage.py pulse_schedules``: list schedules, show when they are due, run, pause and resume them."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from getpass import getuser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pulse_django.exceptions import PulseError
+from pulse_django.models import Schedule
+from pulse_django.operations import arguments
+from pulse_django.operations.terminal import showable
+from pulse_django.protocol.schedules import clock
+from pulse_django.schedules import facts
+from pulse_django.schedules.ticking import run_now
+from pulse_django.store.tables import require_tables
+from pulse_django.words.display import in_words, inert
+
+ACTS = ("list", "next", "run", "pause", "resume")
+MOST_LISTED = 1_000
+MOST_NEXT = 1_000
+
+
+class Command(BaseCommand):
+    help = "List schedules, show their next instants, run, pause and resume them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        parser.add_argument("name", nargs="?", help="of the schedule; needed by every act but list")
+        parser.add_argument("--task", metavar="NAME", help="list: of this task only")
+        count = arguments.whole(1, MOST_NEXT)
+        parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
+        parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
+        parser.add_argument(
+            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="pause: resume after so long"
+        )
+        arguments.add_output(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = arguments.alias_of(options)
+        require_tables(alias)
+        act = options["act"]
+        if act != "list" and options["name"] is None:
+            raise CommandError(f"{act}: name the schedule.")
+        said, lines = getattr(self, f"_{act}")(alias, options)
+        if options["json"]:
+            self.stdout.write(json.dumps({"command": "pulse_schedules", "act": act, "database": alias, **said}))
+            return
+        for line in lines:
+            self.stdout.write(showable(line, self.stdout))
+
+    def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        found = Schedule.objects.using(alias).order_by("name")
+        if options["task"]:
+            found = found.filter(task=options["task"])
+        rows, now = list(found[: MOST_LISTED + 1]), clock(alias)
+        latest = {key: ticks[0] for key, ticks in facts.recent(alias, [row.pk for row in rows], 1).items()}
+        shown = rows[:MOST_LISTED]
+        lines = [self._line(row, now, latest.get(row.pk)) for row in shown] or ["There are no schedules."]
+        if len(rows) > MOST_LISTED:
+            lines.append(f"There are more than {MOST_LISTED}. Use --task.")
+        return {"schedules": [facts.as_json(row, now, latest.get(row.pk)) for row in shown]}, lines
+
+    def _line(self, row: Schedule, now: datetime, last: facts.RecentTick | None) -> str:
+        state = facts.state_of(row, now)
+        if state == "active" and row.next_at is not None:
+            seconds = (row.next_at - now).total_seconds()
+            state = f"due in {in_words(seconds)}" if seconds >= 0 else f"overdue for {in_words(-seconds)}"
+        elif state == "paused" and row.pause_reason:
+            state = f"paused: {row.pause_reason}"
+        was = (
+            "" if last is None else f"; last {last.at:%Y-%m-%d %H:%M:%S%z} {last.outcome.value} {last.status}".rstrip()
+        )
+        return inert(f"{row.name}  {row.task}  {facts.in_words(row)}  {state}{was}")
+
+    def _next(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        row, now = self._named(alias, options["name"]), clock(alias)
+        found = facts.next_instants(row, now, options["count"])
+        lines = [f"{one.local:%Y-%m-%d %H:%M:%S %Z}{'  (clocks were changed)' if one.changes else ''}" for one in found]
+        state = facts.state_of(row, now)
+        if state != "active":
+            lines.append(f"The schedule is {state}.")
+        said = [{"at": one.at.isoformat(), "local": one.local.isoformat(), "changes": one.changes} for one in found]
+        return {"name": row.name, "state": state, "next": said}, lines
+
+    def _run(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        row = self._named(alias, options["name"])
+        try:
+            job_id = run_now(alias, row.pk, by=_user())
+        except PulseError as error:
+            raise CommandError(str(error)) from error
+        return {"name": row.name, "job": job_id}, [f"Job {job_id} was enqueued."]
+
+    def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        row = self._named(alias, options["name"])
+        schedules = Schedule.objects.db_manager(alias)
+        done = schedules.pause(row.pk, reason=options["reason"], lasting=options["lasting"], by=_user())
+        if not done:
+            raise CommandError(f"{row.name!r} is not declared by the code any more: it does not run.")
+        return {"name": row.name, "paused": True}, [f"{inert(row.name)} is paused."]
+
+    def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        row = self._named(alias, options["name"])
+        done = bool(Schedule.objects.db_manager(alias).resume(row.pk, by=_user()))
+        return {"name": row.name, "resumed": done}, [f"{inert(row.name)} {'is resumed' if done else 'was not paused'}."]
+
+    @staticmethod
+    def _named(alias: str, name: str) -> Schedule:
+        row: Schedule | None = Schedule.objects.using(alias).filter(name=name).first()
+        if row is None:
+            raise CommandError(f"There is no schedule {name!r}.")
+        return row
+
+
+def _user() -> str:
+    try:
+        return f"{getuser()} (pulse_schedules)"
+    except (KeyError, OSError):  # a container's user may have no name
+        return "pulse_schedules"

@@ -1,0 +1,287 @@
+"""Write schedules down: create, change, declare, pause and resume them.
+
+The server's clock says which tick is next. A schedule that is new, changed or resumed never fires for before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from django.db import models
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidSchedule
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.schedules import MAX_BY
+from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.store.transactions import joined, run_joined
+from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.payloads import clean_text
+from pulse_django.words.schedule_definitions import (
+    OVERRIDABLE,
+    SAY_WHEN,
+    Definition,
+    columns_of,
+    definition_of,
+    overridden,
+    timing_of,
+)
+from pulse_django.words.ticks import TickOutcome, first_after, without_firing
+from pulse_django.words.timings import Timing
+
+from .tick import write_ticks
+
+if TYPE_CHECKING:
+    from pulse_django.models import Schedule
+
+logger = SafeLogger("pulse_django.schedules")
+
+MAX_REASON = 2_000
+CHANGED = "the schedule was changed before this tick was decided"
+_ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
+
+_PAUSE = """
+UPDATE pulse_django_schedule
+SET paused_at = CASE
+        WHEN paused_at IS NULL OR paused_until <= statement_timestamp() THEN clock_timestamp() ELSE paused_at
+    END,
+    paused_until = clock_timestamp() + %s::float8 * interval '1 second',
+    pause_reason = %s, changed_by = %s, changed_at = clock_timestamp()
+WHERE id = ANY (%s::bigint[]) AND gone_at IS NULL
+RETURNING id
+"""
+
+# The pause ends now. The next tick removes it: it has to know which ticks were in it.
+_RESUME = """
+UPDATE pulse_django_schedule
+SET paused_until = clock_timestamp(), changed_by = %s, changed_at = clock_timestamp()
+WHERE id = ANY (%s::bigint[]) AND paused_at IS NOT NULL
+    AND (paused_until IS NULL OR paused_until > statement_timestamp())
+RETURNING id
+"""
+
+_NOW = "SELECT clock_timestamp()"
+
+_FIRST_DECLARATION = """
+INSERT INTO pulse_django_declaration (scope, worker, booted_at, fingerprint)
+VALUES (%s, '', 'epoch', '') ON CONFLICT (scope) DO NOTHING RETURNING scope
+"""
+
+_STANDING = """
+SELECT declaration.fingerprint, declaration.booted_at, declaration.worker::text = %s,
+    declaration.declared_at > statement_timestamp() - %s::interval
+    OR EXISTS (
+        SELECT FROM pulse_django_worker AS worker
+        WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
+            AND pg_catalog.concat(worker.name, ':', worker.boot_id) = declaration.worker::text
+    ),
+    (SELECT pg_catalog.count(*) FROM pulse_django_schedule WHERE name::text = ANY (%s::text[]))
+FROM pulse_django_declaration AS declaration
+WHERE declaration.scope::text = %s
+FOR NO KEY UPDATE
+"""
+
+_DECLARED = """
+UPDATE pulse_django_declaration
+SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = clock_timestamp()
+WHERE scope::text = %s RETURNING scope
+"""
+
+
+class Declarer(NamedTuple):
+    """Whose code declares."""
+
+    scope: str  # the settings module: other projects in this database have their own schedules
+    worker: str  # its name and boot id
+    booted_at: datetime  # by the server's clock
+
+
+def clock(alias: str) -> datetime:
+    """Return the server's."""
+    [(now,)] = run_joined(alias, _NOW, [])
+    found: datetime = now
+    return found
+
+
+def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
+    """Insert or update a schedule as its fields say. What the code declared is overridden."""
+    if row.cron and not row.tz:
+        row.tz = conf.time_zone()
+    wanted = check(row)
+    with joined(alias):
+        if row.pk is None:
+            row.next_at = first_after(row.timing, clock(alias), starts_at=row.starts_at, ends_at=row.ends_at)
+            row.changed_by = by[:MAX_BY]
+            models.Model.save(row, using=alias, force_insert=True)
+            return
+        stored, now = _locked(type(row), alias, row.pk)
+        before, after = definition_of(stored).fields(_ZONE), wanted.fields(_ZONE)
+        changed = {name: after[name] for name in OVERRIDABLE if after[name] != before[name]}
+        others = {"name": row.name, "task": row.task, "owner": row.owner} if stored.declared is None else {}
+        _change(stored, changed, now, alias, by=by, why=why, others=others)
+        for field in row._meta.concrete_fields:
+            setattr(row, field.attname, getattr(stored, field.attname))
+
+
+def change(schedules: Any, schedule_id: int, fields: Mapping[str, Any], *, by: str = "", why: str = "") -> Schedule:
+    """Change these fields, given as JSON. For a schedule of the code they are overridden, with who and why."""
+    with joined(schedules.write_alias):
+        stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
+        _change(stored, fields, now, schedules.write_alias, by=by, why=why)
+        return stored
+
+
+def follow_code(schedules: Any, schedule_id: int, fields: Collection[str] = OVERRIDABLE, *, by: str = "") -> Schedule:
+    """Undo what people changed in these fields."""
+    with joined(schedules.write_alias):
+        stored, now = _locked(schedules.model, schedules.write_alias, schedule_id)
+        if stored.declared is None:
+            raise InvalidSchedule(f"{stored.name}: no code declares it")
+        stored.overrides = {name: one for name, one in stored.overrides.items() if name not in fields}
+        _change(stored, {}, now, schedules.write_alias, by=by, why="")
+        return stored
+
+
+def pause(
+    schedules: Any, *schedule_ids: int, reason: str = "", lasting: timedelta | None = None, by: str = ""
+) -> list[int]:
+    """Let no tick of these fire, for so long or until they are resumed. Return the ids of those that exist."""
+    if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
+        raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
+    seconds = None if lasting is None else lasting.total_seconds()
+    params = [seconds, clean_text(reason, MAX_REASON), by[:MAX_BY], list(schedule_ids)]
+    return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
+
+
+def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
+    """Let ticks fire again from now on. Return the ids of those that were paused."""
+    return sorted(
+        resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, [by[:MAX_BY], list(schedule_ids)])
+    )
+
+
+def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
+    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did.
+
+    A worker of the version before that starts again in the middle of a deploy has started later. Once it is gone, the
+    next worker that asks declares instead of it. ``silence``: after so long a worker counts as gone.
+    """
+    alias, zone = schedules.write_alias, conf.time_zone()
+    wanted = {one.name: {"task": one.task, **one.fields(zone)} for one in definitions}
+    fingerprint = hashlib.blake2b(json.dumps(wanted, sort_keys=True).encode(), digest_size=32).hexdigest()
+    with joined(alias):
+        run_joined(alias, _FIRST_DECLARATION, [declarer.scope])
+        params = [declarer.worker, silence, silence, list(wanted), declarer.scope]
+        [(stored, booted_at, is_own, lives, present)] = run_joined(alias, _STANDING, params)
+        if lives and not is_own and booted_at > declarer.booted_at:
+            return False
+        if stored != fingerprint or present < len(wanted):  # a row was deleted by hand
+            _apply(schedules, declarer.scope, wanted, clock(alias))
+        if stored != fingerprint or not is_own:
+            run_joined(alias, _DECLARED, [declarer.worker, declarer.booted_at, fingerprint, declarer.scope])
+    return True
+
+
+def _apply(schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], now: datetime) -> None:
+    alias = schedules.write_alias
+    rows = schedules.using(alias).filter(models.Q(declared_in=scope) | models.Q(name__in=list(wanted)))
+    there = {row.name: row for row in rows.order_by("id").select_for_update(no_key=True)}
+    for name, fields in wanted.items():
+        row = there.get(name)
+        if row is not None and row.declared is None:
+            logger.error("Schedule %r is declared by code and was created at run time as well: the latter stays", name)
+            continue
+        if row is None:
+            row = schedules.model(name=name)
+        is_new = row.declared is None or row.gone_at is not None
+        if is_new or row.declared != fields or row.declared_in != scope:
+            row.declared, row.declared_in, row.task = fields, scope, fields["task"]
+            _change(row, {}, now, alias, by="", why="", is_new=is_new)
+    for row in there.values():
+        if row.name not in wanted and row.declared is not None and row.gone_at is None:
+            row.gone_at, row.next_at, row.waiting_at = now, None, None
+            models.Model.save(row, using=alias, update_fields=["gone_at", "next_at", "waiting_at"])
+            logger.warning("Schedule %r is not declared by the code any more: it stops", row.name)
+
+
+def _change(
+    row: Schedule,
+    fields: Mapping[str, Any],
+    now: datetime,
+    alias: str,
+    *,
+    by: str,
+    why: str,
+    others: Mapping[str, Any] | None = None,
+    is_new: bool = False,
+) -> None:
+    """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
+    if unknown := fields.keys() - set(OVERRIDABLE):
+        raise InvalidSchedule(f"{sorted(unknown)[0]}: cannot be changed")
+    was_due = None if is_new else (row.next_at, _quiet_timing(row), row.ends_at)
+    before = None if is_new else {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN}
+    if row.declared is None:
+        holds = {**definition_of(row).fields(_ZONE), **fields}
+    else:
+        note = {"by": by, "why": clean_text(why, MAX_REASON), "at": now.isoformat()}
+        given = {name: {"value": value, **note} for name, value in fields.items()}
+        kept = {**row.overrides, **given}
+        row.overrides = {name: one for name, one in kept.items() if one["value"] != row.declared[name]}
+        holds = overridden(row.declared, row.overrides)
+    for name, value in {**columns_of(holds), **(others or {})}.items():
+        setattr(row, name, value)
+    check(row)
+    if before != {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN} or row.gone_at is not None:
+        row.gone_at = None
+        if was_due is not None and was_due[0] is not None and was_due[1] is not None and was_due[0] <= now:
+            missed = without_firing(was_due[1], was_due[0], now, TickOutcome.MISSED, CHANGED, was_due[2])
+            write_ticks(alias, [(row.pk, tick, None) for tick in missed])
+        row.next_at = first_after(row.timing, now, starts_at=row.starts_at, ends_at=row.ends_at)
+    row.changed_by = by[:MAX_BY]
+    row.changed_at = ClockTimestamp()
+    written = None if row.pk is None else [*_COLUMNS, "changed_by", "changed_at", *(others or {})]
+    models.Model.save(row, using=alias, force_insert=row.pk is None, update_fields=written)
+    row.changed_at = now
+
+
+_COLUMNS_THAT_SAY_WHEN = ("cron", "tz", "every", "phase", "starts_at", "ends_at")
+_COLUMNS = (
+    *_COLUMNS_THAT_SAY_WHEN,
+    *(name for name in OVERRIDABLE if name not in SAY_WHEN),
+    "task",
+    "next_at",
+    "declared",
+    "declared_in",
+    "overrides",
+    "gone_at",
+)
+
+
+def _quiet_timing(row: Schedule) -> Any:
+    try:
+        return timing_of(row)
+    except InvalidSchedule:
+        return None  # it was written by hand, and had no ticks
+
+
+def check(row: Schedule) -> Definition:
+    """Return what a row says, or raise InvalidSchedule for what can never run."""
+    definition = definition_of(row)
+    definition.check(conf.current().max_payload_bytes)
+    type(row).check_call(definition)
+    return definition
+
+
+def _locked(model: type[Schedule], alias: str, schedule_id: int) -> tuple[Schedule, datetime]:
+    row = model.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
+    return row, clock(alias)
+
+
+def columns_of_timing(timing: Timing) -> dict[str, Any]:
+    """Return the columns of a timing. An expression without a zone is in the project's."""
+    columns = columns_of(Definition(name="", task="", timing=timing).fields(conf.time_zone()))
+    return {name: columns[name] for name in (*_COLUMNS_THAT_SAY_WHEN[:4], "missed", "grace", "overlap", "jitter")}

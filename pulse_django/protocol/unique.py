@@ -1,0 +1,202 @@
+"""Admit one job for each unique key: the statements' clauses, and who holds a key.
+
+The row of a job that is not over holds its key: a partial unique index refuses a second one. Every end of the job frees
+the key, because it sets ``finished_at`` or deletes the row. There is no other lock, so none can be left behind.
+
+A key that is held until the start is free from the first claim on: the index leaves out what has ``attempts``, and they
+only rise. A job that has started does not get the key again, so its retries have no twin to meet.
+
+With ``per``, a row of ``pulse_django_window`` says until when no other job is enqueued, whatever became of the first.
+
+None of these statements makes the caller's transaction fail at READ COMMITTED. Each waits for a rival that has the key
+and has not committed: if it rolls back, the job is enqueued after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.eras import HOT
+from pulse_django.words.uniqueness import Unique, UniqueKey
+
+if TYPE_CHECKING:
+    from pulse_django.models import Job
+
+TaskKey = tuple[str, str]  # a task, and a key of its jobs
+
+# The condition of the index: which jobs hold their key.
+HOLDS_KEY = "finished_at IS NULL AND unique_key IS NOT NULL AND (NOT unique_until_start OR attempts = 0)"
+_ON_CONFLICT = f"ON CONFLICT (task, unique_key) WHERE {HOLDS_KEY} DO "
+
+_LATER = "GREATEST(job.next_run_at, excluded.next_run_at)"
+_UP_TO_LONGEST = (
+    "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, job.created_at + %s::float8 * interval '1 second'))"
+)
+# Only of a job that has not started. One that has started and holds the key was enqueued until the end: ``_LET_GO``.
+_CHANGE = """UPDATE
+SET args = excluded.args,
+    kwargs = excluded.kwargs,
+    payload_bytes = excluded.payload_bytes,
+    masked = excluded.masked,
+    trace = excluded.trace,
+    next_run_at = {due}
+WHERE job.attempts = 0
+"""
+# It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
+# before, the run would not see what the transaction writes, and no job would follow.
+_HOLD_BACK = "UPDATE SET unique_key = job.unique_key WHERE false"
+
+# The periods that a caller sees to go on need no lock. Without the condition each call would lock the row, and calls
+# that change nothing would wait for one another.
+_TAKE_WINDOW = """
+    INSERT INTO pulse_django_window AS win (task, key, until, job_id)
+    SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
+    FROM ({wanted}) AS wanted (task, key, job_id)
+    WHERE NOT EXISTS (
+        SELECT FROM pulse_django_window AS held
+        WHERE held.task::text = wanted.task::text AND held.key::text = wanted.key::text
+            AND held.until > statement_timestamp()
+    )
+    ON CONFLICT (task, key) DO UPDATE SET until = excluded.until, job_id = excluded.job_id
+    WHERE win.until <= statement_timestamp()
+    RETURNING job_id
+"""
+_ONE_WANTED = "SELECT %s::text, %s::text, pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
+_OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", unique_key COLLATE "C"'
+
+TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED)})\n"
+TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
+
+# The instant was read before the wait for a rival. A period that began then would be too short, or over already.
+_BEGIN_WINDOWS_WITH_JOBS = """
+UPDATE pulse_django_window AS win
+SET until = job.created_at + %s::float8 * interval '1 second'
+FROM pulse_django_job_hot AS job
+WHERE win.job_id = ANY (%s::bigint[]) AND job.id = ANY (%s::bigint[]) AND job.id = win.job_id
+    AND win.until < job.created_at + %s::float8 * interval '1 second' - interval '10 ms'
+RETURNING win.job_id
+"""
+
+_KEYS = "ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS wanted (task, key)"
+
+# The LIMIT keeps the planner from reading the whole table.
+_HOLDERS = f"""
+SELECT wanted.task, wanted.key, holder.id
+FROM {_KEYS}
+CROSS JOIN LATERAL (
+    SELECT id
+    FROM pulse_django_job_hot
+    WHERE task::text = wanted.task AND unique_key::text = wanted.key AND {HOLDS_KEY}{{also}}
+    LIMIT 1
+) AS holder
+"""  # noqa: S608 - made of constants
+_NOT_STARTED = " AND attempts = 0"
+
+_WINDOWS = f"""
+SELECT win.task, win.key, win.job_id
+FROM {_KEYS}
+JOIN pulse_django_window AS win ON win.task::text = wanted.task AND win.key::text = wanted.key
+WHERE win.until > statement_timestamp()
+"""  # noqa: S608 - made of constants
+
+# A rule that holds keys until the start meets a job that has started and holds its key until the end: the declaration
+# of the task has changed, or calls have rules of their own. From now on that job holds it until the start, too.
+_LET_GO = f"""
+WITH started AS MATERIALIZED (
+    SELECT job.id
+    FROM {_KEYS}
+    JOIN pulse_django_job_hot AS job ON job.task::text = wanted.task AND job.unique_key::text = wanted.key
+    WHERE job.finished_at IS NULL AND job.unique_key IS NOT NULL AND NOT job.unique_until_start AND job.attempts > 0
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+)
+UPDATE pulse_django_job_hot AS job
+SET unique_until_start = true
+FROM started
+WHERE job.id = started.id AND job.attempts > 0
+RETURNING job.id
+"""  # noqa: S608 - made of constants
+
+# A statement of its own: its snapshot must contain the job of every period that it contains.
+_FREE_ORPHANED_WINDOWS = f"""
+DELETE FROM pulse_django_window AS win
+USING {_KEYS}
+WHERE win.task::text = wanted.task AND win.key::text = wanted.key
+    AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = win.job_id)
+RETURNING win.job_id
+"""  # noqa: S608 - made of constants
+
+
+class Conflict(NamedTuple):
+    """The clause of an INSERT for the case that the key is held, and its parameters."""
+
+    sql: str
+    params: tuple[float, ...] = ()
+
+
+_NO_CONFLICT = Conflict("")
+
+
+def conflict_of(rule: Unique) -> Conflict:
+    """Return what an INSERT of a job with such a key does if another job holds it."""
+    if rule.per is not None:
+        return _NO_CONFLICT
+    if rule.on_conflict == "replace":
+        return Conflict(_ON_CONFLICT + _CHANGE.format(due="excluded.next_run_at"))
+    if rule.on_conflict == "debounce":
+        if rule.longest is None:
+            return Conflict(_ON_CONFLICT + _CHANGE.format(due=_LATER))
+        return Conflict(_ON_CONFLICT + _CHANGE.format(due=_UP_TO_LONGEST), (rule.longest.total_seconds(),))
+    if rule.until_start and rule.on_conflict != "raise":
+        return Conflict(_ON_CONFLICT + _HOLD_BACK)
+    return Conflict(f"{_ON_CONFLICT}NOTHING")
+
+
+def columns_of(key: UniqueKey) -> dict[str, Any]:
+    """Return what a job's row says of its key."""
+    if key.rule.per is not None:
+        return {}
+    return {"unique_key": key.key, "unique_until_start": key.rule.until_start}
+
+
+def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int]) -> None:
+    """Let the periods that these new jobs took begin when the jobs were written."""
+    if rule.per is not None and job_ids:
+        seconds = rule.per.total_seconds()
+        run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, list(job_ids), list(job_ids), seconds])
+
+
+def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[TaskKey, int]:
+    """Return which jobs hold these keys. A key that is not among them is free, or is free now: try again."""
+    alias, params = jobs.write_alias, [[task for task, _ in keys], [key for _, key in keys]]
+    if rule.per is not None:
+        found = {(task, key): job_id for task, key, job_id in run_joined(alias, _WINDOWS, params)}
+        there = set(jobs.using(alias).filter(pk__in=sorted(found.values())).values_list("pk", flat=True))
+        if there != set(found.values()):  # deleted while their periods went on
+            run_joined(alias, _FREE_ORPHANED_WINDOWS, params)
+        return {key: job_id for key, job_id in found.items() if job_id in there}
+    holds = _HOLDERS.format(also=_NOT_STARTED if rule.until_start else "")
+    found = {(task, key): job_id for task, key, job_id in run_joined(alias, holds, params)}
+    if rule.until_start and len(found) < len(keys):
+        run_joined(alias, _LET_GO, params)
+    return found
+
+
+def holder(jobs: JobReader, task: str, key: UniqueKey) -> Job | None:
+    """Return the job that holds this key. None: the key is free now."""
+    job_id = holders(jobs, key.rule, [(task, key.key)]).get((task, key.key))
+    if job_id is None:
+        return None
+    rows = jobs.using(jobs.write_alias).filter(pk=job_id)
+    found: Job | None = (rows if key.rule.per is not None else rows.filter(era=HOT)).first()
+    return found
+
+
+def changed(jobs: JobReader, job_id: int) -> Job:
+    """Return a job that was changed, as it stands."""
+    rows = jobs.using(jobs.write_alias).filter(pk=job_id)
+    found: Job = rows.filter(era=HOT).first() or rows.get()  # without a transaction it may be over by now
+    return found

@@ -1,0 +1,1 @@
+"""Schedules: what code declares, what people decide, and the loop that fires ticks."""

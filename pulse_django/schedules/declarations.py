@@ -1,0 +1,140 @@
+"""What the code of the project declares: ``@task(schedule=...)`` and ``Schedule(...)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidSchedule, WrongArguments
+from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.registry import key_of, registry
+from pulse_django.execution.tasks_framework import Task
+from pulse_django.words.schedule_definitions import Definition
+from pulse_django.words.timings import Every, Timing
+
+if TYPE_CHECKING:
+    from pulse_django.managers import ScheduleManager
+
+_declared: dict[str, Schedule] = {}
+_lock = Lock()
+
+
+class _Rows:
+    """Lets ``Schedule.objects`` be that of the model, which is not there yet when tasks are declared."""
+
+    def __get__(self, _instance: object, _owner: type) -> ScheduleManager:
+        from pulse_django.models import Schedule as Row
+
+        return Row.objects
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Schedule:
+    """Declare that a task runs at certain times. A task may have several, each with a name of its own.
+
+    Write it where the task is declared. For schedules that are made at run time, use ``Schedule.objects.create()``.
+    """
+
+    name: str
+    task: Task
+    timing: Timing
+    args: Sequence[Any] = field(repr=False)
+    kwargs: Mapping[str, Any] = field(repr=False)
+    queue: str | None
+    priority: int | None
+    starts_at: datetime | None
+    ends_at: datetime | None
+
+    objects: ClassVar = _Rows()
+
+    def __init__(
+        self,
+        name: str,
+        timing: Timing | None = None,
+        *,
+        task: Task,
+        every: timedelta | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+    ) -> None:
+        """Declare it. Give a ``Cron`` or an ``Every``, or the interval alone as ``every``."""
+        if (timing is None) == (every is None):
+            raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=timedelta(...)")
+        values = {
+            "name": name,
+            "task": task,
+            "timing": timing if every is None else Every(every),
+            "args": args,
+            "kwargs": kwargs or {},
+            "queue": queue,
+            "priority": priority,
+            "starts_at": starts_at,
+            "ends_at": ends_at,
+        }
+        for attribute, value in values.items():
+            object.__setattr__(self, attribute, value)
+        self.definition.check(conf.current().max_payload_bytes)
+        with _lock:
+            other = _declared.get(name)
+            if other is not None and key_of(other.task) != key_of(task):
+                raise InvalidSchedule(f"Two schedules are called {name!r}: of {key_of(other.task)} and {key_of(task)}")
+            _declared[name] = self
+
+    @property
+    def definition(self) -> Definition:
+        return Definition(
+            name=self.name,
+            task=key_of(self.task),
+            timing=self.timing,
+            args=self.args,
+            kwargs=self.kwargs,
+            queue=self.queue,
+            priority=self.priority,
+            starts_at=self.starts_at,
+            ends_at=self.ends_at,
+        )
+
+
+def declared() -> list[Definition]:
+    """Return all schedules that the code of this process declares."""
+    registry.discover()
+    with _lock:
+        found = {name: one.definition for name, one in _declared.items()}
+    for definition in _of_tasks():
+        if definition.name in found:
+            raise InvalidSchedule(f"Two schedules are called {definition.name!r}: that of the task has its name")
+        found[definition.name] = definition
+    return list(found.values())
+
+
+def forget(name: str) -> None:
+    """Take a declaration back. For tests."""
+    with _lock:
+        _declared.pop(name, None)
+
+
+def check_call(definition: Definition) -> None:
+    """Raise InvalidSchedule for a task that is not there, or that does not take these arguments."""
+    task = registry.get(definition.task)
+    if task is None:
+        raise InvalidSchedule(f"{definition.name}: no task is called {definition.task!r} here")
+    try:
+        checked(task, definition.args, definition.kwargs)
+    except WrongArguments as error:
+        raise InvalidSchedule(f"{definition.name}: {error}") from error
+
+
+def _of_tasks() -> Iterator[Definition]:
+    for key in registry:
+        task = registry.get(key)
+        timing = getattr(task, "schedule", None)
+        if task is not None and timing is not None and key_of(task) == key:
+            yield Definition(name=key[-100:], task=key, timing=replace(timing))

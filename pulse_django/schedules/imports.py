@@ -1,0 +1,236 @@
+"""Read the schedules of django-celery-beat, django-q2 and django-crontab, and say what they are here.
+
+Their packages need not be installed: tables and settings are read as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import OperationalError, ProgrammingError, connections, transaction
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidSchedule
+from pulse_django.words.timings import Cron, Every, Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """One of their schedules."""
+
+    name: str
+    task: str  # as they call it
+    timing: Timing | None = None
+    args: list[Any] = field(default_factory=list, repr=False)
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
+    queue: str | None = None
+    starts_at: datetime | None = None
+    is_disabled: bool = False
+    why_not: str = ""  # why it cannot be taken over
+    notes: tuple[str, ...] = ()  # what is different here
+
+
+class NothingToRead(Exception):
+    """Their tables or settings are not there."""
+
+
+Row = Mapping[str, Any]
+
+
+class _CannotBeSaid(ValueError):
+    """A schedule of theirs that has no counterpart here; the text says why."""
+
+
+_HOUSEKEEPING = "celery.backend_cleanup"  # Celery's own
+_UNITS = ("days", "hours", "minutes", "seconds", "microseconds")
+
+_QUARTERS = 3  # months
+
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+def from_celery_beat(alias: str) -> list[Found]:
+    """Read the tables of django-celery-beat."""
+    tasks = [row for row in _rows(alias, "django_celery_beat_periodictask") if row["task"] != _HOUSEKEEPING]
+    crontabs = {row["id"]: row for row in _rows(alias, "django_celery_beat_crontabschedule")}
+    intervals = {row["id"]: row for row in _rows(alias, "django_celery_beat_intervalschedule")}
+    return [
+        _of_beat(row, crontabs.get(row["crontab_id"]), intervals.get(row["interval_id"]))
+        for row in sorted(tasks, key=lambda row: str(row["name"]))
+    ]
+
+
+def from_django_q(alias: str) -> list[Found]:
+    """Read the table of django-q2."""
+    return [_of_q(row) for row in sorted(_rows(alias, "django_q_schedule"), key=lambda row: int(row["id"]))]
+
+
+def from_crontab(_alias: str) -> list[Found]:
+    """Read the setting CRONJOBS of django-crontab."""
+    jobs = getattr(settings, "CRONJOBS", None)
+    if jobs is None:
+        raise NothingToRead("There is no setting CRONJOBS.")
+    return [_of_cronjob(number, job) for number, job in enumerate(jobs, 1)]
+
+
+SOURCES: Mapping[str, Callable[[str], list[Found]]] = {
+    "django-celery-beat": from_celery_beat,
+    "django-q2": from_django_q,
+    "django-crontab": from_crontab,
+}
+
+
+def _rows(alias: str, table: str) -> list[dict[str, Any]]:
+    connection = connections[alias]
+    try:
+        with transaction.atomic(using=alias), connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # noqa: S608 - a constant
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    except (OperationalError, ProgrammingError) as error:
+        raise NothingToRead(f"There is no table {table} in database {alias!r} that can be read.") from error
+
+
+def _found(name: str, task: str, read: Callable[[], dict[str, Any]]) -> Found:
+    """Return what could be read, or why it could not."""
+    try:
+        return Found(name=name, task=task, **read())
+    except (InvalidSchedule, ValueError, SyntaxError, TypeError) as error:
+        return Found(name=name, task=task, why_not=str(error))
+
+
+def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> Found:
+    def read() -> dict[str, Any]:
+        if row["one_off"]:
+            raise _CannotBeSaid("it runs once: enqueue the task with run_after")
+        notes = ["expires is left out"] if row["expires"] else []
+        return {
+            "timing": _timing_of_beat(crontab, interval),
+            "args": _loaded(row["args"], list),
+            "kwargs": _loaded(row["kwargs"], dict),
+            "queue": row["queue"] or None,
+            "starts_at": row["start_time"],
+            "is_disabled": not row["enabled"],
+            "notes": tuple(notes),
+        }
+
+    return _found(row["name"], row["task"], read)
+
+
+def _timing_of_beat(crontab: Row | None, interval: Row | None) -> Timing:
+    if interval is not None:
+        if interval["period"] not in _UNITS:
+            raise _CannotBeSaid(f"the period {interval['period']!r} is not known")
+        return Every(timedelta(**{interval["period"]: interval["every"]}))
+    if crontab is None:
+        raise _CannotBeSaid("it follows the sun, or runs once at a time of the clock")
+    names = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
+    fields = ["".join(str(crontab[name]).split()) for name in names]
+    if not fields[2].startswith("*") and not fields[4].startswith("*"):
+        raise _CannotBeSaid("Celery runs it on days that fit both fields, and cron on days that fit one of them")
+    return Cron(" ".join(fields), str(crontab["timezone"]))
+
+
+def _of_q(row: Row) -> Found:
+    def read() -> dict[str, Any]:
+        if row["repeats"] is not None and row["repeats"] >= 0:
+            raise _CannotBeSaid(f"it runs {row['repeats']} more times: schedules here have an end (ends_at) instead")
+        return {
+            "timing": _timing_of_q(row),
+            "args": _arguments(row["args"]),
+            "kwargs": _named(row["kwargs"]),
+            "queue": row["cluster"] or None,
+        }
+
+    return _found(row["name"] or f"django-q2 {row['id']}", row["func"], read)
+
+
+def _timing_of_q(row: Row) -> Timing:
+    zone: tzinfo = ZoneInfo(conf.time_zone())
+    at = row["next_run"].astimezone(zone)
+    time, name = f"{at.minute} {at.hour}", conf.time_zone()
+    match row["schedule_type"]:
+        case "I":
+            return Every(timedelta(minutes=row["minutes"]))
+        case "H":
+            return Every(timedelta(hours=1), phase=timedelta(minutes=at.minute))
+        case "D":
+            return Cron(f"{time} * * *", name)
+        case "W":
+            return Cron(f"{time} * * {at.isoweekday()}", name)
+        case "M":
+            return Cron(f"{time} {_day(at)} * *", name)
+        case "Q":
+            months = sorted((at.month + _QUARTERS * quarter - 1) % 12 + 1 for quarter in range(4))
+            return Cron(f"{time} {_day(at)} {','.join(map(str, months))} *", name)
+        case "Y":
+            return Cron(f"{time} {_day(at)} {at.month} *", name)
+        case "C":
+            return Cron(row["cron"] or "", name)
+        case "O":
+            raise _CannotBeSaid("it runs once: enqueue the task with run_after")
+    raise _CannotBeSaid("every other week or month cannot be said by a cron expression")
+
+
+def _day(at: datetime) -> int:
+    if at.day > 28:
+        raise _CannotBeSaid(f"day {at.day} is not in every month, where django-q2 takes the last one")
+    return at.day
+
+
+def _of_cronjob(number: int, job: Iterable[Any]) -> Found:
+    expression, task, *rest = job
+    args = rest[0] if rest and isinstance(rest[0], list | tuple) else []
+    kwargs = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
+
+    def read() -> dict[str, Any]:
+        timing = Cron(_NICKNAMES.get(expression, expression), conf.time_zone())
+        notes = ("cron ran it in the time zone of the host",)
+        return {"timing": timing, "args": list(args), "kwargs": dict(kwargs), "notes": notes}
+
+    return _found(f"{task} {number}", task, read)
+
+
+def _loaded(text: str | None, kind: type) -> Any:
+    found = json.loads(text or ("[]" if kind is list else "{}"))
+    if not isinstance(found, kind):
+        raise _CannotBeSaid(f"its arguments are no {kind.__name__}")
+    return found
+
+
+def _arguments(text: str | None) -> list[Any]:
+    if not text:
+        return []
+    found = ast.literal_eval(text)
+    return list(found) if isinstance(found, tuple | list) else [found]
+
+
+def _named(text: str | None) -> dict[str, Any]:
+    """Read ``{"a": 1}``, or ``a=1, b=2`` as django-q2's form has it."""
+    if not text:
+        return {}
+    if text.lstrip().startswith("{"):
+        found = ast.literal_eval(text)
+        if not isinstance(found, dict):
+            raise _CannotBeSaid("its keyword arguments cannot be read")
+        return found
+    [statement] = ast.parse(f"f({text})").body
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or call.args:
+        raise _CannotBeSaid("its keyword arguments cannot be read")
+    return {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}

@@ -1,0 +1,108 @@
+"""Fires the ticks of schedules, and lets the schedules follow the code of this worker.
+
+Every watchdog has this loop. It sleeps until the next instant, by the server's clock, and for a second at most. While
+there are no schedules it sends nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+
+from pulse_django import conf
+from pulse_django.execution.registry import registry
+from pulse_django.models import Schedule
+from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.tick import FORGET_LIMIT, MOST_DUE, forget_ticks, look
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.schedules.declarations import declared
+from pulse_django.schedules.ticking import tick_due
+from pulse_django.words.schedule_definitions import Definition
+
+from .guarded_connection import GuardedConnection
+from .watchdog import Watchdog
+
+logger = SafeLogger("pulse_django.schedules")
+
+LONGEST_PAUSE = 1.0  # seconds, while there are schedules: another process may have created one that is due sooner
+IDLE_PAUSE = 1.0  # seconds until it asks this process again whether there are any
+LOST_RACE = 0.2  # seconds until it looks again after another watchdog took what was due
+BETWEEN_DECLARATIONS = BETWEEN_CLEANUPS = 60.0  # seconds
+KEEP_TICKS = timedelta(days=30)
+# So many of a fleet wake up at each instant. The others look at random moments, together as often as one of these.
+PUNCTUAL = 8
+
+
+class ScheduleLoop:
+    def __init__(
+        self,
+        database: GuardedConnection,
+        declarer: str = "",
+        *,
+        watchdog: Watchdog | None = None,
+        fleet_size: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """``declarer`` is the name and boot id of the worker whose code the schedules follow; empty: they do not.
+
+        With a ``watchdog`` it fires what is due, once that has found schedules.
+        """
+        self.database = database
+        self._declarer = declarer
+        self._watchdog = watchdog
+        self._fleet_size = fleet_size
+        self._definitions: Sequence[Definition] | None = None
+        self._booted_at: datetime | None = None
+        self._declare_at = self._forget_at = 0.0
+
+    def run_once(self) -> float:
+        """Declare what is to be declared and fire what is due. Return for how long to wait."""
+        if self._definitions is None:
+            registry.discover()
+            self._definitions = declared() if self._declarer else []
+        if not self._definitions and (self._watchdog is None or not self._watchdog.has_schedules):
+            return IDLE_PAUSE
+        if self._declarer and time.monotonic() >= self._declare_at:
+            self._declare(self._definitions)
+        if self._watchdog is None:
+            return IDLE_PAUSE
+        if time.monotonic() >= self._forget_at:
+            self._forget()
+        return self._fire()
+
+    def _declare(self, definitions: Sequence[Definition]) -> None:
+        alias, silence = self.database.alias, conf.current().worker_silence
+        if self._booted_at is None:
+            self._booted_at = self.database.call(clock, alias)
+        declarer = Declarer(settings.SETTINGS_MODULE or "", self._declarer, self._booted_at)
+        schedules = Schedule.objects.db_manager(alias)
+        self.database.call(schedules.declare, declarer, definitions, silence=silence)
+        self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
+
+    def _forget(self) -> None:
+        forgotten = self.database.call(forget_ticks, self.database.alias, KEEP_TICKS)
+        self._forget_at = time.monotonic() + (0.0 if forgotten == FORGET_LIMIT else BETWEEN_CLEANUPS)
+
+    def _fire(self) -> float:
+        alias = self.database.alias
+        seen = self.database.call(look, alias)
+        if seen.is_due:
+            ticked = self.database.call(partial(tick_due, alias))
+            if ticked.schedules == 0:
+                return LOST_RACE
+            if ticked.schedules >= MOST_DUE:
+                return 0.0
+            seen = self.database.call(look, alias)
+        return self._pause(seen.due_in)
+
+    def _pause(self, due_in: float | None) -> float:
+        """Return how long to sleep: to the next instant, but in a large fleet only for some of its workers."""
+        until_next = LONGEST_PAUSE if due_in is None else min(LONGEST_PAUSE, max(0.0, due_in))
+        share = PUNCTUAL / max(PUNCTUAL, self._fleet_size())
+        if random.random() < share:  # noqa: S311 - no secret
+            return until_next
+        return max(until_next, LONGEST_PAUSE / share * random.uniform(0.5, 1.5))  # noqa: S311 - no secret

@@ -1,0 +1,255 @@
+"""Schedules in the admin: the list, the page, the buttons, the form and the preview."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from pulse_django import Cron, Every, task
+from pulse_django.models import Job, Schedule, Tick
+from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.schedules import facts
+from pulse_django.schedules.forms import ScheduleForm
+from pulse_django.schedules.ticking import tick_due
+from pulse_django.words.schedule_definitions import Definition
+from tests.console.staff import staff
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+MAY_CHANGE = ("view_schedule", "change_schedule", "add_schedule", "delete_schedule", "view_arguments", "view_job")
+
+
+@task(name="tests.report")
+def report(customer: int = 0) -> int:
+    return customer
+
+
+@task(name="tests.secret_report", masked=("password",))
+def secret_report(password: str = "") -> None: ...
+
+
+def nightly(**fields: Any) -> Schedule:
+    return Schedule.objects.create(
+        **{"name": "nightly", "task": report, "timing": Cron("0 3 * * *", "Europe/Berlin"), **fields}
+    )
+
+
+def from_code(**fields: Any) -> Schedule:
+    definition = Definition(name="nightly", task="tests.report", timing=Every(HOUR), **fields)
+    declarer = Declarer("project", "w:1", clock("default"))
+    Schedule.objects.declare(declarer, [definition], silence=timedelta(minutes=1))
+    return Schedule.objects.get()
+
+
+def url(view: str, *args: Any) -> str:
+    return reverse(f"admin:pulse_django_schedule_{view}", args=args)
+
+
+def page(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def form(**fields: Any) -> dict[str, Any]:
+    given = {"name": "nightly", "task": "tests.report", "args": "[]", "kwargs": "{}", "missed": "once"}
+    return {**given, "overlap": "skip", "cron": "0 3 * * *", "tz": "Europe/Berlin", **fields}
+
+
+class TestTheList:
+    def test_it_shows_when_and_what_became_of_the_last(self) -> None:
+        schedule = nightly(name="hourly", timing=Every(HOUR))
+        Schedule.objects.filter(pk=schedule.pk).update(next_at=clock("default") - timedelta(seconds=1))
+        tick_due("default")
+        nightly()
+        shown = page(staff(*MAY_CHANGE), url("changelist"))
+        assert "At 03:00 every day (Europe/Berlin)" in shown
+        assert "PENDING" in shown
+        assert "in " in shown
+
+    def test_an_overdue_one_is_marked(self) -> None:
+        schedule = nightly()
+        Schedule.objects.filter(pk=schedule.pk).update(next_at=clock("default") - HOUR)
+        assert "overdue for 1h" in page(staff(*MAY_CHANGE), url("changelist"))
+
+    def test_it_needs_as_many_queries_however_many_rows(self, django_assert_max_num_queries: Any) -> None:
+        for number in range(30):
+            nightly(name=f"customer {number}")
+        client = staff(*MAY_CHANGE)
+        with django_assert_max_num_queries(12):
+            client.get(url("changelist"))
+
+    @pytest.mark.parametrize("state", ["paused", "gone", "changed"])
+    def test_states_can_be_filtered(self, state: str) -> None:
+        nightly()
+        assert "nightly" not in page(staff(*MAY_CHANGE), f"{url('changelist')}?state={state}").split("result_list")[-1]
+
+
+class TestThePage:
+    def test_it_shows_the_next_ten_instants(self) -> None:
+        shown = page(staff(*MAY_CHANGE), url("change", nightly().pk))
+        assert len(re.findall(r"<td>\w{3} \d{4}-\d\d-\d\d 03:00:00 CES?T</td>", shown)) == 10
+
+    def test_changes_of_clocks_are_marked(self) -> None:
+        schedule = nightly()
+        schedule.next_at = datetime(2026, 10, 23, 1, tzinfo=UTC)
+        found = facts.next_instants(schedule, datetime(2026, 10, 22, 12, tzinfo=UTC), 4)
+        assert [f"{one.local:%d %H:%M %Z}" for one in found] == [
+            "23 03:00 CEST",
+            "24 03:00 CEST",
+            "25 03:00 CET",
+            "26 03:00 CET",
+        ]
+        assert [one.changes for one in found] == [False, False, True, False]
+
+    def test_it_shows_the_last_ticks_with_their_jobs(self) -> None:
+        schedule = nightly(timing=Every(HOUR))
+        Schedule.objects.update(next_at=clock("default") - timedelta(seconds=1))
+        tick_due("default")
+        job = Job.objects.get()
+        shown = page(staff(*MAY_CHANGE), url("change", schedule.pk))
+        assert reverse("admin:pulse_django_job_changelist") + f"{job.pk}/change/" in shown
+        assert "FIRED" in shown
+
+    def test_masked_arguments_are_not_shown(self) -> None:
+        schedule = nightly(task=secret_report, kwargs={"password": "hunter2"})
+        assert "hunter2" not in page(staff(*MAY_CHANGE), url("change", schedule.pk))
+
+    def test_nor_any_to_those_who_may_not_see_arguments(self) -> None:
+        schedule = nightly(kwargs={"customer": 4711})
+        may = [one for one in MAY_CHANGE if one != "view_arguments"]
+        assert "4711" not in page(staff(*may), url("change", schedule.pk))
+
+
+class TestActs:
+    def act(self, client: Client, schedule: Schedule, name: str, **data: Any) -> None:
+        fields = {f"{name}-{field}": value for field, value in data.items()}
+        assert client.post(url("act", schedule.pk, name), fields).status_code == 302
+
+    def test_run_now(self) -> None:
+        schedule, client = nightly(), staff(*MAY_CHANGE)
+        self.act(client, schedule, "run")
+        assert Tick.objects.get().note == "by operator"
+        assert Job.objects.count() == 1
+        assert "Ran now" in LogEntry.objects.get().change_message
+
+    def test_pause_and_resume(self) -> None:
+        schedule, client = nightly(), staff(*MAY_CHANGE)
+        self.act(client, schedule, "pause", reason="holiday", lasting=3600)
+        schedule.refresh_from_db()
+        assert (schedule.pause_reason, schedule.changed_by) == ("holiday", "operator")
+        assert "holiday" in page(client, url("change", schedule.pk))
+        self.act(client, schedule, "resume")
+        assert url("act", schedule.pk, "resume") not in page(client, url("change", schedule.pk))
+        assert [entry.change_message for entry in LogEntry.objects.order_by("pk")] == [
+            "Paused (1 hour): holiday",
+            "Resumed",
+        ]
+
+    def test_a_pause_needs_a_reason(self) -> None:
+        schedule = nightly()
+        self.act(staff(*MAY_CHANGE), schedule, "pause", reason="", lasting=0)
+        schedule.refresh_from_db()
+        assert schedule.paused_at is None
+
+    def test_back_to_the_code(self) -> None:
+        schedule, client = from_code(), staff(*MAY_CHANGE)
+        Schedule.objects.change(schedule.pk, {"queue": "slow"}, by="ada", why="for now")
+        assert "for now" in page(client, url("change", schedule.pk))
+        self.act(client, schedule, "follow-code")
+        schedule.refresh_from_db()
+        assert (schedule.queue, schedule.overrides) == (None, {})
+
+    def test_those_who_may_only_look_cannot_act(self) -> None:
+        schedule, client = nightly(), staff("view_schedule")
+        for name in ("run", "pause", "resume", "follow-code"):
+            assert client.post(url("act", schedule.pk, name)).status_code == 403
+        assert Job.objects.count() == 0
+
+
+class TestEditing:
+    def test_a_schedule_can_be_created(self) -> None:
+        client = staff(*MAY_CHANGE)
+        assert client.post(url("add"), form(kwargs='{"customer": 7}')).status_code == 302
+        schedule = Schedule.objects.get()
+        assert (schedule.cron, schedule.kwargs, schedule.changed_by) == ("0 3 * * *", {"customer": 7}, "operator")
+        assert schedule.next_at is not None
+
+    @pytest.mark.parametrize(
+        ("fields", "says"),
+        [
+            ({"cron": "61 * * * *"}, "Bad minute"),
+            ({"tz": "Nowhere/Land"}, "is no time zone"),
+            ({"kwargs": '{"colour": "red"}'}, "colour"),
+            ({"every": "01:00:00"}, "either cron or every"),
+            ({"cron": "0 0 30 2 *"}, "never due|Bad day"),
+        ],
+    )
+    def test_what_could_never_run_is_refused_on_the_page(self, fields: dict[str, Any], says: str) -> None:
+        response = staff(*MAY_CHANGE).post(url("add"), form(**fields))
+        assert response.status_code == 200
+        assert re.search(says, response.content.decode())
+        assert Schedule.objects.count() == 0
+
+    def test_a_change_of_a_schedule_of_the_code_is_an_override_with_who_and_why(self) -> None:
+        schedule = from_code()
+        data = form(cron="", tz="", every="02:00:00", why="too often")
+        assert staff(*MAY_CHANGE).post(url("change", schedule.pk), data).status_code == 302
+        schedule.refresh_from_db()
+        override = schedule.overrides["timing"]
+        assert (schedule.every, override["by"], override["why"]) == (2 * HOUR, "operator", "too often")
+
+    def test_it_cannot_be_deleted_while_the_code_declares_it(self) -> None:
+        schedule, client = from_code(), staff(*MAY_CHANGE)
+        assert client.post(url("delete", schedule.pk), {"post": "yes"}).status_code == 403
+        own = nightly(name="own")
+        assert client.post(url("delete", own.pk), {"post": "yes"}).status_code == 302
+        assert Schedule.objects.get() == schedule
+
+    def test_the_preview_saves_nothing(self) -> None:
+        response = staff(*MAY_CHANGE).post(url("preview"), form())
+        shown = response.content.decode()
+        assert "03:00:00" in shown
+        assert Schedule.objects.count() == 0
+        assert "Bad minute" in staff_again(url("preview"), form(cron="61 * * * *"))
+
+
+def staff_again(address: str, data: dict[str, Any]) -> str:
+    client = Client()
+    client.force_login(User.objects.get(username="operator"))
+    return client.post(address, data).content.decode()
+
+
+class TestTheFormOfAProject:
+    def test_a_quota_bounds_what_one_owner_has(self) -> None:
+        options: dict[str, Any] = {"owner": "customer:1", "quota": 1, "tasks": ["tests.report"]}
+        first = ScheduleForm(form(name="one"), **options)
+        assert first.is_valid(), first.errors
+        assert first.save().owner == "customer:1"
+        second = ScheduleForm(form(name="two"), **options)
+        assert not second.is_valid()
+        assert "at most 1" in str(second.errors)
+        other = ScheduleForm(form(name="two"), **{**options, "owner": "customer:2"})
+        assert other.is_valid()
+        other.save()
+
+    def test_two_requests_do_not_both_get_the_last_place(self) -> None:
+        options: dict[str, Any] = {"owner": "customer:1", "quota": 1}
+        first, second = (ScheduleForm(form(name=name), **options) for name in ("one", "two"))
+        assert first.is_valid()
+        assert second.is_valid()
+        first.save()
+        with pytest.raises(ValidationError, match="at most 1"):
+            second.save()
+
+    def test_other_tasks_cannot_be_chosen(self) -> None:
+        assert not ScheduleForm(form(), tasks=["shop.echo"]).is_valid()

@@ -1,0 +1,114 @@
+"""``pulse_schedules``, and ``run_schedules`` for tests."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import TestCase
+
+from pulse_django import Cron, Every, task
+from pulse_django.models import Job, Schedule, Tick
+from pulse_django.protocol.schedules import clock
+from pulse_django.testing import run_schedules
+
+HOUR = timedelta(hours=1)
+RUNS: list[int] = []
+
+
+@task(name="tests.counted")
+def counted(number: int = 0) -> None:
+    RUNS.append(number)
+
+
+@task(name="tests.failing_once_an_hour")
+def failing() -> None:
+    raise ValueError("again")
+
+
+def call(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("pulse_schedules", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def call_json(*arguments: str) -> Any:
+    return json.loads(call(*arguments, "--json"))
+
+
+@pytest.mark.usefixtures("pulse_db")
+class TestTheCommand:
+    @pytest.fixture(autouse=True)
+    def schedule(self, pulse_db: None) -> Schedule:
+        return Schedule.objects.create(name="nightly", task=counted, timing=Cron("0 3 * * *", "Europe/Berlin"))
+
+    def test_list(self) -> None:
+        assert "nightly  tests.counted  At 03:00 every day (Europe/Berlin)  due in" in call()
+        [said] = call_json("list")["schedules"]
+        assert (said["name"], said["state"], said["last"]) == ("nightly", "active", None)
+        assert call_json("list", "--task", "another")["schedules"] == []
+
+    def test_next(self) -> None:
+        assert len(call("next", "nightly", "--count", "3").splitlines()) == 3
+        said = call_json("next", "nightly", "--count", "2")["next"]
+        assert [datetime.fromisoformat(one["local"]).hour for one in said] == [3, 3]
+
+    def test_run(self) -> None:
+        job = call_json("run", "nightly")["job"]
+        assert Job.objects.get().pk == job
+        assert Tick.objects.get().outcome == "MANUAL"
+
+    def test_pause_and_resume(self) -> None:
+        call("pause", "nightly", "--reason", "holiday", "--for", "2h")
+        assert "paused: holiday" in call()
+        assert call_json("resume", "nightly")["resumed"] is True
+        assert call_json("resume", "nightly")["resumed"] is False
+        assert call_json()["schedules"][0]["state"] == "active"
+
+    @pytest.mark.parametrize("act", ["next", "run", "pause", "resume"])
+    def test_a_name_that_there_is_not(self, act: str) -> None:
+        with pytest.raises(CommandError, match="no schedule 'another'"):
+            call(act, "another")
+
+    def test_what_cannot_be_run_is_an_error(self) -> None:
+        Schedule.objects.update(task="nobody.knows")
+        with pytest.raises(CommandError, match=r"nobody\.knows"):
+            call("run", "nightly")
+
+    def test_names_from_rows_are_made_inert(self) -> None:
+        Schedule.objects.update(name="a\x1b[2Jb")
+        assert "\x1b" not in call()
+
+
+class TestRunSchedules(TestCase):
+    """In Django's TestCase, as a project writes it."""
+
+    def setUp(self) -> None:
+        RUNS.clear()
+
+    def test_every_tick_until_then_runs(self) -> None:
+        Schedule.objects.create(name="hourly", task=counted, timing=Every(HOUR), kwargs={"number": 7})
+        fired = run_schedules(until=timedelta(hours=3), names=["hourly"])
+        assert [one.outcome for one in fired] == ["FIRED"] * 3
+        assert RUNS == [7] * 3
+
+    def test_jobs_may_be_left_waiting(self) -> None:
+        Schedule.objects.create(name="hourly", task=counted, timing=Every(HOUR))
+        fired = run_schedules(until=timedelta(hours=3), names=["hourly"], run_jobs=False)
+        assert [one.outcome for one in fired] == ["FIRED", "OVERLAP", "OVERLAP"]
+        assert Job.objects.get().status == "PENDING"
+
+    def test_a_job_that_is_retried_is_not_finished(self) -> None:
+        Schedule.objects.create(name="failing", task=failing, timing=Every(HOUR))
+        fired = run_schedules(until=timedelta(hours=2), names=["failing"])
+        assert [one.outcome for one in fired] == ["FIRED", "OVERLAP"]
+
+    def test_an_instant_may_be_given(self) -> None:
+        Schedule.objects.create(name="yearly", task=counted, timing=Cron("0 0 1 1 *", "UTC"))
+        year = clock("default").year
+        [first] = run_schedules(until=datetime(year + 1, 6, 1, tzinfo=UTC), names=["yearly"])
+        assert first.at == datetime(year + 1, 1, 1, tzinfo=UTC)

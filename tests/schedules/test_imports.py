@@ -1,0 +1,206 @@
+"""``pulse_import_schedules``: what others have in their tables and settings, and what it is here."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from pulse_django import Cron, Every, task
+from pulse_django.models import Schedule
+from pulse_django.schedules.imports import Found, from_celery_beat, from_crontab, from_django_q
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+BEAT = """
+CREATE TABLE django_celery_beat_crontabschedule (
+    id serial PRIMARY KEY, minute text, hour text, day_of_month text, month_of_year text, day_of_week text,
+    timezone text
+);
+CREATE TABLE django_celery_beat_intervalschedule (id serial PRIMARY KEY, every int, period text);
+CREATE TABLE django_celery_beat_periodictask (
+    id serial PRIMARY KEY, name text, task text, args text, kwargs text, queue text, enabled bool, one_off bool,
+    start_time timestamptz, expires timestamptz, crontab_id int, interval_id int
+)
+"""
+Q = """
+CREATE TABLE django_q_schedule (
+    id serial PRIMARY KEY, name text, func text, args text, kwargs text, schedule_type text, minutes int, repeats int,
+    next_run timestamptz, cron text, cluster text
+)
+"""
+
+
+@task(name="tests.imported")
+def imported(number: int = 0, name: str = "") -> None: ...
+
+
+@pytest.fixture
+def beat(pulse_db: None) -> Iterator[None]:
+    for statement in BEAT.split(";"):
+        sql(statement)
+    yield
+    sql("DROP TABLE django_celery_beat_periodictask, django_celery_beat_crontabschedule")
+    sql("DROP TABLE django_celery_beat_intervalschedule")
+
+
+@pytest.fixture
+def q(pulse_db: None) -> Iterator[None]:
+    sql(Q)
+    yield
+    sql("DROP TABLE django_q_schedule")
+
+
+def places(count: int) -> str:
+    return ", ".join(["%s"] * count)
+
+
+def beat_task(name: str, *, cron: tuple[str, ...] = (), every: tuple[int, str] | None = None, **fields: Any) -> Found:
+    crontab = interval = None
+    if cron:
+        columns = "minute, hour, day_of_month, month_of_year, day_of_week, timezone"
+        into = (
+            f"INSERT INTO django_celery_beat_crontabschedule ({columns}) VALUES (%s, %s, %s, %s, %s, %s) RETURNING id"
+        )
+        [(crontab,)] = sql(into, *cron)
+    if every:
+        into = "INSERT INTO django_celery_beat_intervalschedule (every, period) VALUES (%s, %s) RETURNING id"
+        [(interval,)] = sql(into, *every)
+    row: dict[str, Any] = {"task": "tests.imported", "args": "[]", "kwargs": "{}", "enabled": True, "one_off": False}
+    row |= {"name": name, "crontab_id": crontab, "interval_id": interval, **fields}
+    sql(
+        f"INSERT INTO django_celery_beat_periodictask ({', '.join(row)}) VALUES ({places(len(row))}) RETURNING id",
+        *row.values(),
+    )
+    return {one.name: one for one in from_celery_beat("default")}[name]
+
+
+def q_schedule(kind: str, **fields: Any) -> Found:
+    row: dict[str, Any] = {"name": kind, "func": "tests.imported", "schedule_type": kind, "repeats": -1}
+    row |= {"next_run": datetime(2026, 5, 13, 14, 35, tzinfo=UTC), **fields}
+    sql(f"INSERT INTO django_q_schedule ({', '.join(row)}) VALUES ({places(len(row))}) RETURNING id", *row.values())
+    return from_django_q("default")[-1]
+
+
+@pytest.mark.usefixtures("beat")
+class TestCeleryBeat:
+    def test_crontabs_and_intervals(self) -> None:
+        nightly = beat_task(
+            "nightly", cron=("0", "3, 4", "*", "*", "mon-fri", "Europe/Berlin"), args="[7]", queue="slow"
+        )
+        assert nightly.timing == Cron("0 3,4 * * mon-fri", "Europe/Berlin")
+        assert (nightly.args, nightly.queue) == ([7], "slow")
+        assert beat_task("often", every=(15, "minutes")).timing == Every(timedelta(minutes=15))
+        assert beat_task("off", every=(15, "minutes"), enabled=False).is_disabled
+
+    @pytest.mark.parametrize(
+        ("fields", "why"),
+        [
+            ({"every": (15, "minutes"), "one_off": True}, "runs once"),
+            ({}, "follows the sun"),
+            ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
+            ({"cron": ("61", "3", "*", "*", "*", "UTC")}, "Bad minute"),
+            ({"every": (100, "microseconds")}, "not between"),
+            ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
+            ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
+        ],
+    )
+    def test_what_cannot_be_said_here_says_why(self, fields: dict[str, Any], why: str) -> None:
+        assert why in beat_task("odd", **fields).why_not
+
+    def test_the_command_lists_and_creates_once(self) -> None:
+        beat_task("nightly", cron=("0", "3", "*", "*", "*", "Europe/Berlin"), kwargs='{"number": 7}')
+        beat_task("off", every=(1, "hours"), enabled=False)
+        beat_task("stranger", every=(1, "hours"), task="nobody.knows")
+        said = call("django-celery-beat")
+        assert "2 would be created, 1 skipped. Nothing was written" in said
+        assert Schedule.objects.count() == 0
+        assert "2 created, 1 skipped" in call("django-celery-beat", "--yes")
+        assert Schedule.objects.get(name="nightly").kwargs == {"number": 7}
+        assert Schedule.objects.get(name="off").pause_reason == "disabled in django-celery-beat"
+        found = json.loads(call("django-celery-beat", "--yes", "--json"))["schedules"]
+        assert [one["state"] for one in found] == ["exists", "exists", "skipped"]
+        assert "no task is called 'nobody.knows'" in found[2]["why"]
+
+
+@pytest.mark.usefixtures("q")
+class TestDjangoQ:
+    @pytest.mark.parametrize(
+        ("kind", "timing"),
+        [
+            ("H", Every(timedelta(hours=1), phase=timedelta(minutes=35))),
+            ("D", Cron("35 16 * * *", "Europe/Berlin")),
+            ("W", Cron("35 16 * * 3", "Europe/Berlin")),
+            ("M", Cron("35 16 13 * *", "Europe/Berlin")),
+            ("Q", Cron("35 16 13 2,5,8,11 *", "Europe/Berlin")),
+            ("Y", Cron("35 16 13 5 *", "Europe/Berlin")),
+        ],
+    )
+    def test_each_kind(self, kind: str, timing: Any, settings: Any) -> None:
+        settings.TIME_ZONE = "Europe/Berlin"
+        assert q_schedule(kind).timing == timing
+
+    def test_minutes_and_expressions(self, settings: Any) -> None:
+        settings.TIME_ZONE = "Europe/Berlin"
+        assert q_schedule("I", minutes=5).timing == Every(timedelta(minutes=5))
+        assert q_schedule("C", cron="0 3 * * *").timing == Cron("0 3 * * *", "Europe/Berlin")
+
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "expected"),
+        [
+            ("1, 2", None, ([1, 2], {})),
+            ("(1, 'a')", None, ([1, "a"], {})),
+            ("7", "number=1, name='a'", ([7], {"number": 1, "name": "a"})),
+            (None, "{'number': 1}", ([], {"number": 1})),
+        ],
+    )
+    def test_arguments_are_read_as_literals(self, args: Any, kwargs: Any, expected: Any) -> None:
+        found = q_schedule("H", args=args, kwargs=kwargs)
+        assert (found.args, found.kwargs) == expected
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"schedule_type": "O"},
+            {"schedule_type": "BW"},
+            {"repeats": 3},
+            {"args": "__import__('os')"},
+            {"kwargs": "a=open('x')"},
+            {"schedule_type": "M", "next_run": datetime(2026, 5, 31, 12, tzinfo=UTC)},
+        ],
+        ids=str,
+    )
+    def test_what_cannot_be_said_here_says_why(self, fields: dict[str, Any]) -> None:
+        assert q_schedule("H", **fields).why_not
+
+
+class TestCrontab:
+    def test_the_setting_is_read(self, settings: Any) -> None:
+        settings.TIME_ZONE = "Europe/Berlin"
+        settings.CRONJOBS = [
+            ("*/5 * * * *", "tests.imported"),
+            ("@daily", "tests.imported", [1], {"name": "x"}, ">> /tmp/log"),
+            ("@reboot", "tests.imported"),
+        ]
+        often, daily, odd = from_crontab("default")
+        assert often.timing == Cron("*/5 * * * *", "Europe/Berlin")
+        assert (daily.timing, daily.args, daily.kwargs) == (Cron("0 0 * * *", "Europe/Berlin"), [1], {"name": "x"})
+        assert "@reboot" in odd.why_not
+        assert "2 created, 1 skipped" in call("django-crontab", "--yes")
+
+    def test_what_is_not_there_is_an_error(self) -> None:
+        for source in ("django-crontab", "django-q2", "django-celery-beat"):
+            with pytest.raises(CommandError, match="There is no"):
+                call(source)
+
+
+def call(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("pulse_import_schedules", *arguments, stdout=out)
+    return out.getvalue()
