@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.translation import ngettext
 
 
-def told_of_twins(twins: int) -> str:
+def sentence_about_twins(twins: int) -> str:
     """Return a sentence to append, or nothing."""
     if not twins:
         return ""

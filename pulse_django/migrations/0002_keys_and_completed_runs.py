@@ -74,5 +74,5 @@ class Migration(migrations.Migration):
                 "default_permissions": (),
             },
         ),
-        migrations.RunSQL(migrations.RunSQL.noop, LIMIT_LOCKS),  # on the way back this is the first
+        migrations.RunSQL(migrations.RunSQL.noop, LIMIT_LOCKS),  # the first operation when this is reversed
     ]

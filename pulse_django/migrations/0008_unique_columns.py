@@ -76,5 +76,5 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(SAME_OWNER, migrations.RunSQL.noop),
         migrations.RunSQL(GRANT_AGAIN, migrations.RunSQL.noop),
-        migrations.RunSQL(migrations.RunSQL.noop, LIMIT_LOCKS),  # on the way back this is the first
+        migrations.RunSQL(migrations.RunSQL.noop, LIMIT_LOCKS),  # the first operation when this is reversed
     ]

@@ -31,8 +31,6 @@ from pulse_django.words.timings import Overlap, Timing
 
 logger = SafeLogger("pulse_django.schedules")
 
-UNPLANNABLE = "the schedule says no instants any more"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:

@@ -111,8 +111,8 @@ def _due(
 ) -> tuple[list[datetime], bool, datetime | None]:
     """Return the latest ticks that are due, whether there are older ones, and the next.
 
-    ``next_at`` is one of them, whatever the timing says now: people were told so, and rules of time zones change. It
-    looks back step by step: a schedule of every second that was not looked at for a month has millions.
+    ``next_at`` is one of them even if the rules of its time zone have changed since, because it has been announced.
+    This looks back step by step: a schedule of every second that was not looked at for a month has millions.
     """
     end = now if ends_at is None else min(now, ends_at - MOMENT)
     if next_at > end:

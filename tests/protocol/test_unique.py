@@ -555,12 +555,12 @@ class TestDeadLetters:
         assert Job.objects.retry([dead.pk], attempt=dead.attempts).revived == {dead.pk}
 
     @pytest.mark.parametrize("rule", [FOLLOW, REPLACE])
-    def test_one_that_held_its_key_until_the_start_meets_no_twin(self, rule: Unique) -> None:
+    def test_a_key_held_until_the_start_cannot_conflict_on_retry(self, rule: Unique) -> None:
         dead = dead_letter(unique_until_start=True)
         alone(rule)
         assert len(sent_by(lambda: Job.objects.retry([dead.pk]).revived)) == 1
 
-    def test_a_move_meets_no_twin(self) -> None:
+    def test_a_move_cannot_conflict(self) -> None:
         job = alone(KEEP)
         assert Job.objects.move([job.pk], queue="other").changed == {job.pk}
 

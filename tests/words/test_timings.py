@@ -83,7 +83,7 @@ CHANGES = [(BERLIN, "2026-03-28T20:00+00:00"), (BERLIN, "2026-10-24T20:00+00:00"
 def test_from_every_minute_of_a_change_the_next_tick_is_the_next_of_all_ticks(
     expression: str, tz: str, begin: str
 ) -> None:
-    """Whoever begins in the middle finds what one finds that began long before."""
+    """Starting in the middle gives the same instants as starting long before."""
     cron, first = Cron(expression, tz), datetime.fromisoformat(begin)
     known = list(takewhile(lambda at: at < first + timedelta(days=45), cron.ticks(first - timedelta(days=3))))
     assert known == sorted(set(known))

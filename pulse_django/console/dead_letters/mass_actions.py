@@ -15,7 +15,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
-from pulse_django.console.twins import told_of_twins
+from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
@@ -99,7 +99,7 @@ class RetryAction(MassAction):
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
         count = self.moved_on - len(self.twins)
         moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", count) % {"count": count}
-        return f"{revived}, {moved_on}{told_of_twins(len(self.twins))}"
+        return f"{revived}, {moved_on}{sentence_about_twins(len(self.twins))}"
 
     def details(self) -> str:
         runs = gettext("Retried, runs %(runs)d") % {"runs": self.runs}

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, words_in
-from pulse_django.console.twins import told_of_twins
+from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -121,4 +121,4 @@ def _told(revived: int, moved_on: int, twins: int) -> str:
     said = ngettext("%d retried", "%d retried", revived) % revived
     if moved_on:
         said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
-    return f"{said}.{told_of_twins(twins)}"
+    return f"{said}.{sentence_about_twins(twins)}"
