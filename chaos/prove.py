@@ -15,7 +15,10 @@ import django
 django.setup()
 
 from chaos.mutants import MUTANTS
+from chaos.schedule_mutants import SCHEDULE_MUTANTS
 
+# Which run has to find each.
+RUNS = dict.fromkeys(MUTANTS, "chaos.run") | dict.fromkeys(SCHEDULE_MUTANTS, "chaos.schedules")
 TRIES = 3  # seeds: a race may need luck
 
 
@@ -24,15 +27,15 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="mutants by name")
     parser.add_argument("--seconds", default="20")
     options = parser.parse_args()
-    missed = [name for name in options.only or MUTANTS if not is_found(name, options.seconds)]
-    print(f"{len(options.only or MUTANTS) - len(missed)} found, {len(missed)} missed: {', '.join(missed) or 'none'}")
+    missed = [name for name in options.only or RUNS if not is_found(name, options.seconds)]
+    print(f"{len(options.only or RUNS) - len(missed)} found, {len(missed)} missed: {', '.join(missed) or 'none'}")
     return 1 if missed else 0
 
 
 def is_found(name: str, seconds: str) -> bool:
     environment = {key: value for key, value in os.environ.items() if key != "PULSE_NO_SERVER"}
     for seed in range(1, TRIES + 1):
-        command = [sys.executable, "-m", "chaos.run", "--seed", str(seed), "--seconds", seconds, "--mutant", name]
+        command = [sys.executable, "-m", RUNS[name], "--seed", str(seed), "--seconds", seconds, "--mutant", name]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         said = [line for line in done.stdout.splitlines() if line.startswith("MUTANT")]
         print(f"{said[-1] if said else done.stderr[-500:]} (seed {seed})", flush=True)

@@ -49,6 +49,16 @@ _WAITING = """
 INSERT INTO pulse_django_job (task, args, priority) SELECT %(task)s, '[1]', -10 FROM generate_series(1, %(waiting)s)
 """
 
+SCHEDULE = "every second"
+_SCHEDULE = f"""
+from datetime import timedelta
+from pulse_django.models import Schedule
+from pulse_django.words.timings import Every
+from testproject.shop.tasks import echo
+timing = Every(timedelta(seconds=1), missed="all", overlap="allow")
+Schedule.objects.create(name="{SCHEDULE}", task=echo, args=["tick"], timing=timing)
+"""
+
 
 class Scene:
     """A database in an earlier state, and processes of any age on it."""
@@ -98,6 +108,17 @@ class Scene:
     def is_true(self, condition: str, *params: Any) -> bool:
         [(value,)] = self.ask(f"SELECT {condition}", *params)
         return bool(value)
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether the older code fires schedules."""
+        return (self.old / "pulse_django/protocol/tick.py").exists()
+
+    def start_schedule(self) -> None:
+        self.manage(self.old, "shell", "-c", _SCHEDULE)
+
+    def pause_schedule(self) -> None:
+        self.manage(self.new, "pulse_schedules", "pause", SCHEDULE, "--reason", "the upgrade is over")
 
     # Processes
 

@@ -38,6 +38,7 @@ GROUP BY job.id, job.attempts
 HAVING count(*) FILTER (WHERE attempt.outcome = 'SUCCEEDED') <> 1 OR count(attempt.id) <> job.attempts
     OR count(*) FILTER (WHERE attempt.outcome NOT IN ('SUCCEEDED', 'RELEASED')) > 0
 """
+_SCHEDULED = """SELECT count(*) FROM pulse_django_job WHERE args = '["tick"]'"""
 # Code that knows one table looks for its indexes there, and for all attempts in their table. And a watchdog waits for a
 # lock for less time than a migration may hold it.
 _OF_OLDER_CODE = re.compile(
@@ -67,6 +68,8 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
     """Older workers run on before, during and after; newer ones come beside them; in the end all is done, once."""
     scene.fill()
     scene.start_enqueuer()
+    if scene.has_schedules:
+        scene.start_schedule()
     older = start_older_workers(scene)
     [(long,)] = scene.ask(
         "INSERT INTO pulse_django_job (task, args, priority) VALUES (%s, '[3]', 10) RETURNING id", LONG
@@ -87,6 +90,9 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
     wait_until(lambda: have_completed(scene, "new:", 0, AFTER), logs([newer]), PATIENCE)
     stop(*older)
     scene.stop_enqueuer()
+    if scene.has_schedules:
+        wait_until(lambda: has_fired_since(scene, newest), logs([newer]), PATIENCE)
+        scene.pause_schedule()
     wait_until(lambda: scene.ask(_UNFINISHED) == [(0,)], logs([newer]), PATIENCE)
     stop(newer)
 
@@ -97,6 +103,8 @@ def test_a_live_queue_is_upgraded_without_losing_or_repeating_a_job(scene: Scene
         *(scene.earlier_state, len(waits), max(waits), watch.looks, watch.longest_gap, longest, watch.at_most),
     )
     assert_nothing_is_lost_or_repeated(scene)
+    if scene.has_schedules:
+        assert_each_tick_fired_once(scene)
     assert watch.looks > 10
     assert watch.longer_than(LONGEST_LOCK) == {}
     assert max(waits) < LONGEST_WAIT
@@ -180,6 +188,22 @@ def assert_nothing_is_lost_or_repeated(scene: Scene) -> None:
     assert {number for number, _ in scene.enqueued().values()} <= set(numbers)
     assert len(numbers) == len(set(numbers))
     scene.manage(scene.new, "pulse_watchdog", "--check")
+
+
+def has_fired_since(scene: Scene, job_id: int) -> bool:
+    return scene.is_true("count(*) >= 3 FROM pulse_django_tick WHERE job_id > %s", job_id)
+
+
+def assert_each_tick_fired_once(scene: Scene) -> None:
+    """No second is left out from the first tick to the last, and each has a job of its own."""
+    [(ticks, seconds, jobs, completed)] = scene.ask(
+        "SELECT count(*), EXTRACT(epoch FROM max(tick.at) - min(tick.at))::int + 1, count(DISTINCT job.id),"
+        " count(*) FILTER (WHERE job.status = 'COMPLETED')"
+        " FROM pulse_django_tick AS tick LEFT JOIN pulse_django_job AS job ON job.id = tick.job_id"
+        " WHERE tick.outcome = 'FIRED'"
+    )
+    assert ticks == seconds == jobs == completed
+    assert scene.ask(_SCHEDULED) == [(ticks,)]
 
 
 def complaints(*workers: StartedWorker) -> list[str]:

@@ -1,0 +1,75 @@
+"""Bugs for the chaos of schedules to find: each breaks one rule of ticks, in the watchdogs of a run and nowhere else.
+
+A watchdog imports this module as one of its task modules when ``CHAOS_MUTANT`` names a bug.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pulse_django.protocol import tick
+from pulse_django.schedules import ticking
+
+PAUSE = 0.3
+
+
+def _replaced(name: str, *pairs: tuple[str, str]) -> None:
+    statement: str = getattr(tick, name)
+    for old, new in pairs:
+        if old not in statement:
+            raise SystemExit(f"{name} does not contain {old!r}: the mutant needs a new place")
+        statement = statement.replace(old, new)
+    setattr(tick, name, statement)
+
+
+def tick_without_lock_and_key() -> None:
+    """Lock no schedule, and take the tick of another watchdog for a new one."""
+    _replaced("_LOCK_DUE", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
+    _replaced(
+        "_WRITE_TICKS",
+        ("WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'", ""),
+        ("given.key, given.job_id", "given.key || given.job_id, given.job_id"),
+    )
+
+
+def tick_without_a_transaction() -> None:
+    """Commit the ticks, then their jobs. The pause in between makes a kill there likely within a short run."""
+    copy_with_ids = tick.copy_with_ids
+
+    @contextmanager
+    def separate(_alias: str) -> Iterator[None]:
+        yield
+
+    def copy_later(*args: Any, **options: Any) -> None:
+        time.sleep(PAUSE)
+        copy_with_ids(*args, **options)
+
+    ticking.durable = separate  # type: ignore[attr-defined]
+    tick.copy_with_ids = copy_later  # type: ignore[attr-defined]
+
+
+def forget_missed_ticks() -> None:
+    """Fire the latest tick that is due, and write no rows for those before it."""
+    decide = ticking.decide
+
+    def decide_latest(*args: Any, **options: Any) -> Any:
+        decided = decide(*args, **options)
+        return replace(decided, ticks=decided.ticks[-1:])
+
+    ticking.decide = decide_latest  # type: ignore[attr-defined]
+
+
+SCHEDULE_MUTANTS: dict[str, Callable[[], None]] = {
+    "two watchdogs fire one tick": tick_without_lock_and_key,
+    "a tick without a transaction": tick_without_a_transaction,
+    "missed ticks without rows": forget_missed_ticks,
+}
+
+
+if name := os.environ.get("CHAOS_MUTANT"):
+    SCHEDULE_MUTANTS[name]()
