@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
     dependencies = [("pulse_django", "{newest}")]
     operations = [
         migrations.RunSQL("ALTER TABLE pulse_django_job ADD COLUMN next_column integer"),
-        migrations.RunSQL("CREATE INDEX CONCURRENTLY pulse_job_next ON pulse_django_job (id) WHERE next_column > 0"),
+        migrations.RunSQL("CREATE INDEX CONCURRENTLY pulse_job_next ON pulse_django_job_hot (next_column)"),
     ]
 """
 
