@@ -9,9 +9,10 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.models import Job, Minute, Queue, Schedule, Tick, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
+from pulse_django.words.timings import Cron
 from tests.factories import AttemptFactory, make_job, now
 from tests.protocol.steps import sql
 
@@ -31,6 +32,7 @@ class Scene:
     dead: Job
     declined: list[Job]  # the dead letters of one group
     lost_worker: Worker
+    nightly: Schedule  # with ticks that fired and others
 
 
 def ago(**span: float) -> object:
@@ -57,7 +59,14 @@ def build() -> Scene:
     history()
     Queue.objects.pause("mail", reason="the provider is down, ticket 812", lasting=timedelta(hours=2))
     lost_worker = Worker.objects.get(name="web-2-311")
-    return Scene(zombie=zombie, running=running, dead=declined[0], declined=declined, lost_worker=lost_worker)
+    return Scene(
+        zombie=zombie,
+        running=running,
+        dead=declined[0],
+        declined=declined,
+        lost_worker=lost_worker,
+        nightly=nightly_report(),
+    )
 
 
 def workers() -> None:
@@ -170,6 +179,25 @@ def others() -> None:
             Status.COMPLETED, task="shop.send_mail", queue="mail", created_at=ago(minutes=60 - number),
             finished_at=ago(minutes=59 - number), kwargs={"order": number},
         )  # fmt: skip
+
+
+def nightly_report() -> Schedule:
+    """A schedule of every quarter of an hour around a change of the clocks, and a paused one."""
+    timing = Cron("*/15 0-5 * * *", tz="Europe/Berlin")
+    schedule = Schedule.objects.create(name="nightly report", task="shop.echo", args=[1], timing=timing)
+    for back, outcome, note in (
+        (1, "FIRED", ""),
+        (2, "OVERLAP", "the last job of this schedule is not finished"),
+        (3, "MISSED", "0:20:00 late, and the grace is 0:10:00"),
+        (4, "FIRED", ""),
+    ):
+        at, job = ago(minutes=15 * back), None
+        if outcome == "FIRED":
+            job = make_job(Status.COMPLETED, task="shop.echo", created_at=at, started_at=at, finished_at=at)
+        Tick.objects.create(schedule=schedule, at=at, decided_at=at, outcome=outcome, note=note, job_id=job and job.pk)
+    paused = Schedule.objects.create(name="warm caches", task="shop.echo", args=[2], every=timedelta(minutes=5))
+    Schedule.objects.pause(paused.pk, reason="the provider is down, ticket 812", lasting=timedelta(hours=2))
+    return schedule
 
 
 def history() -> None:

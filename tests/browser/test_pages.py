@@ -33,6 +33,8 @@ PAGES = {
     "job-zombie": lambda scene: (reverse("admin:pulse_django_job_change", args=[scene.zombie.pk]), ""),
     "job-running": lambda scene: (reverse("admin:pulse_django_job_change", args=[scene.running.pk]), ""),
     "job-dead": lambda scene: (reverse("admin:pulse_django_job_change", args=[scene.dead.pk]), ""),
+    "schedules": lambda scene: (reverse("admin:pulse_django_schedule_changelist"), ""),
+    "schedule": lambda scene: (reverse("admin:pulse_django_schedule_change", args=[scene.nightly.pk]), ""),
     "dead-letters": lambda scene: (reverse("admin:pulse_django_deadletter_changelist"), ""),
     "dead-letter-group": lambda scene: (
         reverse("admin:pulse_django_deadletter_group"),

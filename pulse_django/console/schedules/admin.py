@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
@@ -38,6 +39,13 @@ SPARK = "admin/pulse_django/schedule/sparkline.html"
 
 class AdminForm(ScheduleForm):
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():  # the admin shows a date and a time, and labels neither
+            if isinstance(field.widget, AdminSplitDateTime):
+                for widget, part in zip(field.widget.widgets, (_("date"), _("time")), strict=True):
+                    widget.attrs["aria-label"] = f"{field.label}: {part}"
 
 
 class StateFilter(admin.SimpleListFilter):
