@@ -18,6 +18,8 @@ from pulse_django.schedules import ticking
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
+from pulse_django.words.ticks import Pause, decide
+from pulse_django.words.timings import Missed, Overlap
 from tests.factories import WorkerFactory, make_job
 from tests.protocol.steps import sql
 from tests.rival import Rival
@@ -246,6 +248,37 @@ class TestPausesAndChanges:
         assert set(ticks_of(schedule)) == {"MISSED"}
         assert Tick.objects.first().note == "the schedule was changed before this tick was decided"  # type: ignore[union-attr]
         assert tick_due("default").schedules == 0
+
+    @pytest.mark.parametrize("missed", list(Missed))
+    @pytest.mark.parametrize("overlap", list(Overlap))
+    @pytest.mark.parametrize("grace", [None, 90 * MINUTE])
+    @pytest.mark.parametrize("is_paused", [False, True])
+    @pytest.mark.parametrize("edit", ["none", "arguments", "time"])
+    def test_each_edit_with_each_policy(
+        self, missed: Missed, overlap: Overlap, grace: timedelta | None, is_paused: bool, edit: str
+    ) -> None:
+        timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
+        schedule = make(timing=timing, since=3 * HOUR)
+        first, end = schedule.next_at, now()
+        assert first is not None
+        decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
+        expected = [tick.outcome.value for tick in decided.ticks]
+        if is_paused:
+            Schedule.objects.pause(schedule.pk, reason="no")
+            schedule.refresh_from_db()
+        if edit == "arguments":
+            schedule.kwargs = {"customer": 9}
+        elif edit == "time":
+            schedule.every = 2 * HOUR
+            expected = ["MISSED"] * len(expected)
+        if edit != "none":
+            schedule.save(by="ada")
+        tick_due("default", until=end)
+        assert ticks_of(schedule) == expected
+        assert Job.objects.count() == expected.count("FIRED")
+        schedule.refresh_from_db()
+        assert schedule.next_at is not None
+        assert schedule.next_at > end
 
     def test_a_change_of_the_arguments_keeps_what_is_due(self) -> None:
         schedule = make(since=SECOND)
