@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import cancel, enqueue_many, get, jobs, progress, release, retry
+    from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry
     from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, Snooze, StaleToken
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
-    "api": ("cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
+    "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
     "execution.context": ("Context",),
     "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
@@ -45,6 +45,7 @@ __all__ = [
     "Snooze",
     "StaleToken",
     "Unique",
+    "amend",
     "cancel",
     "enqueue_many",
     "fence",

@@ -10,7 +10,7 @@ from typing import Any
 from . import conf
 from .backend import new_job
 from .exceptions import InvalidJob
-from .execution import making_due
+from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
 from .execution.databases import alias_of_jobs, locate, located
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
@@ -22,11 +22,12 @@ from .signals import send_when_committed
 from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
 from .words.endings import EndedBy, run_ended
+from .words.envelopes import PROGRESS
 from .words.job_ids import check_attempt
 from .words.leases import Lease
 from .words.outcomes import WorkerLost
 from .words.states import Status
-from .words.verb_results import CancelRequested, Report, Retried, Settled
+from .words.verb_results import Amended, CancelRequested, Report, Retried, Settled
 
 Arguments = Iterable[Any] | Mapping[str, Any]
 
@@ -54,7 +55,8 @@ def jobs(
 def progress(job_id: int | str, *, using: str | None = None) -> Any:
     """Return what the job's handler last gave to ``context.progress()``, or None."""
     where = locate(job_id, using)
-    return Job.objects.using(where.alias).values_list("progress", flat=True).get(pk=where.id)
+    found = Job.objects.using(where.alias).only("id", "task", "masked", "progress").get(pk=where.id)
+    return encryption.value_of(found, PROGRESS)
 
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using: str | None = None) -> CancelRequested:
@@ -78,6 +80,25 @@ def retry(
     """
     alias, ids = located(job_ids, using)
     return making_due.retry(alias, ids, runs=runs, delay=delay, attempt=attempt)
+
+
+def amend(
+    job_id: int | str,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    attempt: int | None = None,
+    by: str = "",
+    reason: str = "",
+    using: str | None = None,
+) -> Amended:
+    """Change the arguments of a waiting job. The old ones are kept, with ``by`` and ``reason``.
+
+    ``args`` replaces all positional arguments, and ``kwargs`` all named ones. With ``attempt``, only a job that has had
+    so many is changed. The answer says whether it was refused, and why.
+    """
+    where = locate(job_id, using)
+    return amending.amend(where.alias, where.id, args=args, kwargs=kwargs, attempt=attempt, by=by, reason=reason)
 
 
 def release(

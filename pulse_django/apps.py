@@ -19,6 +19,7 @@ class PulseConfig(AppConfig):
             check_backend,
             check_data,
             check_database,
+            check_encryption,
             check_foreign_keys,
             check_middleware,
             check_settings,
@@ -36,6 +37,7 @@ class PulseConfig(AppConfig):
         checks.register(check_alerts)
         checks.register(check_vendor)
         checks.register(check_tasks)
+        checks.register(check_encryption)
         checks.register(check_backend)
         checks.register(check_data)
         checks.register(check_database, checks.Tags.database)

@@ -14,6 +14,7 @@ from .exceptions import InvalidJob
 from .execution import masking, unique_keys
 from .execution.call_signatures import checked, names_of
 from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
+from .execution.encryption import PayloadEncryption, encrypts
 from .execution.notify import is_due_soon, wake_workers
 from .execution.registry import key_of, registry
 from .execution.results import as_enqueued, result_of
@@ -87,6 +88,9 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
     """
     parent = _parent_in(alias or alias_of_jobs())
     delay = getattr(task, "runs_in", None)
+    options = options_of(task)
+    if (key := options.get("idempotency_key")) is not None:
+        options["idempotency_key"] = unique_keys.idempotency_key_of(task, key)
     return NewJob(
         task=key_of(task),
         args=args,
@@ -99,7 +103,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         masked=masking.for_job(task),
         names=names_of(task),
         unique=unique_keys.key_of_call(task, args, kwargs),
-        **options_of(task),
+        encrypt=PayloadEncryption(key_of(task)) if encrypts(task) else None,
+        **options,
     )
 
 

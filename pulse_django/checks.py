@@ -14,6 +14,8 @@
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |
 | ``pulse_django.E012`` | a foreign key of the database refers to jobs or attempts |
+| ``pulse_django.E013`` | tasks are encrypted, and ``ENCRYPTION_KEYS`` is empty |
+| ``pulse_django.E014`` | tasks are encrypted, and ``cryptography`` is not installed |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
@@ -39,6 +41,7 @@ from django.db.models import ForeignKey
 from . import conf
 from .backend import PulseBackend
 from .execution.databases import routers_alias, why_not_one_transaction
+from .execution.encryption import INSTALL, encrypts, is_available
 from .execution.middleware import configured
 from .execution.registry import registry
 from .execution.task_modules import modules_that_declare_tasks
@@ -148,6 +151,30 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
         )
         for module in lost
     ]
+
+
+def check_encryption(**_: Any) -> list[CheckMessage]:
+    """Say so before an encrypted task is enqueued that cannot be encrypted."""
+    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    if any(problem.is_error for problem in problems):
+        return []  # those first
+    try:
+        registry.discover()
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
+        return []
+    keys = [key for key in registry if (task := registry.get(key)) is not None and encrypts(task)]
+    if not keys and not parsed.encrypt_all:
+        return []
+    who = f"{keys[0]!r} is" if len(keys) == 1 else f"{len(keys)} tasks are" if keys else "All tasks are"
+    found: list[CheckMessage] = []
+    if not parsed.encryption_keys:
+        hint = 'Make a key with "openssl rand -base64 32", and set PULSE["ENCRYPTION_KEYS"] = {"<id>": "<key>"}.'
+        message = f"{who} encrypted, but PULSE['ENCRYPTION_KEYS'] is empty: enqueue() raises an error."
+        found.append(Error(message, hint=hint, id="pulse_django.E013"))
+    if not is_available():
+        message = f"{who} encrypted, but cryptography is not installed: enqueue() raises an error."
+        found.append(Error(message, hint=f"Run: {INSTALL}", id="pulse_django.E014"))
+    return found
 
 
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:

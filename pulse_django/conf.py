@@ -100,6 +100,10 @@ class PulseSettings:
     alert_mail: bool = True
     # The share by which a pause is made longer or shorter at random, so that failures do not come back in step.
     retry_jitter: float = 0.1
+    # The keys of encrypted tasks by their ids, each as base64 of 32 bytes. The first encrypts, and each decrypts.
+    encryption_keys: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    # Whether all tasks are encrypted, and not only those with `encrypted=True`.
+    encrypt_all: bool = False
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
     # them, and only users with the permission `view_board` see them.
     metrics_token: str = field(default="", repr=False)
@@ -183,7 +187,7 @@ _RANGES = {
 }
 
 
-_SECRET = ("METRICS_TOKEN",)  # their values are shown nowhere
+_SECRET = ("METRICS_TOKEN", "ENCRYPTION_KEYS")  # their values are shown nowhere
 
 
 def parse(raw: object) -> tuple[PulseSettings, list[Problem]]:
@@ -269,7 +273,8 @@ def _wrong_type(key: str, value: object, error: TypeError) -> Problem:
 
 
 def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
-    return Problem("pulse_django.E004", f"{SETTING}[{key!r}] is {value!r}, out of range.", str(error))
+    wrong = "is invalid" if key in _SECRET else f"is {value!r}, out of range"
+    return Problem("pulse_django.E004", f"{SETTING}[{key!r}] {wrong}.", str(error))
 
 
 def _within(field: str, value: Any) -> Any:

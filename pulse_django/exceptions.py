@@ -43,6 +43,18 @@ class UnstorableResult(PayloadError):
     """A handler returned what cannot be stored. Never retried: it would be no different next time."""
 
 
+class CannotEncrypt(PulseError, RuntimeError):
+    """A value of an encrypted task that this process cannot encrypt: a key or ``cryptography`` is missing."""
+
+
+class CannotDecrypt(PulseError, RuntimeError):
+    """A value that this process cannot decrypt, and another may: a key or ``cryptography`` is missing here."""
+
+
+class DecryptionFailed(PulseError, ValueError):
+    """A value that was changed, or belongs to another job. Never retried: it would be no different next time."""
+
+
 class AlreadyEnqueued(PulseError):
     """Another job holds the key of this one, and its task says ``on_conflict="raise"``. Nothing was enqueued."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models, router
 
 from .protocol import schedules
+from .protocol.amend import amend
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.enqueue import enqueue, get_or_enqueue
@@ -56,6 +57,7 @@ class JobManager(JobReader):
 
     reschedule = reschedule
     move = move
+    amend = amend
 
     retry = retry
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .amendment_models import Amendment as Amendment
 from .managers import JobManager
 from .schedule_models import Declaration as Declaration
 from .schedule_models import Schedule as Schedule
@@ -114,6 +115,7 @@ class Job(models.Model):
             ("retry_job", _("Can retry dead letters")),
             ("cancel_job", _("Can cancel jobs, and take them from their workers")),
             ("schedule_job", _("Can say when and where waiting jobs run")),
+            ("amend_job", _("Can change the arguments of waiting jobs")),
             ("view_arguments", _("Can see the arguments and results of jobs")),
         ]
         constraints = JOB_CONSTRAINTS

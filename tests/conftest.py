@@ -19,6 +19,7 @@ from tests.rival import Rival
 
 TABLES = (
     "pulse_django_attempt",
+    "pulse_django_amendment",
     "pulse_django_key",
     "pulse_django_window",
     "pulse_django_job",

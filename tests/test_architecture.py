@@ -92,6 +92,6 @@ def test_the_app_depends_on_django_psycopg_and_cronsim_only() -> None:
     import sys
 
     # asgiref is Django's own dependency.
-    # The backport of an extra; what writes for Prometheus, of another; a plugin that only pytest loads.
-    extras = {"django_tasks", "opentelemetry", "prometheus_client", "pytest"}
+    # The backport of an extra; what encrypts, and what writes for Prometheus, of others; a plugin only of pytest.
+    extras = {"cryptography", "django_tasks", "opentelemetry", "prometheus_client", "pytest"}
     assert roots - set(sys.stdlib_module_names) <= {"django", "asgiref", "cronsim", "psycopg", "pulse_django", *extras}

@@ -103,6 +103,8 @@ def test_every_setting_has_a_range() -> None:
         "alert_mail",
         "metrics_token",
         "opentelemetry",
+        "encryption_keys",
+        "encrypt_all",
     }
     assert set(conf._RANGES) | free == set(conf._FIELDS.values())
 

@@ -151,8 +151,13 @@ OF_A_RUN = {
     "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
 OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
-FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "retry", "release")
-ANSWERS = {"cancel": verb_results.CancelRequested, "retry": verb_results.Retried, "release": verb_results.Settled}
+FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "amend", "retry", "release")
+ANSWERS = {
+    "cancel": verb_results.CancelRequested,
+    "amend": verb_results.Amended,
+    "retry": verb_results.Retried,
+    "release": verb_results.Settled,
+}
 
 
 def python_page() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable
 from pulse_django.words.decisions import Complete
+from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
 from .databases import alias_of_completion, result_id
+from .encryption import decrypted, result_for_column
 from .masking import hides_result
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
 from .tasks_framework import TaskContext
@@ -75,7 +78,10 @@ class Context(TaskContext):
     @property
     def checkpoint(self) -> Any:
         """What an earlier run of this job last gave to ``progress()``, or None: resume from it."""
-        return self.run.claim.progress
+        claim = self.run.claim
+        if claim.progress_json is None or not claim.is_encrypted:
+            return claim.progress
+        return json.loads(decrypted(claim.progress, task=claim.task, field=PROGRESS, job_id=claim.job_id))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -136,7 +142,8 @@ class Context(TaskContext):
                 outcome = returned(completion.result, limit=conf.current().max_payload_bytes, masked=masked)
                 if isinstance(outcome, Failed):
                     raise UnstorableResult(outcome.error.message)
-                report = Report(lease, outcome, Complete(outcome.result), self.run.last_progress())
+                stored = result_for_column(self.run.claim, outcome.result)
+                report = Report(lease, outcome, Complete(stored), self.run.last_progress())
                 if lease not in jobs.settle([report]).accepted:
                     self.run.lost = True
                     raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")

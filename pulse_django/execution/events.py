@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logging import ERROR
 
+from pulse_django.exceptions import CannotDecrypt, DecryptionFailed
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
@@ -16,7 +17,8 @@ from . import django_log
 from .django_log import Receivers, receivers_of
 from .execute import Performed
 from .results import finished, result_of_run
-from .tasks_framework import Task, sender_of, task_finished
+from .run import Run
+from .tasks_framework import Task, TaskResult, sender_of, task_finished
 
 logger = SafeLogger(__name__)
 
@@ -71,8 +73,7 @@ def _announce_to_django(performed: Performed, task: Task, status: Status, outcom
 def _send_task_finished(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     run = performed.run
     try:
-        claim = run.claim
-        result = performed.result or result_of_run(claim, task, claim.args, claim.kwargs, run.alias)
+        result = performed.result or _result_of(run, task)
         result = finished(result, status, outcome, run.begun_at)
     except Exception:  # the job is settled; the signals change nothing about it
         logger.exception("Sending the signals for the end of job %d failed", run.claim.job_id)
@@ -85,3 +86,11 @@ def _send_task_finished(performed: Performed, task: Task, status: Status, outcom
         raise performed.error
     except BaseException:  # Django's own receiver logs the exception that is being handled
         send(task_finished, sender, task_result=result)
+
+
+def _result_of(run: Run, task: Task) -> TaskResult:
+    try:
+        run.decrypt()  # a process of its own had the arguments, and this one does not
+    except (CannotDecrypt, DecryptionFailed):
+        return result_of_run(run.claim, task, [], {}, run.alias)
+    return result_of_run(run.claim, task, run.claim.args, run.claim.kwargs, run.alias)

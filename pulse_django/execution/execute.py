@@ -13,13 +13,22 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 
 from pulse_django import conf
-from pulse_django.exceptions import DeadlinePassed, Discard, JobCancelled, LeaseLost, Snooze
+from pulse_django.exceptions import (
+    CannotDecrypt,
+    DeadlinePassed,
+    DecryptionFailed,
+    Discard,
+    JobCancelled,
+    LeaseLost,
+    Snooze,
+)
 from pulse_django.models import Job
 from pulse_django.signals import job_started, send
 from pulse_django.words import traces
 from pulse_django.words.decisions import ANY_EXCEPTION, Complete, DeadLetter, Decision, decide
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
+    CANNOT_DECRYPT,
     GIVEN_UP,
     UNKNOWN_TASK,
     Cancelled,
@@ -39,6 +48,7 @@ from . import django_log
 from .call_signatures import explained
 from .context import Context
 from .django_log import Receivers, receivers_of
+from .encryption import result_for_column
 from .masking import hides_result
 from .middleware import configured, surrounded
 from .registry import Registry, registry
@@ -131,6 +141,8 @@ class Call(NamedTuple):
 
 def prepared(run: Run, task: Task) -> Call:
     """Read the arguments, make the context if anything will read it, and announce the start."""
+    if run.claim.masked is not None:
+        run.decrypt()
     claim = run.claim
     args, kwargs = claim.args, claim.kwargs
     context = None
@@ -152,7 +164,28 @@ def _unprepared(run: Run, task: Task, error: BaseException) -> Performed:
     """Say why a handler could not be called."""
     if isinstance(error, Error):  # its task's policy has nothing to judge
         return _postponed(run, task, error)
-    return judged(run, task, Failed(ErrorReport.of(error)), error)  # arguments that cannot be read, say
+    if isinstance(error, CannotDecrypt):
+        return _put_back_encrypted(run, task, error)
+    return judged(run, task, Failed(report_of(run, error)), error)  # arguments that cannot be read, say
+
+
+def _put_back_encrypted(run: Run, task: Task, error: CannotDecrypt) -> Performed:
+    """Let a job wait for a worker that can decrypt it, each time for longer. It is not given up: no code is missing."""
+    settings = conf.current()
+    delay = max(settings.unknown_task_delay, settings.backoff.delay(run.claim.refunds + 1))
+    return judged(run, task, Released(delay, f"{CANNOT_DECRYPT}: {error}"))
+
+
+def report_of(run: Run, error: BaseException) -> ErrorReport:
+    """Return what is stored of an exception: of an encrypted job, not what it says."""
+    return ErrorReport.of(error, places_only=run.claim.is_encrypted and not isinstance(error, DecryptionFailed))
+
+
+def _shown_error(run: Run, error: BaseException | None) -> BaseException | None:
+    """Return what logs and signals get. Error trackers read its message and the variables of its frames."""
+    if error is None or not run.claim.is_encrypted or isinstance(error, DecryptionFailed | KeyboardInterrupt):
+        return error
+    return None
 
 
 def judged(
@@ -163,12 +196,13 @@ def judged(
     result: TaskResult | None = None,
 ) -> Performed:
     """Decide what to do about an outcome. Without an outcome, the handler completed the job itself, or lost it."""
+    error = _shown_error(run, error)
     if outcome is None:
         return Performed(run, task, None, error, result)
     claim = run.claim
     decision: Decision
     if isinstance(outcome, Succeeded):  # no policy and no budget can change that
-        decision = COMPLETE if outcome.result is None else Complete(outcome.result)
+        decision = COMPLETE if outcome.result is None else Complete(result_for_column(claim, outcome.result))
     else:
         policy = getattr(task, "retry", None) or ANY_EXCEPTION
         decision = decide(
@@ -196,8 +230,8 @@ def _raised(run: Run, task: Task, context: Context | None, error: BaseException)
     if not run.completed:
         return judged(run, task, outcome, error, result)
     # To be asked to stop is no error of a handler that has completed its job.
-    is_error = isinstance(outcome, Failed | Snoozed | Discarded)
-    return Performed(run, task, None, error, result, afterwards=ErrorReport.of(error) if is_error else None)
+    afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Discarded) else None
+    return Performed(run, task, None, _shown_error(run, error), result, afterwards=afterwards)
 
 
 def _returned(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
@@ -220,7 +254,7 @@ def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
             return run.verdict or TimedOut()
         case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
             return run.verdict or _out_of_touch(run)
-    return Failed(ErrorReport.of(error))
+    return Failed(report_of(run, error))
 
 
 def _out_of_touch(run: Run) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""Hide arguments and results that a task declares as secret, with ``masked=(...)``.
+"""Hide arguments and results that a task declares as secret, with ``masked=(...)`` or ``encrypted=True``.
 
 Hidden is what the task declared when the job was enqueued, which stands on the job, and what it declares today.
 """
@@ -10,8 +10,10 @@ from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any
 
-from pulse_django.words.masks import NOTHING, Masks
+from pulse_django.words.envelopes import HIDDEN
+from pulse_django.words.masks import ENCRYPTED, NOTHING, Masks
 
+from .encryption import encrypts
 from .registry import registry
 from .tasks_framework import Task
 
@@ -24,18 +26,22 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 def declared(task: Task) -> Masks:
     """Return what a task hides, as it is declared now."""
+    if encrypts(task):
+        return ENCRYPTED
     masked = getattr(task, "masked", ())
     return _masks_of(task.func, bool(task.takes_context), masked) if masked else NOTHING
 
 
 def for_job(task: Task) -> str | None:
     """Return what is to stand on a new job. None: its task hides nothing."""
-    return declared(task).text if getattr(task, "masked", ()) else None
+    return declared(task).text if getattr(task, "masked", ()) or encrypts(task) else None
 
 
 def hides_result(task: Task, masked: str | None) -> bool:
     """Say whether the result of a job is hidden, by its task or by what stands on the job."""
-    return RESULT in getattr(task, "masked", ()) or (masked is not None and Masks.read(masked).returned)
+    if RESULT in getattr(task, "masked", ()) or encrypts(task):
+        return True
+    return masked is not None and Masks.read(masked).returned
 
 
 def shown(
@@ -45,9 +51,12 @@ def shown(
 
     None: this process knows nothing of the task, and not what it declares today.
     """
+    then = Masks.read(masked)
+    if then.encrypted:
+        return [HIDDEN], {}
     if (task := registry.get(key)) is None:
         return None
-    then, now = Masks.read(masked), declared(task)
+    now = declared(task)
     return (
         [MASK if then.hides_position(at) or now.hides_position(at) else value for at, value in enumerate(args)],
         {name: MASK if then.hides_name(name) or now.hides_name(name) else value for name, value in kwargs.items()},

@@ -15,11 +15,13 @@ from pulse_django import conf
 from pulse_django.exceptions import RunLost, RunStalled, RunTimedOut, UnknownTask
 from pulse_django.models import Attempt, Job
 from pulse_django.words.declared_options import JOB_OPTIONS
+from pulse_django.words.envelopes import RESULT
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import Failed, Outcome, OutcomeName, Succeeded
 from pulse_django.words.retry_policies import dotted_path
 from pulse_django.words.states import Status
 
+from . import encryption
 from .databases import result_id, routers_alias
 from .tasks_framework import Task, TaskError, TaskResult, TaskResultStatus, changed
 
@@ -93,6 +95,7 @@ def result_of(job: Job, task: Task) -> TaskResult:
     """Build the result of a job and its ended runs."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
+    args, kwargs = encryption.arguments_of(job)
     if job.locked_by:
         workers.append(job.locked_by)
     result = PulseTaskResult(
@@ -103,13 +106,14 @@ def result_of(job: Job, task: Task) -> TaskResult:
         started_at=ledger[0].started_at if ledger else job.started_at,
         finished_at=job.finished_at,
         last_attempted_at=job.started_at,
-        args=job.args,
-        kwargs=job.kwargs,
+        args=args,
+        kwargs=kwargs,
         backend=task.backend,
         errors=list(_errors(ledger)),
         worker_ids=workers,
     )
-    object.__setattr__(result, "_return_value", job.result)  # as Django's own backends do: the class is frozen
+    value = encryption.value_of(job, RESULT)
+    object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
     return result
 
 

@@ -11,9 +11,12 @@ from threading import Lock
 from typing import Any, Protocol
 
 from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
+from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import Outcome
 from pulse_django.words.payloads import encode_progress
+
+from .encryption import decrypted_claim, for_column
 
 Clock = Callable[[], float]
 
@@ -36,6 +39,7 @@ class Run:
         "_beat",
         "_clock",
         "_extended_at",
+        "_is_decrypted",
         "_lock",
         "_progress",
         "_saved",
@@ -89,6 +93,13 @@ class Run:
         self._saved: str | None = None  # the latest of all
         self.noted_at: float | None = None
         self._lock = Lock()
+        self._is_decrypted = False
+
+    def decrypt(self) -> None:
+        """Put the arguments in the clear, if the job is encrypted. Raise if they cannot be decrypted."""
+        if self.claim.is_encrypted and not self._is_decrypted:
+            self.claim = decrypted_claim(self.claim)
+            self._is_decrypted = True
 
     # The handler's side
 
@@ -116,7 +127,7 @@ class Run:
 
     def note_progress(self, payload: Mapping[str, Any], *, limit: int) -> None:
         """Keep progress for the next heartbeat; only the latest is worth sending."""
-        encoded = encode_progress(dict(payload), limit=limit)
+        encoded = for_column(self.claim, encode_progress(dict(payload), limit=limit), PROGRESS)
         self.noted_at = self._clock()
         with self._lock:
             self._progress = self._saved = encoded

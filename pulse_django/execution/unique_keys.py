@@ -13,11 +13,13 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.words.payloads import canonical
 from pulse_django.words.uniqueness import Unique, UniqueKey
 
+from .encryption import encrypts
 from .masking import RESULT
 from .registry import key_of
 from .tasks_framework import Task
 
 _SALT = "pulse_django.unique"
+_SALT_OF_IDEMPOTENCY = "pulse_django.idempotency"
 
 
 def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> UniqueKey | None:
@@ -35,8 +37,15 @@ def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> U
     return UniqueKey.of(text, rule)
 
 
+def idempotency_key_of(task: Task, key: str) -> str:
+    """Return the idempotency key that stands on a job: of an encrypted one, a hash."""
+    if not encrypts(task):
+        return key
+    return salted_hmac(_SALT_OF_IDEMPOTENCY, f"{key_of(task)} {key}", algorithm="sha256").hexdigest()
+
+
 def _hides(task: Task) -> bool:
-    return any(name != RESULT for name in getattr(task, "masked", ()))
+    return encrypts(task) or any(name != RESULT for name in getattr(task, "masked", ()))
 
 
 def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

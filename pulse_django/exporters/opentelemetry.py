@@ -88,7 +88,8 @@ class _Running:
         if span.is_recording():
             span.set_attribute("pulse.outcome", "SUCCEEDED" if error is None else type(error).__name__)
             if error is not None and not isinstance(error, Snooze | Discard | JobCancelled):  # those are as was meant
-                span.record_exception(error)
+                if not self._claim.is_encrypted:  # its message may repeat arguments
+                    span.record_exception(error)
                 span.set_status(Status(StatusCode.ERROR, type(error).__name__))
         span.end()
 

@@ -16,6 +16,8 @@
                     RETRYING                RETRYING, at another time
     move            PENDING                 PENDING, elsewhere
                     RETRYING                RETRYING, elsewhere
+    amend           PENDING                 PENDING, with other arguments
+                    RETRYING                RETRYING, with other arguments
     retry           DEAD_LETTERED           PENDING
     prune           COMPLETED,              (gone)
                     DEAD_LETTERED,
@@ -79,6 +81,7 @@ class Verb(StrEnum):
     REQUEST_CANCEL = "request_cancel"
     RESCHEDULE = "reschedule"
     MOVE = "move"
+    AMEND = "amend"
     RETRY = "retry"
     PRUNE = "prune"
 
@@ -113,6 +116,7 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
         ),
         Verb.RESCHEDULE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.MOVE: _moves({status: {status} for status in CLAIMABLE}),
+        Verb.AMEND: _moves({status: {status} for status in CLAIMABLE}),
         Verb.RETRY: _moves({Status.DEAD_LETTERED: {Status.PENDING}}),
         Verb.PRUNE: _moves({status: {GONE} for status in TERMINAL}),
     }

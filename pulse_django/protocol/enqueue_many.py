@@ -64,9 +64,7 @@ def enqueue_alike(
                 f"{name}: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
             )
     limit = conf.current().max_payload_bytes
-    return _enqueue_all(
-        jobs, ((new, Payload.of(args, kwargs, limit, new.names, new.masked)) for args, kwargs in arguments), progress
-    )
+    return _enqueue_all(jobs, ((new, new.encoded_with(args, kwargs, limit)) for args, kwargs in arguments), progress)
 
 
 def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:

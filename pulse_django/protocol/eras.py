@@ -16,7 +16,7 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import refuse_callers_transaction, run_alone
 from pulse_django.words.eras import day_of, era_of
 
-from .prune import delete_attempts, delete_keys
+from .prune import delete_amendments, delete_attempts, delete_keys
 from .statements import check_delay
 
 logger = SafeLogger(__name__)
@@ -53,17 +53,21 @@ SELECT era FROM found WHERE era IS NOT NULL
 _MAKE = "SELECT pulse_django_make_day(%s::int, %s::int)"
 _DROP = "SELECT pulse_django_drop_day(%s::int)"
 
-# What a job of that day has elsewhere: attempts with rows of their own, and its idempotency key.
+# What a job of that day has elsewhere: attempts with rows of their own, its idempotency key, and amendments.
 _CLEAN = f"""
 WITH cleaned AS MATERIALIZED (
     SELECT id, task, idempotency_key
     FROM pulse_django_job
     WHERE era = %(era)s AND id > %(after)s
-        AND (attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL)
+        AND (
+            attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL
+            OR id IN (SELECT job_id FROM pulse_django_amendment)
+        )
     ORDER BY id
     LIMIT %(limit)s
 ),
 {delete_attempts("cleaned")},
+{delete_amendments("cleaned")},
 {delete_keys("cleaned")}
 SELECT pg_catalog.max(id) FROM cleaned
 """  # noqa: S608 - made of constants

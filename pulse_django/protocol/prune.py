@@ -35,6 +35,10 @@ entry AS MATERIALIZED (
 ledger AS (
     DELETE FROM pulse_django_attempt WHERE id = ANY (ARRAY(SELECT id FROM entry))
 )"""
+_DELETE_AMENDMENTS = """
+unamended AS (
+    DELETE FROM pulse_django_amendment WHERE job_id = ANY (ARRAY(SELECT id FROM {jobs}))
+)"""
 _DELETE_KEYS = """
 freed AS (
     DELETE FROM pulse_django_key AS key
@@ -46,6 +50,11 @@ freed AS (
 def delete_attempts(jobs: str) -> str:
     """Return the SQL that deletes the stored attempts of the jobs of a CTE."""
     return _DELETE_ATTEMPTS.format(jobs=jobs)
+
+
+def delete_amendments(jobs: str) -> str:
+    """Return the SQL that deletes the amendments of the jobs of a CTE."""
+    return _DELETE_AMENDMENTS.format(jobs=jobs)
 
 
 def delete_keys(jobs: str) -> str:
@@ -72,6 +81,7 @@ closed AS (
 _PRUNE = f"""
 WITH old (id) AS MATERIALIZED ({{pick}}),
 {delete_attempts("old")},
+{delete_amendments("old")},
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
 from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.encryption import encrypts
 from pulse_django.execution.registry import key_of, registry
 from pulse_django.execution.tasks_framework import Task
 from pulse_django.words.schedule_definitions import Definition
@@ -126,6 +127,11 @@ def check_call(definition: Definition) -> None:
     task = registry.get(definition.task)
     if task is None:
         raise InvalidSchedule(f"{definition.name}: no task is called {definition.task!r} here")
+    if (definition.args or definition.kwargs) and encrypts(task):
+        raise InvalidSchedule(
+            f"{definition.name}: {definition.task!r} is encrypted, and the arguments of a schedule are stored in the "
+            f"clear. Remove them, and let the task read what it needs"
+        )
     try:
         checked(task, definition.args, definition.kwargs)
     except WrongArguments as error:

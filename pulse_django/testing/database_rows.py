@@ -10,6 +10,7 @@ from django.apps import apps
 from django.db import connections, models, router
 
 from pulse_django.execution.databases import OUR_APP, routers_alias
+from pulse_django.execution.encryption import arguments_of as decrypted_arguments_of
 from pulse_django.models import Job
 
 from .masked_arguments import arguments_of, is_told_in_full
@@ -73,7 +74,7 @@ def _label(what: str, alias: str, home: str) -> str:
 def _facts_of(job: Job, masked: MaskedValues) -> Row:
     facts = {"task": job.task, "arguments": arguments_of(job), "queue": job.queue, "key": job.idempotency_key}
     if not is_told_in_full(job):  # they are compared all the same
-        facts["arguments in full"] = masked.name_of((job.args, job.kwargs))
+        facts["arguments in full"] = masked.name_of(decrypted_arguments_of(job))
     return tuple((name, str(value)) for name, value in facts.items())
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pulse_django.execution.encryption import value_of
 from pulse_django.execution.execute import Performed, perform
 from pulse_django.execution.masking import MASK, hides_result
 from pulse_django.execution.run import Run, running
 from pulse_django.models import Job
+from pulse_django.words.envelopes import RESULT
 from pulse_django.words.states import Status
 
 from .clock import expire_lease, jump_to_next_run
@@ -64,7 +66,7 @@ def _run_with_a_crash(job: TaskResult, aliases: Sequence[str]) -> Any:
     run = claimed(job, holder="crashing")
     if _performed(run, aliases).run.completed:
         # Its report was part of its own transaction: there is no moment between the two to die in.
-        return fresh(job).result
+        return value_of(fresh(job), RESULT)
     expire_lease(job)
     Job.objects.db_manager(run.alias).reap()
     jump_to_next_run(job)
@@ -89,7 +91,7 @@ def _completed(result: TaskResult, ran: Ran, which: str) -> Any:
     job = fresh(result)
     if ran.status != Status.COMPLETED:
         raise AssertionError(f"{which} of {ran.task} did not complete: {job.last_error or job.cancel_reason}")
-    return job.result
+    return value_of(job, RESULT)
 
 
 def _difference(task: Task, once: Rows, twice: Rows) -> str:

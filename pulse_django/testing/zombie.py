@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
+from pulse_django.execution.encryption import result_for_column
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.words.decisions import decide
+from pulse_django.words.decisions import Complete, decide
 from pulse_django.words.identity import Identity
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import returned
@@ -36,8 +37,9 @@ class Zombie:
         if not claims:
             state = fresh(self._place)
             raise AssertionError(f"{state} is {state.status}: it cannot be claimed now")
-        self.claim: Claim = claims[0]
-        self.run = Run(self.claim, alias=self._place.alias)  # for a handler's context
+        self.run = Run(claims[0], alias=self._place.alias)  # for a handler's context
+        self.run.decrypt()
+        self.claim: Claim = self.run.claim
 
     def freeze(self) -> None:
         """Let the lease run out, the job be reaped and its backoff be over."""
@@ -49,5 +51,8 @@ class Zombie:
     def report(self, result: Any = None) -> Settled:
         """Report success, as the handler that was frozen would."""
         outcome = returned(result, limit=conf.current().max_payload_bytes)
-        settled: Settled = self._jobs.settle([Report(self.claim.lease, outcome, decide(outcome, self.claim.budget))])
+        decision = decide(outcome, self.claim.budget)
+        if isinstance(decision, Complete):
+            decision = Complete(result_for_column(self.claim, decision.result))
+        settled: Settled = self._jobs.settle([Report(self.claim.lease, outcome, decision)])
         return settled

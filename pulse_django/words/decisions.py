@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
-from pulse_django.exceptions import CannotBeCalled, UnstorableResult
+from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, UnstorableResult
 
 from .budgets import Budget
 from .outcomes import Cancelled, Discarded, Failed, Outcome, Released, Snoozed, Stalled, Succeeded, TimedOut, WorkerLost
@@ -51,8 +51,9 @@ class Cancel:
 
 Decision = Complete | Retry | Postpone | DeadLetter | Cancel
 
-# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time.
-_NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeCalled)})
+# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, or a
+# value that was changed be authentic.
+_NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeCalled), dotted_path(DecryptionFailed)})
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5

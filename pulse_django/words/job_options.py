@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -96,6 +96,7 @@ class NewJob(JobOptions):
     masked: str | None = None  # what its task hides of it, as the text of ``Masks``
     names: Sequence[str] | None = None  # of the arguments by position, for messages
     unique: UniqueKey | None = None
+    encrypt: Callable[[Payload], Payload] | None = None  # None: it is stored as it is
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -126,7 +127,12 @@ class NewJob(JobOptions):
         )
 
     def encoded(self, limit: int) -> Payload:
-        return Payload.of(self.args, self.kwargs, limit, self.names, self.masked)
+        return self.encoded_with(self.args, self.kwargs, limit)
+
+    def encoded_with(self, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
+        """Encode other arguments than its own."""
+        payload = Payload.of(args, kwargs, limit, self.names, self.masked)
+        return payload if self.encrypt is None else self.encrypt(payload)
 
 
 def _place_of(error: PayloadError, names: Sequence[str] | None, masks: Masks) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .budgets import Budget
+from .masks import is_encrypted
 from .options import ClaimedOptions
 from .reprs import without
 
@@ -78,6 +79,10 @@ class Claim(NamedTuple):
     def progress(self) -> Any:
         """What an earlier attempt last saved, or None."""
         return None if self.progress_json is None else json.loads(self.progress_json)
+
+    @property
+    def is_encrypted(self) -> bool:
+        return is_encrypted(self.masked)
 
     @property
     def ttl(self) -> timedelta:

@@ -19,6 +19,7 @@ class Masks(NamedTuple):
     names: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None  # the names that are shown; None: all that ``names`` does not hold
     returned: bool = False  # what the handler returns
+    encrypted: bool = False  # all of it, in the table too
 
     @classmethod
     def read(cls, text: str | None) -> Masks:
@@ -75,7 +76,15 @@ _READ: dict[str, Callable[[object], Any]] = {
     "names": lambda said: _each(_name, said),
     "only": lambda said: None if said is None else _each(_name, said),
     "returned": _yes_or_no,
+    "encrypted": _yes_or_no,
 }
 
 NOTHING = Masks()
 EVERYTHING = Masks(rest=0, only=(), returned=True)
+# A release that does not know the last part hides everything.
+ENCRYPTED = EVERYTHING._replace(encrypted=True)
+
+
+def is_encrypted(text: str | None) -> bool:
+    """Say whether the arguments, the progress and the result of a job are encrypted, by what stands on it."""
+    return text is not None and Masks.read(text).encrypted

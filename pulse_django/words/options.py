@@ -183,6 +183,14 @@ class TaskOptions(_Anywhere, total=False):
             help='Parameters that the admin and logs do not show. `"return"` is the result.',
         ),
     ]
+    encrypted: Annotated[
+        bool,
+        Option(
+            kind=Flag(),
+            default=False,
+            help="Arguments, progress and results are encrypted in the table, and nothing shows them.",
+        ),
+    ]
     schedule: Annotated[
         Timing | None,
         Option(
@@ -247,6 +255,7 @@ class Options(JobOptions):
     isolation: str = Isolation.THREAD
     atomic: bool = False
     masked: tuple[str, ...] = ()
+    encrypted: bool = False
     schedule: Timing | None = None
     unique: Unique | None = None
     database: str | None = None

@@ -15,6 +15,8 @@ from .payloads import encode_result
 # Begins the reason for which a worker puts a job back whose task it does not know; and for which it is given up.
 UNKNOWN_TASK = "unknown task"
 GIVEN_UP = f"given up: {UNKNOWN_TASK}"
+# Begins the reason for which a worker puts an encrypted job back whose key it does not have.
+CANNOT_DECRYPT = "cannot decrypt"
 
 
 class OutcomeName(StrEnum):

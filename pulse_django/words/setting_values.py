@@ -5,10 +5,16 @@ A parser raises TypeError, naming what it wants, or ValueError, saying what is w
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
+
+from .envelopes import KEY_BYTES
+
+MAX_KEY_ID = 100
+_MAKE_A_KEY = "Make one with: openssl rand -base64 32"
 
 
 def _duration(value: object) -> timedelta:
@@ -68,6 +74,24 @@ def _alerts(value: object) -> Mapping[str, float | bool]:
         raise ValueError("A number is too large.") from error
 
 
+def _keys(value: object) -> Mapping[str, bytes]:
+    """No message shows a key, or a part of one."""
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise TypeError("a dict of ids and keys, both strings")
+    keys = {}
+    for key_id, text in value.items():
+        if not 0 < len(key_id) <= MAX_KEY_ID or not key_id.isprintable():
+            raise ValueError(f"The id {key_id!r} is not 1 to {MAX_KEY_ID} printable characters.")
+        try:
+            key = base64.b64decode(text, validate=True)
+        except ValueError:
+            raise ValueError(f"The key {key_id!r} is not base64. {_MAKE_A_KEY}") from None
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"The key {key_id!r} has {len(key)} bytes, and needs {KEY_BYTES}. {_MAKE_A_KEY}")
+        keys[key_id] = key
+    return MappingProxyType(keys)
+
+
 # By the annotation of the field that holds the value.
 PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "timedelta": _duration,
@@ -77,4 +101,5 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "float": _share,
     "tuple[str, ...]": _names,
     "Mapping[str, float | bool]": _alerts,
+    "Mapping[str, bytes]": _keys,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from .decisions import Decision
@@ -90,3 +91,28 @@ class Retried:
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, or do not exist
     twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
+
+
+MAX_AMENDED_BY, MAX_AMEND_REASON = 200, 2_000  # characters
+
+
+class AmendRefusal(StrEnum):
+    """Why a job was not amended."""
+
+    RUNNING = "running"  # a worker has its arguments already
+    ENDED = "ended"  # completed, cancelled or a dead letter: retry that first
+    GONE = "gone"  # there is no such job
+    CHANGED = "changed"  # it has had another attempt, or other arguments, since they were read
+    TWIN = "twin"  # another job holds the unique key of the new arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """The answer to an amendment. It is true if the job has the new arguments."""
+
+    job_id: int  # that was to be amended
+    refused: AmendRefusal | None = None  # why it was not; `None`: it was, and the answer is true
+    twin: int | None = None  # the other job that holds the unique key
+
+    def __bool__(self) -> bool:
+        return self.refused is None

@@ -17,7 +17,7 @@ from pulse_django.execution.masking import shown
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.json_columns import UNREADABLE
-from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, OutcomeName
+from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.words.payloads import one_line
 from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import Report
@@ -116,5 +116,5 @@ def _level(outcome: str, status: str, reason: str) -> int:
     if status == Status.DEAD_LETTERED:
         return logging.ERROR
     if outcome == OutcomeName.RELEASED:
-        return logging.WARNING if reason.startswith(UNKNOWN_TASK) else logging.INFO
+        return logging.WARNING if reason.startswith((UNKNOWN_TASK, CANNOT_DECRYPT)) else logging.INFO
     return logging.INFO if outcome in _GOOD else logging.WARNING

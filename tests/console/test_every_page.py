@@ -38,6 +38,7 @@ ACTING = (
     "retry_job",
     "cancel_job",
     "schedule_job",
+    "amend_job",
     "operate_queue",
     "delete_job",
     "change_schedule",

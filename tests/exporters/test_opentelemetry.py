@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,8 @@ from pulse_django.exporters import opentelemetry
 from pulse_django.models import Job
 from pulse_django.testing import drain
 from pulse_django.words import traces
+from pulse_django.words.identity import Identity
+from pulse_django.words.masks import ENCRYPTED
 from pulse_django.words.states import Status
 from tests.factories import make_job
 from tests.protocol.steps import sql
@@ -183,3 +186,16 @@ def test_the_vital_signs_are_observed_in_one_look() -> None:
     assert found["pulse.runs_total"] == {(("outcome", "FAILED"), ("task", "a")): 7}
     assert found["pulse.run_seconds.count"] == {(("task", "a"),): 7}
     assert found["pulse.run_seconds.sum"] == {(("task", "a"),): 3.5}
+
+
+def test_an_error_of_an_encrypted_job_is_not_recorded() -> None:
+    """Its message may repeat arguments."""
+    for masked, events in ((None, ["exception"]), (ENCRYPTED.text, [])):
+        EXPORTER.clear()
+        make_job(task="otel.secret", masked=masked)
+        [claim] = Job.objects.claim(Identity("me"))
+        with suppress(ValueError), traces.running(claim):
+            raise ValueError("4711")
+        [span] = spans()["run otel.secret"]
+        assert span.status.status_code == trace.StatusCode.ERROR
+        assert [event.name for event in span.events] == events

@@ -124,6 +124,11 @@ def _task_unknown() -> None:
     make_job(task="gone.too", created_at=now(LONG_AGO))
 
 
+def _key_missing() -> None:
+    job = make_job(attempts=1, refunds=1)
+    AttemptFactory(job=job, number=1, outcome="RELEASED", message="cannot decrypt: key '2026-11' is missing")
+
+
 def _dead_letters() -> None:
     for _ in range(101):
         AttemptFactory(job=make_job(Status.DEAD_LETTERED, attempts=1), number=1)
@@ -155,6 +160,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "queue-overdue": _queue_overdue,
     "paused-backlog": _paused_backlog,
     "task-unknown": _task_unknown,
+    "key-missing": _key_missing,
     "dead-letters": _dead_letters,
     "failure-rate": lambda: record(3, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
     "leases-expired": lambda: record(3, lease_expirations_total=101),

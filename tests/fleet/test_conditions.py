@@ -16,7 +16,7 @@ from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Attempt, Job, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
-from pulse_django.words.outcomes import UNKNOWN_TASK
+from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
 from tests.fleet.states import LONG_AGO, brought_about, live_worker, with_schedule, without
@@ -637,6 +637,17 @@ def test_a_day_to_come_has_a_partition() -> None:
     repaired("day-missing")
     assert is_clear("day-missing")
     assert int(str(key)) > today()
+
+
+def test_jobs_whose_key_a_worker_does_not_have() -> None:
+    said = f"{CANNOT_DECRYPT}: key '2026-11' is missing"
+    waiting, *others = (make_job(task="secret", attempts=1, refunds=1) for _ in range(3))
+    tried_again, plain = others
+    for job in (waiting, tried_again):
+        AttemptFactory(job=job, number=1, outcome="RELEASED", message=said)
+    AttemptFactory(job=plain, number=1, outcome="RELEASED", message="the worker stopped")
+    Job.objects.filter(pk=tried_again.pk).update(attempts=2, refunds=2)
+    assert found("key-missing").subjects == [("secret", f"1 jobs or more; {said}")]
 
 
 def test_every_condition_was_found() -> None:

@@ -14,6 +14,7 @@ from pulse_django.models import Attempt, Job
 from pulse_django.protocol import GONE, MOVES, Verb, allows
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import Payload
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
@@ -55,6 +56,7 @@ ACTS: dict[Verb, list[Act]] = {
     Verb.REQUEST_CANCEL: [lambda job: Job.objects.request_cancel([job.pk])],
     Verb.RESCHEDULE: [lambda job: Job.objects.reschedule([job.pk])],
     Verb.MOVE: [lambda job: Job.objects.move([job.pk], queue="other", priority=5)],
+    Verb.AMEND: [lambda job: Job.objects.amend(job.pk, Payload("[1]", "{}"))],
     Verb.RETRY: [lambda job: Job.objects.retry([job.pk])],
     Verb.PRUNE: [prune_any],
 }

@@ -36,6 +36,7 @@ from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Duty, Job, Minute, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import reap
+from pulse_django.protocol.amend import read_for_amending
 from pulse_django.protocol.schedules import Declarer, clock
 from pulse_django.protocol.tick import forget_ticks
 from pulse_django.protocol.tick import look as look_at_schedules
@@ -49,7 +50,7 @@ from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.outcomes import (
     UNKNOWN_TASK,
     Cancelled,
@@ -182,6 +183,15 @@ def unique_jobs() -> None:
     Job.objects.prune(Status.CANCELLED, older_than=SOON)
 
 
+def amending_jobs() -> None:
+    """With and without what was read, and with a key that another job holds."""
+    first, second = (Job.objects.enqueue(NewJob(task="t", unique=UniqueKey.of(key, Unique()))) for key in "ab")
+    found = read_for_amending(Job.objects, first.pk)
+    assert Job.objects.amend(first.pk, Payload("[1]", "{}"), attempt=0, instead_of=found, by="x", reason="y")
+    answer = Job.objects.amend(first.pk, Payload("[2]", "{}"), unique_key=UniqueKey.of("b", Unique()).key)
+    assert answer.twin == second.pk
+
+
 def claiming() -> None:
     jobs = [make_job(queue=f"q{n % 2}", priority=n % 3) for n in range(6)]
     QueueFactory(name="q0", paused_at=now())
@@ -307,7 +317,7 @@ def schedules() -> None:
 
 
 STORAGE = [
-    *(enqueueing, unique_jobs, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks),
+    *(enqueueing, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks),
     schedules,
 ]
 

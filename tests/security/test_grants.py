@@ -25,7 +25,7 @@ from pulse_django.models import Duty, Job, Minute, Queue, Worker
 from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
@@ -138,6 +138,11 @@ def moving() -> Act:
     return lambda: Job.objects.move([job.pk], queue="other", priority=1).changed
 
 
+def amending() -> Act:
+    job = make_job()
+    return lambda: bool(Job.objects.amend(job.pk, Payload("[1]", "{}"), unique_key=None, by="me"))
+
+
 def retrying() -> Act:
     job = make_job(Status.DEAD_LETTERED)
     return lambda: Job.objects.retry([job.pk], runs=3).revived
@@ -198,6 +203,7 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "cancel": (cancelling, {OPERATOR}),
     "postpone": (postponing, {WORKER, WATCHDOG, OPERATOR}),
     "move": (moving, {OPERATOR}),
+    "amend": (amending, {OPERATOR}),
     "retry": (retrying, {OPERATOR}),
     "prune": (pruning, {WATCHDOG, OPERATOR}),
     "delete dead letters": (deleting, {WATCHDOG, OPERATOR}),

@@ -17,8 +17,11 @@ from pulse_django.execution import masking
 from pulse_django.models import Job, Window
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.declared_options import COLUMNS
+from pulse_django.words.envelopes import HIDDEN
+from pulse_django.words.masks import is_encrypted
 
 from . import actions
+from .amending import AmendPage, amendments_of
 from .field_texts import JobWords
 from .job_list import JobList
 from .story import shown_of, spelt
@@ -28,7 +31,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(JobList):
+class JobAdmin(AmendPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -57,7 +60,12 @@ class JobAdmin(JobList):
 
     def get_urls(self) -> list[URLPattern]:
         act = self.admin_site.admin_view(self.act_view)
-        return [path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"), *super().get_urls()]
+        amend = self.admin_site.admin_view(self.amend_view)
+        return [
+            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
+            path("<path:object_id>/amend/", amend, name="pulse_django_job_amend"),
+            *super().get_urls(),
+        ]
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):
@@ -71,6 +79,8 @@ class JobAdmin(JobList):
     def arguments(self, job: Job) -> str:
         if UNREADABLE in (job.args, job.kwargs):
             return gettext("Not shown: they cannot be parsed.")
+        if is_encrypted(job.masked):
+            return HIDDEN
         seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
         if seen is None:
             return gettext(
@@ -96,6 +106,8 @@ class JobAdmin(JobList):
     def returned(self, job: Job) -> str:
         if job.result is None:
             return "–"
+        if is_encrypted(job.masked):
+            return HIDDEN
         if (may_show := masking.shows_result(job.task, job.masked)) is None:
             return gettext(
                 "Not shown: the task is not registered in this process, so its masked arguments are unknown."
@@ -152,8 +164,14 @@ class JobAdmin(JobList):
         job = self.get_object(request, unquote(object_id))
         context: dict[str, Any] = {}
         if job is not None and self.has_view_permission(request, job):
-            context = shown_of(job) | {"acts": self._offered(request, job)}
-            if not request.user.has_perm("pulse_django.view_arguments"):
+            amendments = amendments_of(job)
+            context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
+                "acts": self._offered(request, job),
+                "amend_url": self.amend_url(request, job),
+                "amendments": amendments,
+                "sees_arguments": request.user.has_perm("pulse_django.view_arguments"),
+            }
+            if not context["sees_arguments"]:
                 context["checkpoint"] = ""
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 

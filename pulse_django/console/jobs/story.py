@@ -16,9 +16,11 @@ from pulse_django.models import Attempt, Job
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.sql_functions import ClockTimestamp, Fingerprint
 from pulse_django.words.display import in_words
+from pulse_django.words.envelopes import HIDDEN
+from pulse_django.words.masks import is_encrypted
 from pulse_django.words.states import Status
 
-from .timeline import BAR, Span, Timeline, draw
+from .timeline import BAR, Amended, Span, Timeline, draw
 
 MOST_ATTEMPTS = 200  # the latest
 MOST_CHILDREN = 50
@@ -51,7 +53,7 @@ class Story:
     share_done: float | None  # of the progress, if it says so
 
 
-def story_of(job: Job) -> Story:
+def story_of(job: Job, amended: Sequence[Amended] = ()) -> Story:
     """Read what belongs to a job: four short queries."""
     attempts = _attempts_of(job)
     now = attempts[0].now if attempts else _now(job)
@@ -61,7 +63,7 @@ def story_of(job: Job) -> Story:
     family = Job.objects.using(job._state.db).only("id", "task", "status")
     children = list(family.filter(parent_id=job.pk).order_by("id")[: MOST_CHILDREN + 1])
     return Story(
-        timeline=draw(job.created_at, spans, now),
+        timeline=draw(job.created_at, spans, now, amended),
         attempts=_told(job, attempts),
         unlisted=attempts[-1].number - 1 if len(attempts) == MOST_ATTEMPTS else 0,
         lease_left=job.lease_until - now if job.lease_until is not None else None,
@@ -163,9 +165,9 @@ def spelt(value: Any) -> str:
         return UNREADABLE
 
 
-def shown_of(job: Job) -> dict[str, Any]:
+def shown_of(job: Job, amended: Sequence[Amended] = ()) -> dict[str, Any]:
     """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
-    story = story_of(job)
+    story = story_of(job, amended)
     timeline = story.timeline
     return {
         "story": story,
@@ -175,7 +177,7 @@ def shown_of(job: Job) -> dict[str, Any]:
         "counted": job.attempts - job.refunds,
         "lease_left": None if story.lease_left is None else in_words(story.lease_left.total_seconds()),
         "fingerprint": _fingerprint_of(job) if job.status == Status.DEAD_LETTERED else "",
-        "checkpoint": _checkpoint_of(job.progress),
+        "checkpoint": HIDDEN if job.progress and is_encrypted(job.masked) else _checkpoint_of(job.progress),
         "share_done": None if story.share_done is None else f"{story.share_done:.4f}",
         "timeline_height": f"{timeline.height:.0f}",
         "marks": [{"x": f"{mark.x:.1f}", "says": mark.says} for mark in timeline.marks],

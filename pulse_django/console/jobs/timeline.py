@@ -23,6 +23,9 @@ GOOD = frozenset({OutcomeName.SUCCEEDED})
 NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
 
 
+Amended = tuple[datetime, str]  # when the arguments were changed, and by whom
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """One run, from the ledger or the lease."""
@@ -40,7 +43,7 @@ class Span:
 class Shape:
     """A bar of the drawing. ``kind`` is a class of the style sheet, and ``says`` what it means without colours."""
 
-    kind: str  # wait, good, bad, neutral, running, zombie
+    kind: str  # wait, good, bad, neutral, running, zombie, amended
     x: float
     width: float
     y: float
@@ -65,12 +68,13 @@ class Timeline:
     width: int = WIDTH
 
 
-def draw(created: datetime, spans: Sequence[Span], now: datetime) -> Timeline:
+def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Sequence[Amended] = ()) -> Timeline:
     """Draw the runs of a job below each other, from its creation to its last sign."""
     shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
     begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
-    end = max([begin + timedelta(milliseconds=1), *(_last(span, now) for span in shown)])
-    scale = _Scale(begin, end)
+    changes = [one for one in amended if one[0] >= begin]
+    last = [_last(span, now) for span in shown] + [at for at, _ in changes]
+    scale = _Scale(begin, max([begin + timedelta(milliseconds=1), *last]))
     shapes, labels, has_overlap = [], [], False
     before = begin
     for lane, span in enumerate(shown):
@@ -85,8 +89,10 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime) -> Timeline:
             shapes.append(scale.bar("zombie", ended, span.late_at, y, _told_late(span, ended, overlaps=overlaps)))
         labels.append(Shape(kind="label", x=0, width=LABELS, y=y, says=f"attempt {span.number}"))
         before = ended
+    lanes = max(1, len(shown)) * LANE
+    shapes += [scale.stroke("amended", at, lanes, _told_amended(at - begin, by)) for at, by in sorted(changes)]
     return Timeline(
-        height=TOP + max(1, len(shown)) * LANE,
+        height=TOP + lanes,
         shapes=shapes,
         labels=labels,
         marks=scale.marks(),
@@ -109,6 +115,10 @@ class _Scale:
     def bar(self, kind: str, begin: datetime, end: datetime, y: float, says: str) -> Shape:
         x = self.x(begin)
         return Shape(kind=kind, x=x, width=max(NARROWEST, round(self.x(end) - x, 1)), y=y, says=says)
+
+    def stroke(self, kind: str, at: datetime, height: int, says: str) -> Shape:
+        """Return a line through all runs."""
+        return Shape(kind=kind, x=self.x(at), width=NARROWEST, y=TOP, height=height, says=says)
 
     def marks(self) -> list[Mark]:
         """Return the ends and three instants between them, counted from the beginning."""
@@ -145,6 +155,10 @@ def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
         return f"attempt {span.number} raised an error {_said(span.late_at - ended)} after completing the job"  # type: ignore[operator]  # it is not None
     beside = ", while another run was active" if overlaps else ""
     return f"attempt {span.number} reported {span.late_outcome} {_said(span.late_at - ended)} too late{beside}"  # type: ignore[operator]  # it is not None
+
+
+def _told_amended(after: timedelta, by: str) -> str:
+    return f"arguments amended after {_said(after)}{f', by {by}' if by else ''}"
 
 
 def _said(duration: timedelta) -> str:

@@ -12,11 +12,10 @@ from functools import partial
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
-from pulse_django.execution.execute import OUT_OF_TOUCH, judged, perform_async
+from pulse_django.execution.execute import OUT_OF_TOUCH, judged, perform_async, report_of
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
@@ -108,7 +107,7 @@ class EventLoop:
                 raise LookupError(run.claim.task)
             performed = await perform_async(run, task)
         except BaseException as error:  # nothing may end the loop
-            performed = judged(run, task, Failed(ErrorReport.of(error)), error)
+            performed = judged(run, task, Failed(report_of(run, error)), error)
         finally:
             SyncToAsync.thread_sensitive_context.reset(token)
         performed.ended_at = time.monotonic()

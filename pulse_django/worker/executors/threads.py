@@ -8,10 +8,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pulse_django.execution.execute import Performed, judged, perform
+from pulse_django.execution.execute import Performed, judged, perform, report_of
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.needed_threads import Start, start_thread
 
@@ -166,7 +165,7 @@ class Threads:
         try:
             performed = perform(run)
         except BaseException as error:
-            performed = judged(run, None, Failed(ErrorReport.of(error)), error)
+            performed = judged(run, None, Failed(report_of(run, error)), error)
         performed.ended_at = time.monotonic()
         _do_safely(tidy_connections)
         return performed

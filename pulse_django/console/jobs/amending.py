@@ -1,0 +1,219 @@
+"""The page that changes the arguments of a waiting job, and the list of those that it had before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django import api
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution import masking
+from pulse_django.execution.registry import registry
+from pulse_django.models import Amendment, Job
+from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.words.envelopes import HIDDEN
+from pulse_django.words.masks import is_encrypted
+from pulse_django.words.states import CLAIMABLE
+from pulse_django.words.verb_results import Amended, AmendRefusal
+
+from .actions import MAX_REASON
+from .actions import MOST_ATTEMPTS as MOST_CLAIMS
+from .story import MOST_SAVED, spelt
+
+_REFUSED: Mapping[AmendRefusal, Any] = {
+    AmendRefusal.RUNNING: _("A worker has claimed the job in the meantime. Nothing was changed."),
+    AmendRefusal.ENDED: _("The job has ended in the meantime. Nothing was changed."),
+    AmendRefusal.GONE: _("The job was deleted in the meantime. Nothing was changed."),
+    AmendRefusal.CHANGED: _("The job has changed in the meantime. Nothing was changed."),
+    AmendRefusal.TWIN: _("Job %(twin)s has the unique key of these arguments. Nothing was changed."),
+}
+
+
+class JsonText(forms.JSONField):
+    """A JSON value of one kind. An empty one is a value, too."""
+
+    widget = forms.Textarea(attrs={"rows": 8, "cols": 80, "spellcheck": "false"})
+
+    def __init__(self, kind: type, **options: Any) -> None:
+        self._kind = kind
+        super().__init__(required=False, **options)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            found = super().to_python(value)
+        except RecursionError:
+            found = None
+        if not isinstance(found, self._kind):
+            wanted = _("Enter a JSON list.") if self._kind is list else _("Enter a JSON object.")
+            raise forms.ValidationError(wanted)
+        return found
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Show what was typed, as it was typed."""
+        return data
+
+    def prepare_value(self, value: Any) -> Any:
+        return spelt(value) if isinstance(value, list | dict) else value
+
+
+class AmendForm(forms.Form):
+    # What the page showed.
+    attempts = forms.IntegerField(min_value=0, max_value=MOST_CLAIMS, widget=forms.HiddenInput)
+    seen = forms.CharField(max_length=64, widget=forms.HiddenInput)
+    args = JsonText(list, label=_("positional arguments"))
+    kwargs = JsonText(dict, label=_("arguments"))
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownAmendment:
+    """An amendment as the page of its job shows it."""
+
+    at: datetime
+    by: str
+    reason: str
+    arguments: str = field(repr=False)
+
+
+class AmendPage:
+    """Of ``JobAdmin``."""
+
+    admin_site: Any
+
+    def amend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        job: Job | None = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]  # of ModelAdmin
+        if job is None:
+            raise Http404
+        if not self._may_amend(request, job):
+            raise PermissionDenied
+        page = reverse(f"{self.admin_site.name}:pulse_django_job_change", args=[job.pk])
+        if (why := _why_not_now(job)) is not None:
+            self._tell(request, why, messages.WARNING)
+            return HttpResponseRedirect(page)
+        data = request.POST if request.method == "POST" else None
+        initial = {"attempts": job.attempts, "seen": _digest(job), "args": job.args, "kwargs": job.kwargs}
+        form = AmendForm(data, initial=initial)
+        preview = False
+        if data is not None and form.is_valid():
+            preview = "preview" in data
+            if not preview and self._amend(request, job, form):
+                return HttpResponseRedirect(page)
+        return TemplateResponse(
+            request, "admin/pulse_django/job/amend.html", self._context(request, job, form, preview)
+        )
+
+    def _amend(self, request: HttpRequest, job: Job, form: AmendForm) -> bool:
+        """Return whether the form is done with. Otherwise it has errors, and is shown again."""
+        given = form.cleaned_data
+        if given["seen"] != _digest(job):
+            self._tell(request, _REFUSED[AmendRefusal.CHANGED], messages.WARNING)
+            return True
+        try:
+            answer = api.amend(
+                job.pk,
+                args=given["args"],
+                kwargs=given["kwargs"],
+                attempt=given["attempts"],
+                by=request.user.get_username(),
+                reason=given["why"],
+                using=job._state.db,
+            )
+        except InvalidJob as error:
+            form.add_error(None, str(error))
+            return False
+        self._tell_answer(request, job, answer, given["why"])
+        return True
+
+    def _tell_answer(self, request: HttpRequest, job: Job, answer: Amended, why: str) -> None:
+        if answer.refused is not None:
+            text = str(_REFUSED[answer.refused])
+            self._tell(request, text % {"twin": answer.twin} if answer.twin else text, messages.WARNING)
+            return
+        done = str(_("Amended the arguments"))
+        self.log_change(request, job, f"{done}: {why}" if why else done)  # type: ignore[attr-defined]  # of ModelAdmin
+        self._tell(request, done, messages.SUCCESS)
+
+    def _tell(self, request: HttpRequest, text: Any, level: int) -> None:
+        self.message_user(request, text, level)  # type: ignore[attr-defined]  # of ModelAdmin
+
+    def _may_amend(self, request: HttpRequest, job: Job) -> bool:
+        return (
+            self.has_view_permission(request, job)  # type: ignore[attr-defined]  # of ModelAdmin
+            and request.user.has_perm("pulse_django.amend_job")
+            and request.user.has_perm("pulse_django.view_arguments")
+            and _shows_all(job)
+        )
+
+    def amend_url(self, request: HttpRequest, job: Job) -> str:
+        """Return the address of the form, or an empty str if the job or the user does not allow it."""
+        if not self._may_amend(request, job) or _why_not_now(job) is not None:
+            return ""
+        return reverse(f"{self.admin_site.name}:pulse_django_job_amend", args=[job.pk])
+
+    def _context(self, request: HttpRequest, job: Job, form: AmendForm, preview: bool) -> dict[str, Any]:
+        changes = []
+        if preview:
+            before = {"args": spelt(job.args), "kwargs": spelt(job.kwargs)}
+            changes = [
+                {"label": form[name].label, "old": before[name], "new": spelt(form.cleaned_data[name])}
+                for name in ("args", "kwargs")
+            ]
+        return {
+            **self.admin_site.each_context(request),
+            "opts": Job._meta,
+            "original": job,
+            "form": form,
+            "title": _("Amend arguments"),
+            "preview": changes,
+        }
+
+
+def _why_not_now(job: Job) -> Any:
+    if job.status not in CLAIMABLE:
+        return _("Only a waiting job can be amended.")
+    if registry.get(job.task) is None:
+        return _("This process does not have the task, so it cannot check arguments.")
+    return None
+
+
+def _shows_all(job: Job) -> bool:
+    """Say whether the form may show the arguments: it would show what is masked, too."""
+    if is_encrypted(job.masked) or UNREADABLE in (job.args, job.kwargs):
+        return False
+    seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
+    return seen is None or seen == (job.args, job.kwargs)
+
+
+def _digest(job: Job) -> str:
+    return hashlib.sha256(json.dumps([job.args, job.kwargs], sort_keys=True).encode()).hexdigest()
+
+
+def amendments_of(job: Job) -> list[ShownAmendment]:
+    """Return what was changed of the arguments of a job, the latest first, without what is masked."""
+    rows = Amendment.objects.using(job._state.db).filter(job_id=job.pk).order_by("-id")
+    return [ShownAmendment(at=row.at, by=row.by, reason=row.reason, arguments=_told(job, row)) for row in rows]
+
+
+def _told(job: Job, row: Amendment) -> str:
+    if is_encrypted(row.masked):
+        return HIDDEN
+    if UNREADABLE in (row.args, row.kwargs):
+        return UNREADABLE
+    seen = masking.shown(job.task, row.args, row.kwargs, row.masked)
+    if seen is None:
+        return masking.MASK
+    lines = [spelt(value) for value in seen[0]] + [f"{name} = {spelt(value)}" for name, value in seen[1].items()]
+    return "\n".join(lines)[:MOST_SAVED]

@@ -1,0 +1,93 @@
+"""Change the arguments of a waiting job: they are checked as those of a new job are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidJob
+from pulse_django.models import Job
+from pulse_django.protocol.amend import Found, read_for_amending, why_not
+from pulse_django.words.job_options import Payload
+from pulse_django.words.masks import is_encrypted
+from pulse_django.words.states import CLAIMABLE
+from pulse_django.words.verb_results import Amended, AmendRefusal
+
+from . import encryption
+from .call_signatures import checked, names_of
+from .registry import registry
+from .tasks_framework import Task
+from .unique_keys import key_of_call
+
+MOST_TRIES = 10  # each fails because another caller has amended the job
+
+
+def amend(
+    alias: str,
+    job_id: int,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    attempt: int | None = None,
+    by: str = "",
+    reason: str = "",
+) -> Amended:
+    """Change the positional arguments, the named ones, or both. None: they stay."""
+    _check(args, kwargs)
+    jobs = Job.objects.db_manager(alias)
+    for _ in range(MOST_TRIES):
+        found = read_for_amending(jobs, job_id)
+        if found is None or found.status not in CLAIMABLE:
+            return Amended(job_id=job_id, refused=why_not(found))
+        task = registry.get(found.task)
+        if task is None:
+            raise InvalidJob(f"job {job_id}: this process has no task {found.task!r}, so arguments cannot be checked")
+        if args is None or kwargs is None:
+            old_args, old_kwargs = _arguments_of(found)
+            new = (old_args if args is None else args, old_kwargs if kwargs is None else kwargs)
+        else:
+            new = (args, kwargs)
+        answer: Amended = jobs.amend(
+            job_id,
+            _payload(task, found, *checked(task, *new)),
+            attempt=found.attempts if attempt is None else attempt,
+            instead_of=found,
+            unique_key=_key(task, found, *new),
+            by=by,
+            reason=reason,
+        )
+        if answer.refused is not AmendRefusal.CHANGED or (attempt is not None and attempt != found.attempts):
+            return answer
+    return answer
+
+
+def _check(args: object, kwargs: object) -> None:
+    if args is None and kwargs is None:
+        raise InvalidJob("amend: give args, kwargs or both")
+    if args is not None and (isinstance(args, str | bytes) or not isinstance(args, Sequence)):
+        raise InvalidJob(f"args: {type(args).__name__} is not a list")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InvalidJob(f"kwargs: {type(kwargs).__name__} is not a dict")
+
+
+def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        job = Job(task=found.task, args=json.loads(found.args), kwargs=json.loads(found.kwargs), masked=found.masked)
+    except (ValueError, RecursionError):
+        raise InvalidJob("amend: the old arguments cannot be read; give both args and kwargs") from None
+    return encryption.arguments_of(job)
+
+
+def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
+    """Encode the arguments. A job stays encrypted, or in the clear: its progress is what it was enqueued as."""
+    payload = Payload.of(args, kwargs, conf.current().max_payload_bytes, names_of(task), found.masked)
+    return encryption.PayloadEncryption(found.task)(payload) if is_encrypted(found.masked) else payload
+
+
+def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the unique key of the new arguments. A period keeps the key that it began with."""
+    if found.unique_key is None or (key := key_of_call(task, args, kwargs)) is None or key.rule.per is not None:
+        return None
+    return key.key

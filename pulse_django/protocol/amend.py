@@ -1,0 +1,149 @@
+"""Change the arguments of a job that waits, and keep the old ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db import IntegrityError
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_joined, undone_alone
+from pulse_django.words.job_ids import check_attempt, job_ids_of
+from pulse_django.words.job_options import Payload
+from pulse_django.words.payloads import clean_text
+from pulse_django.words.reprs import without
+from pulse_django.words.states import TERMINAL, Status
+from pulse_django.words.verb_results import MAX_AMEND_REASON, MAX_AMENDED_BY, Amended, AmendRefusal
+
+from .unique import HOLDS_KEY
+
+KEPT_AMENDMENTS = 20  # of one job, the latest
+
+_READ = """
+SELECT task, status, attempts, args::text, kwargs::text, masked, unique_key
+FROM pulse_django_job
+WHERE id = %s
+ORDER BY era
+LIMIT 1
+"""
+
+# The old arguments are compared as text: what was read may have been amended by another since. The row is locked by
+# then, so a claim waits or skips it, and finds the new arguments.
+_AMEND = f"""
+WITH waiting AS MATERIALIZED (
+    SELECT id, attempts, args, kwargs, masked
+    FROM pulse_django_job_hot
+    WHERE id = %(job)s AND status::text IN ('PENDING', 'RETRYING')
+        AND attempts = COALESCE(%(attempt)s::int, attempts)
+        AND args::text = COALESCE(%(old_args)s, args::text) AND kwargs::text = COALESCE(%(old_kwargs)s, kwargs::text)
+    FOR NO KEY UPDATE
+),
+amended AS (
+    UPDATE pulse_django_job_hot AS job
+    SET args = %(args)s::jsonb,
+        kwargs = %(kwargs)s::jsonb,
+        payload_bytes = %(bytes)s,
+        unique_key = COALESCE(%(key)s, job.unique_key)
+    FROM waiting
+    WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
+    RETURNING job.id
+),
+kept AS (
+    INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, masked, by, reason)
+    SELECT id, clock_timestamp(), attempts, args, kwargs, masked, %(by)s, %(reason)s
+    FROM waiting
+    WHERE EXISTS (SELECT FROM amended)
+),
+forgotten AS (
+    DELETE FROM pulse_django_amendment
+    WHERE id = ANY (ARRAY(
+        SELECT id
+        FROM pulse_django_amendment
+        WHERE job_id = (SELECT id FROM amended)
+        ORDER BY id DESC
+        OFFSET {KEPT_AMENDMENTS - 1}
+    ))
+)
+SELECT id FROM amended
+"""  # noqa: S608 - made of constants
+
+_TWIN = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE task::text = (SELECT task::text FROM pulse_django_job_hot WHERE id = %s) AND unique_key::text = %s AND {HOLDS_KEY}
+LIMIT 1
+"""  # noqa: S608 - made of constants
+
+
+class Found(NamedTuple):
+    """A job as it was read, with its arguments as text."""
+
+    task: str
+    status: str
+    attempts: int
+    args: str
+    kwargs: str
+    masked: str | None
+    unique_key: str | None
+
+    def __repr__(self) -> str:
+        return without(self, "args", "kwargs")
+
+
+def read_for_amending(jobs: JobReader, job_id: int) -> Found | None:
+    """Return what an amendment of a job starts from."""
+    rows = run_joined(jobs.write_alias, _READ, [job_id])
+    return Found(*rows[0]) if rows else None
+
+
+def amend(
+    jobs: JobReader,
+    job_id: int,
+    payload: Payload,
+    *,
+    attempt: int | None = None,
+    instead_of: Found | None = None,
+    unique_key: str | None = None,
+    by: str = "",
+    reason: str = "",
+) -> Amended:
+    """Give a waiting job these arguments, and keep the old ones.
+
+    With ``attempt``, only if it has had so many; with ``instead_of``, only if it still has these arguments. A job that
+    has a unique key gets ``unique_key``, unless another job holds it.
+    """
+    [job_id] = job_ids_of([job_id])
+    check_attempt(attempt)
+    params = {
+        "job": job_id,
+        "attempt": attempt,
+        "old_args": None if instead_of is None else instead_of.args,
+        "old_kwargs": None if instead_of is None else instead_of.kwargs,
+        "args": payload.args,
+        "kwargs": payload.kwargs,
+        "bytes": payload.size,
+        "key": unique_key,
+        "by": clean_text(by, MAX_AMENDED_BY),
+        "reason": clean_text(reason, MAX_AMEND_REASON),
+    }
+    while True:
+        try:
+            with undone_alone(jobs.write_alias):
+                if run_joined(jobs.write_alias, _AMEND, params):
+                    return Amended(job_id=job_id)
+        except IntegrityError as error:
+            if "pulse_job_one_per_unique_key" not in str(error):
+                raise
+            if twin := run_joined(jobs.write_alias, _TWIN, [job_id, unique_key]):
+                return Amended(job_id=job_id, refused=AmendRefusal.TWIN, twin=twin[0][0])
+            continue  # it has ended in this very moment, and the key is free
+        return Amended(job_id=job_id, refused=why_not(read_for_amending(jobs, job_id)))
+
+
+def why_not(found: Found | None) -> AmendRefusal:
+    """Say why a job was not amended, by what it is now."""
+    if found is None:
+        return AmendRefusal.GONE
+    if found.status == Status.RUNNING:
+        return AmendRefusal.RUNNING
+    return AmendRefusal.ENDED if found.status in TERMINAL else AmendRefusal.CHANGED
