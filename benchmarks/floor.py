@@ -55,7 +55,7 @@ def claim_sql(job: NewJob) -> str:
 
 
 def settle_sql() -> str:
-    statement = settle._SETTLE.format(reports=settle._COMPLETIONS, skip_locked="", end=settle._END[True])
+    statement = settle.statement_of(settle._COMPLETIONS, True, wait=True)
     for variable in ("ids", "holders", "attempts", "results"):
         statement = statement.replace("%s", f"':{variable}'", 1)
     return one_line(statement)

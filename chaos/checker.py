@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 
-from chaos import unique_jobs
+from chaos import expiry, unique_jobs
 from chaos.witness import Change, Entry, Row, Wish
 
 WAITING = ("PENDING", "RETRYING")
@@ -124,6 +124,7 @@ def judge(history: History) -> Verdict:
     _nobody_runs_twice_for_nothing(history, verdict)
     _holders_are_unique(history.changes, verdict)
     unique_jobs.judge(history, verdict)
+    expiry.judge(history, verdict)
     if history.deadlocks:
         verdict.break_("no deadlock", 0, f"the server wrote down {history.deadlocks}")
     _count(history, verdict)

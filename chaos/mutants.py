@@ -46,7 +46,7 @@ HOMES: dict[str, Any] = {
     "_HEARTBEAT": beats,
     "_SETTLE": settle,
     "_REAP": reap,
-    "_END": settle,
+    "ENDS": settle,
     "_CHANGE": unique,
     "_HOLD_BACK": unique,
     "_UP_TO_LONGEST": unique,
@@ -100,6 +100,10 @@ def a_watchdog_is_quicker_than_holders() -> None:
 def a_reap_waits_for_the_table() -> None:
     reap.REAP_LOCK_TIMEOUT = 60.0
     no_grace_after_refused_writes()
+
+
+def claims_what_has_expired() -> None:
+    JobQuerySet.startable = lambda self: self  # type: ignore[method-assign]
 
 
 def unlocked() -> None:
@@ -212,7 +216,7 @@ MUTANTS: dict[str, Mutant] = {
     "status-only fence": Mutant(
         plant=all_of(
             replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.status = 'RUNNING'")),
-            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'")),
+            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id AND job.status = 'RUNNING'")),
         ),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted",),
@@ -220,7 +224,7 @@ MUTANTS: dict[str, Mutant] = {
     "no fence at all": Mutant(
         plant=all_of(
             replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id")),
-            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id")),
+            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id")),
         ),
         nemeses=LONG_FREEZE,
         breaks=("no stale write is accepted", "terminal once"),
@@ -229,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
         plant=all_of(
             one_holder_for_all,
             replaced("_SETTLE", (SETTLE_FENCE, "job.id = report.id AND job.locked_by::text = report.holder")),
-            replaced("_END", (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder")),
+            replaced("ENDS", (SETTLE_AGAIN, "job.id = ending.id AND job.locked_by::text = ending.holder")),
         ),
         nemeses=("black hole, just longer than a lease",),
         breaks=("no stale write is accepted",),
@@ -276,7 +280,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a retry lowers attempts": Mutant(
         plant=replaced(
-            "_END",
+            "ENDS",
             (
                 "        refunds = job.refunds",
                 "        attempts = job.attempts - (ending.verdict = 'RETRYING')::int,\n        refunds = job.refunds",
@@ -340,7 +344,7 @@ MUTANTS: dict[str, Mutant] = {
         plant=delete_on_claim, nemeses=("connections reset",), breaks=("nothing is lost",)
     ),
     "not all that leaves arrives": Mutant(
-        plant=replaced("_END", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
+        plant=replaced("ENDS", (" FROM gone\n)", " FROM gone WHERE random() < 0.8\n)")),
         nemeses=("connections reset",),
         breaks=("nothing is lost",),
     ),
@@ -349,10 +353,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a lost job is deleted": Mutant(plant=delete_the_lost, nemeses=KILLS, breaks=("nothing is lost",)),
     "a dead letter without a reason": Mutant(
-        plant=replaced("_END", ("last_error = COALESCE(ending.error, job.last_error)", "last_error = ''")),
+        plant=replaced("ENDS", ("ending.error, job.last_error)", "'')")),
         nemeses=KILLS,
         breaks=("every dead letter has its reason",),
         schema="ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_dead_letter_has_reason",
+    ),
+    "expired jobs are claimed all the same": Mutant(
+        plant=claims_what_has_expired, nemeses=("connections reset",), breaks=("no expired job starts",)
     ),
     "a unique key that is looked up first": Mutant(
         plant=looks_for_the_key_first,

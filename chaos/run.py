@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ BETWEEN = (0.3, 1.2)  # seconds between two nemeses
 QUIET = 90.0  # seconds that a run may take to come to rest
 MOST_AT_ONCE = 40  # jobs, so that claims and reports of many at a time are tormented as well
 LATE, LATE_AT_ONCE = 1.0, 2  # seconds from the enqueue to the commit, and so many transactions at a time
+LONG_OVER = datetime(2020, 1, 1, tzinfo=UTC)  # of jobs that have expired when they are enqueued
 CALLERS, KEYS, ROLLED_BACK = 3, "ab", 0.3  # of unique jobs
 MOST_STORIES = 3  # of jobs with which something was wrong
 SLACK = timedelta(seconds=3)  # a tick, and what a busy machine of two processors may add
@@ -223,6 +224,7 @@ class Run:
             lambda: handlers.quick.enqueue(),
             *[lambda: handlers.slow.enqueue(chance.uniform(0.1, 6.0))] * 2,
             *[lambda: handlers.steps.enqueue(chance.randrange(3, 30), 0.2)] * 2,
+            lambda: handlers.quick.using(expires=LONG_OVER).enqueue(),
             lambda: handlers.failing.enqueue(chance.randrange(0, 4)),
             lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
         ]

@@ -69,6 +69,7 @@ class Row:
     key: str = ""  # the first argument, if it is a text
     created_at: datetime | None = None
     next_run_at: datetime | None = None
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ def _row(found: Any) -> Row | None:
     said = json.loads(found) if isinstance(found, str) else found
     instants = {
         name: datetime.fromisoformat(said[name]) if said[name] else None
-        for name in ("lease_until", "deadline", "started_at", "created_at", "next_run_at")
+        for name in ("lease_until", "deadline", "started_at", "created_at", "next_run_at", "expires_at")
     }
     names = ("status", "attempts", "refunds", "max_attempts", "losses", "locked_by", "token", "last_error", "result",
              "cancel_requested_at", "task")  # fmt: skip

@@ -7,6 +7,7 @@ from django.contrib import admin
 from .console.board.admin import BoardAdmin
 from .console.dead_letters.admin import DeadLetterAdmin
 from .console.jobs.admin import JobAdmin
+from .console.jobs.of_object import JobsOfObject as JobsOfObject
 from .console.queues.admin import QueueAdmin
 from .console.schedules.admin import ScheduleAdmin
 from .console.workers.admin import WorkerAdmin

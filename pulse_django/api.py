@@ -120,7 +120,8 @@ def release(
         held = held.filter(attempts=attempt)
     reports, taken = [], list(held)
     for job in taken:
-        decision = decide(outcome := WorkerLost(reason), job.budget, max_losses=conf.current().max_losses)
+        budget = replace(job.budget, retries_for=None)  # not after a delay, but at once: the database knows if in time
+        decision = decide(outcome := WorkerLost(reason), budget, max_losses=conf.current().max_losses)
         reports.append(Report(Lease(job.pk, str(job.locked_by), job.attempts), outcome, _at_once(decision)))
     settled: Settled = Job.objects.db_manager(alias).settle(reports)
     if settled.accepted:

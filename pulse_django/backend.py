@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
@@ -25,6 +25,8 @@ from .tasks import PulseTask
 from .words import traces
 from .words.declared_options import options_of
 from .words.job_options import NewJob
+
+T = TypeVar("T")
 
 
 class PulseBackend(BaseTaskBackend):
@@ -104,6 +106,9 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         names=names_of(task),
         unique=unique_keys.key_of_call(task, args, kwargs),
         encrypt=PayloadEncryption(key_of(task)) if encrypts(task) else None,
+        expires=aware(getattr(task, "expires", None)),
+        tags=getattr(task, "tags", ()),
+        meta=getattr(task, "meta", None),
         **options,
     )
 
@@ -118,11 +123,12 @@ def _parent_in(alias: str) -> int | None:
     return run.claim.job_id if run is not None and alias_of_run(run) == alias else None
 
 
-def aware(instant: datetime | None) -> datetime | None:
+def aware(instant: T) -> T:
     """Return an instant with its time zone. Without USE_TZ a project's are naive, and local to TIME_ZONE."""
-    if instant is None or settings.USE_TZ or timezone.is_aware(instant):
+    if not isinstance(instant, datetime) or settings.USE_TZ or timezone.is_aware(instant):
         return instant
-    return timezone.make_aware(instant, timezone.get_default_timezone())
+    made: Any = timezone.make_aware(instant, timezone.get_default_timezone())
+    return made  # type: ignore[no-any-return]
 
 
 def _located(result_id: object) -> Located:

@@ -14,6 +14,7 @@ from .protocol.claim import claim, claim_these
 from .protocol.enqueue import enqueue, get_or_enqueue
 from .protocol.enqueue_many import enqueue_alike, enqueue_many
 from .protocol.eras import drop_days, make_days
+from .protocol.expire import expire
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.prune import prune, prune_these
@@ -49,6 +50,8 @@ class JobManager(JobReader):
     reap_these = reap_these
     overlooked = overlooked
     touch_expired = touch_expired
+
+    expire = expire
 
     mend = mend
     shorten_leases = shorten_leases

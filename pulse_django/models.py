@@ -21,6 +21,7 @@ from .store.minute_stats import MinuteManager, MinuteRow
 from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
+from .store.tags import NoTags, Tags
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .words.budgets import Budget
 from .words.eras import HOT
@@ -70,6 +71,11 @@ class Job(models.Model):
     # No two jobs of a task hold the same one: until they are over, or until their first run starts. NULL: not unique.
     unique_key = ShortText(max_length=KEY_LENGTH, null=True, blank=True, editable=False)
     unique_until_start = models.BooleanField(default=False, db_default=False, editable=False)
+
+    expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # if it has not started by then
+    give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
+    tags = Tags(default=list, db_default=NoTags(), blank=True, editable=False)
+    meta = Document(null=True, blank=True, editable=False)
 
     status = ShortText(
         max_length=MAX_STATUS,
@@ -126,15 +132,7 @@ class Job(models.Model):
 
     @property
     def budget(self) -> Budget:
-        return Budget(
-            attempts=self.attempts,
-            refunds=self.refunds,
-            max_attempts=self.max_attempts,
-            losses=self.losses,
-            max_losses=self.max_losses,
-            free_losses=self.free_losses,
-            cancel_requested=self.cancel_requested_at is not None,
-        )
+        return Budget.of(self)
 
 
 class IdempotencyKey(models.Model):

@@ -12,9 +12,11 @@ from .exceptions import InvalidJob
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, changed
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
-from .words.job_options import TASK_NAME, check_run_after
+from .words.job_options import TASK_NAME, check_expires, check_run_after
+from .words.labels import encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
-from .words.options import DEFAULT_BACKEND, CallOptions, Options, TaskOptions
+from .words.option_values import Options
+from .words.options import DEFAULT_BACKEND, CallOptions, TaskOptions
 from .words.options import Isolation as Isolation
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         object.__setattr__(self, "name", self.name or self.func.__name__)
         for option in ("aliases", "masked"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
+        if self.tags:
+            object.__setattr__(self, "tags", _checked(self.key, tags_of, self.tags))
         for option, names in (("masked", self.masked), ("unique", self._names_in_key())):
             if unknown := self._unknown(names):
                 raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {unknown[0]!r}.")
@@ -100,6 +104,12 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             changes |= {"runs_in": None, "run_after": run_after}
         elif run_after is not None:
             raise TypeError(f"run_after: {run_after!r} is neither a datetime nor a timedelta.")
+        if not isinstance(changes.get("expires"), datetime | timedelta | None):
+            raise TypeError(f"expires: {changes['expires']!r} is neither a datetime nor a timedelta.")
+        if "tags" in changes:
+            changes["tags"] = (*self.tags, *_checked(self.key, tags_of, changes["tags"]))
+        if "meta" in changes:
+            changes["meta"] = _checked(self.key, encode_meta, changes["meta"])
         return replace(self, **changes)
 
     def _check_options(self) -> None:
@@ -119,6 +129,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             TASK_NAME.check("task", self.key)
             check_task(self)
             check_run_after(self.runs_in)
+            if isinstance(self.expires, timedelta):
+                check_expires(self.expires, self.runs_in)
         except InvalidJob as error:
             raise InvalidTask(f"{self.key}: {error}") from error
 
@@ -135,6 +147,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             called = self.func.__name__
             raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
+
+
+def _checked(key: str, check: Callable[[Any], T], given: Any) -> T:
+    try:
+        return check(given)
+    except InvalidJob as error:
+        raise InvalidTask(f"{key}: {error}") from error
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
@@ -174,6 +193,8 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
     refuse_strangers(options, _OF_DECORATOR, "@task")
     said = {name: value for name, value in options.items() if value is not None}
+    if isinstance(said.get("expires"), datetime):
+        raise TypeError("expires: @task takes a timedelta; give an instant to .using(expires=...).")
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
         made: PulseTask[Any, Any] = PulseTask(func=func, **said)

@@ -8,6 +8,7 @@ from django.utils.text import smart_split
 
 MOST_WORDS = 8  # each is looked for in every row of a window
 _NOBODY = 0
+_TAG = "tag:"
 
 
 def number_in(text: str) -> int | None:
@@ -22,6 +23,13 @@ def id_in(text: str) -> int | None:
         return None
     number = number_in(digits)
     return _NOBODY if number is None else number
+
+
+def tags_in(text: str) -> tuple[list[str], str]:
+    """Return the tags that are meant by words such as ``tag:billing``, and the other words."""
+    words = list(smart_split(text))
+    tags = [word.removeprefix(_TAG) for word in words if word.startswith(_TAG) and word != _TAG]
+    return tags, " ".join(word for word in words if not word.startswith(_TAG) or word == _TAG)
 
 
 def words_in(text: str) -> str:

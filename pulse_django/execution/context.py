@@ -66,8 +66,16 @@ class Context(TaskContext):
 
     @property
     def is_last_attempt(self) -> bool:
-        """No run follows if this one fails."""
-        return self.run.claim.budget.left <= 0
+        """No run follows if this one fails: it has no attempts left, or ``give_up_after`` allows no retry.
+
+        False if it is not known yet: the time that this run will take, or an exception that the task never retries.
+        """
+        return self.run.is_last_attempt(getattr(self.task_result.task, "retry", None))
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the job was labelled with: ``.using(meta={...})``."""
+        return self.run.claim.meta
 
     @property
     def cancelled(self) -> bool:

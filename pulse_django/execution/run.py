@@ -10,11 +10,13 @@ from datetime import timedelta
 from threading import Lock
 from typing import Any, Protocol
 
+from pulse_django import conf
 from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
 from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import Outcome
 from pulse_django.words.payloads import encode_progress
+from pulse_django.words.retry_policies import RetryPolicy
 
 from .encryption import decrypted_claim, for_column
 
@@ -137,6 +139,18 @@ class Run:
         self.noted_at = self._clock()
         with self._lock:
             self._progress = self._saved = encoded
+
+    def is_last_attempt(self, policy: RetryPolicy | None) -> bool:
+        """Say whether it is certain that no run follows if this one fails."""
+        budget = self.claim.budget
+        if budget.left <= 0 or budget.retries_for is None:
+            return budget.left <= 0
+        # Timeouts and lost workers follow the fleet's curve, whatever the task's own is.
+        fleet = conf.current().backoff
+        curves = (fleet, fleet if policy is None or policy.backoff is None else policy.backoff)
+        counted = min(budget.counted, budget.losses + 1) if budget.free_losses else budget.counted
+        soonest = min(curve.delay(counted, lambda: 0.0) for curve in curves)
+        return soonest.total_seconds() > budget.retries_for - (self._clock() - self.granted_at)
 
     # The worker's side
 

@@ -5,39 +5,15 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
+from pulse_django.migrations._rights import grant_like, same_owner
 
-# Watchdogs and those who ask the conditions read these tables. Without this right they could not go on.
-GRANT_AGAIN = """
-DO $$
-DECLARE
-    allowed record;
-BEGIN
-    FOR allowed IN
-        SELECT acl.grantee
-        FROM pg_class AS c, pg_catalog.aclexplode(c.relacl) AS acl
-        WHERE c.oid = 'pulse_django_minute'::regclass::oid AND acl.privilege_type = 'SELECT'
-            AND acl.grantee <> c.relowner
-    LOOP
-        EXECUTE pg_catalog.format(
-            'GRANT SELECT ON pulse_django_schedule, pulse_django_tick, pulse_django_declaration TO %s',
-            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
-        );
-    END LOOP;
-END
-$$
-"""
-# The tables may belong to another role than the one that migrates.
-SAME_OWNER = """
-DO $$
-DECLARE
-    owner text := (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass::oid);
-BEGIN
-    EXECUTE pg_catalog.format('ALTER TABLE pulse_django_schedule OWNER TO %1$s', owner);
-    EXECUTE pg_catalog.format('ALTER TABLE pulse_django_tick OWNER TO %1$s', owner);
-    EXECUTE pg_catalog.format('ALTER TABLE pulse_django_declaration OWNER TO %1$s', owner);
-END
-$$
-"""
+# Watchdogs and those who ask the conditions read these tables.
+GRANT_AGAIN = grant_like(
+    "SELECT",
+    "pulse_django_minute",
+    "SELECT ON pulse_django_schedule, pulse_django_tick, pulse_django_declaration",
+)
+SAME_OWNER = same_owner("TABLE pulse_django_schedule", "TABLE pulse_django_tick", "TABLE pulse_django_declaration")
 
 
 class Migration(migrations.Migration):

@@ -5,41 +5,15 @@ The index follows in the next migration, which builds it while the queue works.
 
 from django.db import migrations, models
 
+from pulse_django.migrations._rights import grant_like, same_owner
 from pulse_django.store.short_texts import ShortText
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 LIMIT_LOCKS = "SET LOCAL lock_timeout = '500ms'"
 
-# Who deletes jobs deletes periods too. Without this right a watchdog could not go on.
-GRANT_AGAIN = """
-DO $$
-DECLARE
-    allowed record;
-BEGIN
-    FOR allowed IN
-        SELECT acl.grantee
-        FROM pg_class AS c, pg_catalog.aclexplode(c.relacl) AS acl
-        WHERE c.oid = 'pulse_django_attempt'::regclass::oid AND acl.privilege_type = 'DELETE'
-            AND acl.grantee <> c.relowner
-    LOOP
-        EXECUTE pg_catalog.format(
-            'GRANT SELECT, UPDATE, DELETE ON pulse_django_window TO %s',
-            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
-        );
-    END LOOP;
-END
-$$
-"""
-# The tables may belong to another role than the one that migrates.
-SAME_OWNER = """
-DO $$
-DECLARE
-    owner text := (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass::oid);
-BEGIN
-    EXECUTE pg_catalog.format('ALTER TABLE pulse_django_window OWNER TO %1$s', owner);
-END
-$$
-"""
+# Who deletes jobs deletes periods too.
+GRANT_AGAIN = grant_like("DELETE", "pulse_django_attempt", "SELECT, UPDATE, DELETE ON pulse_django_window")
+SAME_OWNER = same_owner("TABLE pulse_django_window")
 
 
 class Migration(migrations.Migration):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulse_django.migrations._rights import grant_like, same_owner
+
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 LOCK = "SET LOCAL lock_timeout = '500ms'; LOCK TABLE pulse_django_job IN ACCESS EXCLUSIVE MODE"
 
@@ -90,8 +92,8 @@ ALTER TABLE pulse_django_job_over ADD CONSTRAINT pulse_job_is_over CHECK (
 # row that it inserts. What is in the partition for other days is moved, unless there are more than ``most`` jobs.
 #
 # The indexes of a day: for lists by their end, for a job's children, and for jobs that have rows in other tables.
-MAKE_DAY = """
-CREATE FUNCTION pulse_django_make_day(era int, most int) RETURNS boolean
+_MAKE_DAY = """
+CREATE OR REPLACE FUNCTION pulse_django_make_day(era int, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     home text := pg_catalog.quote_ident({schema});
@@ -115,7 +117,7 @@ BEGIN
         'CREATE INDEX %2$s_end ON %1$s.%2$s (status, finished_at, id);'
         'CREATE INDEX %2$s_child ON %1$s.%2$s (parent_id) WHERE parent_id IS NOT NULL;'
         'CREATE INDEX %2$s_more ON %1$s.%2$s (id)'
-        ' WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL', home, name
+        ' WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL{more_indexes}', home, name
     );
     EXECUTE pg_catalog.format(
         'WITH moved AS ('
@@ -133,6 +135,13 @@ EXCEPTION WHEN check_violation THEN  -- there are more
 END
 $function$
 """
+MAKE_DAY = _MAKE_DAY.replace("{more_indexes}", "")
+# Since tags: each day has their index, too.
+MAKE_DAY_WITH_TAGS = _MAKE_DAY.replace(
+    "{more_indexes}",
+    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off)"
+    " WHERE tags OPERATOR(pg_catalog.<>) ''{}''::text[]",
+)
 DROP_DAY = """
 CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
@@ -155,21 +164,14 @@ $function$
 OF_OWNER_ONLY = """
 REVOKE EXECUTE ON FUNCTION pulse_django_make_day(int, int), pulse_django_drop_day(int) FROM PUBLIC
 """
-# The tables may belong to another role than the one that migrates.
-SAME_OWNER = """
-DO $$
-DECLARE
-    owner text := (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass::oid);
-BEGIN
-    EXECUTE pg_catalog.format(
-        'ALTER TABLE pulse_django_job OWNER TO %1$s; ALTER TABLE pulse_django_job_over OWNER TO %1$s;'
-        'ALTER TABLE pulse_django_job_other OWNER TO %1$s; ALTER TABLE pulse_django_key OWNER TO %1$s;'
-        'ALTER FUNCTION pulse_django_make_day(int, int) OWNER TO %1$s;'
-        'ALTER FUNCTION pulse_django_drop_day(int) OWNER TO %1$s', owner
-    );
-END
-$$
-"""
+SAME_OWNER = same_owner(
+    "TABLE pulse_django_job",
+    "TABLE pulse_django_job_over",
+    "TABLE pulse_django_job_other",
+    "TABLE pulse_django_key",
+    "FUNCTION pulse_django_make_day(int, int)",
+    "FUNCTION pulse_django_drop_day(int)",
+)
 MAKE_DAYS = """
 SELECT pulse_django_make_day(pg_catalog.to_char(day, 'YYYYMMDD')::int, 0)
 FROM pg_catalog.generate_series(0, 3) AS ahead
@@ -189,25 +191,11 @@ SELECT
 FROM pulse_django_job
 WHERE completed_by IS NOT NULL
 """
-GRANT_LEDGER = """
-DO $$
-DECLARE
-    allowed record;
-BEGIN
-    FOR allowed IN
-        SELECT acl.grantee
-        FROM pg_class AS c, pg_catalog.aclexplode(c.relacl) AS acl
-        WHERE c.oid = 'pulse_django_attempt'::regclass::oid AND acl.grantee <> c.relowner
-            AND acl.privilege_type = 'SELECT'
-    LOOP
-        EXECUTE pg_catalog.format(
-            'GRANT SELECT ON pulse_django_ledger, pulse_django_job_over, pulse_django_job_other TO %s',
-            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
-        );
-    END LOOP;
-END
-$$
-"""
+GRANT_LEDGER = grant_like(
+    "SELECT",
+    "pulse_django_attempt",
+    "SELECT ON pulse_django_ledger, pulse_django_job_over, pulse_django_job_other",
+)
 
 # No run is lost that only a job's row keeps.
 JOIN = """
@@ -259,6 +247,22 @@ def split(apps: Any, schema_editor: Any) -> None:
             cursor.execute(function.replace("{schema}", schema))
         for statements in (OF_OWNER_ONLY, SAME_OWNER, MAKE_DAYS, LEDGER, GRANT_LEDGER):
             cursor.execute(statements)
+
+
+def index_tags_of_days(apps: Any, schema_editor: Any) -> None:
+    """Let each day that is made from now on have an index of tags. The function keeps its owner and its rights."""
+    _replace_make_day(schema_editor, MAKE_DAY_WITH_TAGS)
+
+
+def index_no_tags_of_days(apps: Any, schema_editor: Any) -> None:
+    _replace_make_day(schema_editor, MAKE_DAY)
+
+
+def _replace_make_day(schema_editor: Any, function: str) -> None:
+    with schema_editor.connection.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.quote_literal(pg_catalog.current_schema())")
+        [schema] = cursor.fetchone()
+        cursor.execute(function.replace("{schema}", schema))
 
 
 def join(apps: Any, schema_editor: Any) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections, router
 
+from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.words.job_ids import MAX_ID
+from pulse_django.words.labels import tag_of
 from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status
 
@@ -30,6 +32,9 @@ def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     parser.add_argument("ids", nargs="*", type=whole(1, MAX_ID), metavar="ID", help="these jobs")
     parser.add_argument("--queue", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
     parser.add_argument("--task", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
+    parser.add_argument(
+        "--tag", action="append", default=[], type=_tag, metavar="TAG", help="may be repeated: jobs with all of them"
+    )
     if allowed := tuple(statuses):
         parser.add_argument(
             "--status",
@@ -70,6 +75,7 @@ def selection_of(options: dict[str, Any]) -> Selection:
         queues=tuple(options["queue"]),
         tasks=tuple(options["task"]),
         statuses=tuple(options.get("status", ())),
+        tags=tuple(options["tag"]),
         error=options["error"] or "",
         older_than=options["older_than"],
         newer_than=options["newer_than"],
@@ -114,6 +120,13 @@ def _status(allowed: tuple[Status, ...]) -> Any:
         return Status(name)
 
     return status
+
+
+def _tag(text: str) -> str:
+    try:
+        return tag_of(text)
+    except InvalidJob as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _text(text: str) -> str:

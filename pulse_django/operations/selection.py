@@ -26,6 +26,7 @@ class Selection:
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     statuses: tuple[Status, ...] = ()
+    tags: tuple[str, ...] = ()  # all of them
     error: str = ""  # a part of last_error, whatever its case
     # Since the job ended, or since it was created if it has not.
     older_than: timedelta | None = None
@@ -46,6 +47,8 @@ class Selection:
             found = found.filter(task__in=self.tasks)
         if self.statuses:
             found = found.filter(has_status(self.statuses))
+        if self.tags:
+            found = found.tagged(*self.tags)
         if self.error:
             found = found.filter(last_error__icontains=self.error)
         if self.older_than is not None:

@@ -10,6 +10,7 @@
     mend            RUNNING                 RUNNING, with a lease that can be
     shorten_leases  RUNNING                 RUNNING, with a lease that can be
     release         RUNNING                 PENDING, CANCELLED
+    expire          PENDING                 CANCELLED
     request_cancel  PENDING, RETRYING       CANCELLED
                     RUNNING                 RUNNING, asked to stop
     reschedule      PENDING                 PENDING, at another time
@@ -31,9 +32,9 @@ door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 An enqueue with a unique key that another job holds adds none. It may change the arguments and the time of that job, if
 that one is PENDING and has never been claimed (``unique``).
 
-What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap`` and
-``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras`` makes and drops
-these partitions.
+What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap``,
+``expire`` and ``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras``
+makes and drops these partitions.
 
 Seven habits hold in every statement below:
 
@@ -78,6 +79,7 @@ class Verb(StrEnum):
     MEND = "mend"
     SHORTEN_LEASES = "shorten_leases"
     RELEASE = "release"
+    EXPIRE = "expire"
     REQUEST_CANCEL = "request_cancel"
     RESCHEDULE = "reschedule"
     MOVE = "move"
@@ -107,6 +109,7 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
         Verb.MEND: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.SHORTEN_LEASES: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.RELEASE: _moves({Status.RUNNING: {Status.PENDING, Status.CANCELLED}}),
+        Verb.EXPIRE: _moves({Status.PENDING: {Status.CANCELLED}}),
         Verb.REQUEST_CANCEL: _moves(
             {
                 Status.PENDING: {Status.CANCELLED},

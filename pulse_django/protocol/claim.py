@@ -19,7 +19,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.lanes import Lane, rotation
 from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.options import ClaimedOptions
+from pulse_django.words.option_values import ClaimedOptions
 
 from .statements import Compiled, compiled, skip_locked
 
@@ -67,11 +67,11 @@ claimed AS (
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
-        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, {options}
+        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, meta, {options}
 )
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, due, trace, masked, {options}
+    ttl, parent_id, created, started, due, trace, masked, meta::text, {options}
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -124,14 +124,15 @@ def _claim_pick(model: type[Job], alias: str) -> Compiled:
     """Compile the pick. Its last two parameters are both the number of jobs."""
     lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
-    due = model.objects.due().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
+    due = model.objects.due().startable().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
     pick, params = compiled(skip_locked(due), alias)
     return _PICK_FROM_LANES.format(pick=f"{pick} LIMIT %s"), params
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
     """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
-    these = skip_locked(jobs.due().filter(pk__in=sorted(job_ids_of(job_ids))).order_by("id").values("id", bytes=_BYTES))
+    due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
+    these = skip_locked(due.order_by("id").values("id", bytes=_BYTES))
     return _claim(jobs, identity, *compiled(these, jobs.write_alias))
 
 

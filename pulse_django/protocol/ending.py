@@ -8,17 +8,21 @@ The ledger needs no row for the run that completes a job: the job's row keeps wh
 
 from __future__ import annotations
 
+from pulse_django.words.decisions import GAVE_UP
+
 from .history import leave, leave_all
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
 # cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
-# leaves no retry. A table-driven test compares it with ``decide()``.
+# leaves no retry, nor does ``give_up_after`` allow one that comes later. A table-driven test compares it with
+# ``decide()``.
 #
-# ``wanted`` is the status that the report asks for, ``refund`` how many attempts it gives back, ``job`` the locked row.
+# ``wanted`` is the status that the report asks for, ``refund`` how many attempts it gives back, ``job`` the locked row,
+# and ``too_late`` whether the retry would come later than ``give_up_after`` allows.
 _VERDICT = """CASE
             WHEN {wanted} IN ('COMPLETED', 'CANCELLED') THEN {wanted}
             WHEN job.cancel_requested_at IS NOT NULL THEN 'CANCELLED'
-            WHEN {wanted} = 'RETRYING' AND job.attempts - job.refunds - {refund} >= job.max_attempts
+            WHEN {wanted} = 'RETRYING' AND (job.attempts - job.refunds - {refund} >= job.max_attempts{too_late})
             THEN 'DEAD_LETTERED'
             ELSE {wanted}
         END"""
@@ -42,7 +46,7 @@ stayed AS (
             ELSE job.next_run_at
         END,
         finished_at = CASE WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
-        last_error = COALESCE(ending.error, job.last_error),
+        last_error = COALESCE({{error}}, job.last_error),
         progress = COALESCE(ending.progress::jsonb, job.progress)
     FROM ending
     WHERE job.id = ending.id AND job.id = ANY (ARRAY(SELECT id FROM ending)) AND {_IS_HELD} AND NOT {_LEAVES}
@@ -88,15 +92,16 @@ _COMPLETE = f"""{_RESULTS}{_LEFT},
 ended AS (SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict FROM gone)"""  # noqa: S608 - made of constants
 
 
-def verdict(*, wanted: str, refund: str) -> str:
+def verdict(*, wanted: str, refund: str, too_late: str = "") -> str:
     """Return the SQL for the status that a job gets, from that for the status wanted and for the refund."""
-    return _VERDICT.format(wanted=wanted, refund=refund)
+    return _VERDICT.format(wanted=wanted, refund=refund, too_late=too_late and f" OR {too_late}")
 
 
-def end(*, still: str = "", completes: bool = False) -> str:
+def end(*, still: str = "", error: str = "ending.error", completes: bool = False) -> str:
     """Return the SQL that ends what ``ending`` holds, as ``ended``.
 
-    ``still`` is a further condition on the row as it is written. ``completes``: all of them succeeded.
+    ``still`` is a further condition on the row as it is written, ``error`` what stands on a job that stays.
+    ``completes``: all of them succeeded.
     """
     if completes:
         return _COMPLETE
@@ -114,4 +119,23 @@ def end(*, still: str = "", completes: bool = False) -> str:
         completed_token="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).token END",  # noqa: S106 - no password
     )
     ended = "SELECT (source).* FROM gone UNION ALL SELECT * FROM stayed"
-    return f"{_STAY.format(still=still)}{left},\nended AS MATERIALIZED ({ended}){_LEDGER}"
+    return f"{_STAY.format(still=still, error=error)}{left},\nended AS MATERIALIZED ({ended}){_LEDGER}"
+
+
+# The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
+# ``give_up_after`` allows is asked once for each run, for the verdict and for the reason.
+_FACTS = {"wanted": "report.status", "refund": "COALESCE(report.refund, 0)"}
+_LATE = """
+    CROSS JOIN LATERAL (
+        SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
+    ) AS late (too_late)"""
+_WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP}: ' || ending.error END, ending.error"
+PARTS = {
+    True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
+    False: {
+        "verdict": f"late.too_late, {verdict(**_FACTS, too_late='late.too_late')}",
+        "limit": ", created_at, give_up_after",
+        "late": _LATE,
+    },
+}
+ENDS = {True: end(completes=True), False: end(error=_WHY)}

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
     from pulse_django.models import Job
 
 _INTO = "INSERT INTO pulse_django_job_hot"
-_NEW = "RETURNING id, created_at, next_run_at, true"
+_NEW = "RETURNING id, created_at, next_run_at, {expires_at}, true"
 # The version that an INSERT writes has no xmax. That of a row which ON CONFLICT has locked and changed has one.
-_NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, xmax = 0"
+_NEW_OR_CHANGED = "RETURNING id, created_at, next_run_at, {expires_at}, xmax = 0"
 
-# What next_run_at gets. A job that is due at once gets the default of that column. Seconds, because an interval of days
-# is as long as the calendar of the session's time zone has it.
-_DUE = {"run_at": "%s::timestamptz", "delay": "clock_timestamp() + %s::float8 * interval '1 second'"}
+# What next_run_at and expires_at get. A job that is due at once gets the default of the first. Seconds, because an
+# interval of days is as long as the calendar of the session's time zone has it.
+_INSTANT = "%s::timestamptz"
+_DELAY = "clock_timestamp() + %s::float8 * interval '1 second'"
+_DUE = {"run_at": _INSTANT, "delay": _DELAY}
+_EXPIRES = {"expires_at": _INSTANT, "expires_in": _DELAY}
+_VALUES = _DUE | _EXPIRES
+_COLUMNS = dict.fromkeys(_DUE, "next_run_at") | dict.fromkeys(_EXPIRES, "expires_at")
 
 # It waits for a rival who has the key and has not committed: if it rolls back, the job is inserted after all. In
 # neither case does the caller's transaction abort.
@@ -67,7 +72,7 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
             raise AlreadyEnqueued(new.task, kept.pk)
         if kept is not None:  # over or pruned in this very moment: then the key is free again
             return kept, False
-    [(job_id, created_at, next_run_at, is_new)] = rows
+    [(job_id, created_at, next_run_at, expires_at, is_new)] = rows
     if not is_new:
         return unique.changed(jobs, job_id), False
     if new.unique is not None:
@@ -84,6 +89,9 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "parent_id": new.parent_id,
         "trace": new.trace,
         "masked": new.masked,
+        "expires_at": expires_at,
+        "tags": list(new.tags),
+        "meta": None if new.meta is None else json.loads(new.meta),
         "created_at": created_at,
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
@@ -102,6 +110,7 @@ def _blank(model: type[Job]) -> dict[str, Any]:
 
 def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Payload) -> list[Row]:
     run_at, delay = run_at_or_delay(new.run_after)
+    expires_at, expires_in = run_at_or_delay(new.expires)
     values = {
         "task": new.task,
         "queue": new.queue,
@@ -114,10 +123,14 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "parent_id": new.parent_id,
         "trace": new.trace,
         "masked": new.masked,
+        "expires_at": expires_at,
+        "expires_in": expires_in.total_seconds() or None,
+        "tags": list(new.tags) or None,
+        "meta": new.meta,
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }
-    # Of eighteen columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
+    # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
     names, params = tuple(sent), tuple(sent.values())
     if new.idempotency_key is not None:
@@ -140,13 +153,16 @@ def _enqueue(names: tuple[str, ...], *, take: str = "", conflict: str = "") -> s
     ``take`` is a CTE ``taken`` that names the id of the job, if it may be inserted. ``conflict`` is the clause for a
     unique key that another job holds.
     """
-    columns = ", ".join("next_run_at" if name in _DUE else name for name in names)
-    values = ", ".join(_DUE.get(name, "%s") for name in names)
+    columns = ", ".join(_COLUMNS.get(name, name) for name in names)
+    values = ", ".join(_VALUES.get(name, "%s") for name in names)
+    # A role that may only enqueue need not be allowed to read the instant that most jobs do not have.
+    expires_at = "expires_at" if not _EXPIRES.keys().isdisjoint(names) else "NULL"
+    new, new_or_changed = (text.format(expires_at=expires_at) for text in (_NEW, _NEW_OR_CHANGED))
     if take:
-        return f"{take}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {_NEW}"  # noqa: S608
+        return f"{take}{_INTO} (id, {columns}) SELECT job_id, {values} FROM taken {new}"  # noqa: S608
     if conflict:
-        return f"{_INTO} AS job ({columns}) VALUES ({values}) {conflict} {_NEW_OR_CHANGED}"
-    return f"{_INTO} ({columns}) VALUES ({values}) {_NEW}"
+        return f"{_INTO} AS job ({columns}) VALUES ({values}) {conflict} {new_or_changed}"
+    return f"{_INTO} ({columns}) VALUES ({values}) {new}"
 
 
 def _job_with_key(jobs: JobReader, new: NewJob) -> Job | None:

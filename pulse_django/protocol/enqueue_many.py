@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.store.copy_text import copied_columns, copied_json, copy_from
+from pulse_django.store.copy_text import Json, copied_columns, copied_json, copy_from
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import copy_joined, joined, run_joined
 from pulse_django.words.declared_options import COLUMNS, with_settings
@@ -175,10 +176,26 @@ def _encoded(lines: str) -> bytes:
 def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
     settings = conf.current()
     rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
-    due = [run_at_or_delay(row.pop("run_after")) for row in rows]
-    if not any(run_at or delay for run_at, delay in due):
-        return rows  # the table's default says when each is due
-    delays = run_joined(jobs.write_alias, _IN, [[delay.total_seconds() for _, delay in due]])
-    for row, (run_at, _), (in_delay,) in zip(rows, due, delays, strict=True):
-        row["next_run_at"] = run_at or in_delay
+    _spell_labels(rows)
+    _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])
+    _set_instants(jobs, rows, "expires_at", [run_at_or_delay(row.pop("expires")) for row in rows])
     return rows
+
+
+def _spell_labels(rows: Sequence[dict[str, Any]]) -> None:
+    """Leave out the tags if no job has any: the column is not NULL."""
+    are_tagged = any(row["tags"] for row in rows)
+    for row in rows:
+        row["tags"] = row["tags"] if are_tagged else None
+        row["meta"] = None if row["meta"] is None else Json(row["meta"])
+
+
+def _set_instants(
+    jobs: JobReader, rows: Sequence[dict[str, Any]], column: str, instants: Sequence[tuple[datetime | None, timedelta]]
+) -> None:
+    """Set a column to an instant, or to now plus a delay. If no job has either, the default of the table holds."""
+    if not any(instant or delay for instant, delay in instants):
+        return
+    delays = run_joined(jobs.write_alias, _IN, [[delay.total_seconds() for _, delay in instants]])
+    for row, (instant, delay), (in_delay,) in zip(rows, instants, delays, strict=True):
+        row[column] = instant or (in_delay if delay or column == "next_run_at" else None)

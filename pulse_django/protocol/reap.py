@@ -12,7 +12,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.querysets import JobQuerySet, lease_ran_out_lately
 from pulse_django.store.transactions import refuse_callers_transaction, run_alone
-from pulse_django.words.decisions import DeadLetter
+from pulse_django.words.decisions import GAVE_UP, DeadLetter
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import OutcomeName, WorkerLost
 from pulse_django.words.payloads import error_in_one_line
@@ -43,6 +43,9 @@ _IS_STILL_OVER = """
             OR job.stall_after < statement_timestamp() - GREATEST(job.started_at, job.progress_at)
         )"""
 
+_WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
+_TOO_LATE = "clock_timestamp() + job.delay * interval '1 second' > job.created_at + job.give_up_after"
+
 # What ``decide()`` says of a run without a report. A table-driven test compares the two.
 _REAP = f"""
 WITH over AS MATERIALIZED (
@@ -50,6 +53,11 @@ WITH over AS MATERIALIZED (
         pick.*, lost.free,
         pick.attempts - pick.refunds >= pick.max_attempts AND NOT lost.free AS spent,
         lost.lost AND pick.losses + 1 >= COALESCE(pick.max_losses, %s) AS killer,
+        LEAST(
+            %s::float8,
+            pg_catalog.power(CASE WHEN lost.free THEN pick.losses + 1 ELSE pick.attempts - pick.refunds END, 2)
+                * %s::float8
+        ) * (%s::float8 + %s::float8 * random()) AS delay,
         CASE WHEN lost.lost THEN pick.lease_until - COALESCE(pick.lease_ttl, %s) END AS last_seen_at,
         CASE
             WHEN pick.lease_until < statement_timestamp() THEN 'WORKER_LOST'
@@ -64,7 +72,7 @@ WITH over AS MATERIALIZED (
 judged AS MATERIALIZED (
     SELECT
         job.*,
-        {verdict(wanted="CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END", refund="job.free::int")}
+        {verdict(wanted=_WANTED, refund="job.free::int", too_late=_TOO_LATE)}
         AS verdict,
         CASE job.outcome
             WHEN 'WORKER_LOST' THEN 'worker lease expired'
@@ -78,12 +86,12 @@ ending AS MATERIALIZED (
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
         outcome, verdict, message, task, queue,
         (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
-        LEAST(%s::float8, pg_catalog.power(CASE WHEN free THEN losses + 1 ELSE attempts - refunds END, 2) * %s::float8)
-            * (%s::float8 + %s::float8 * random()) AS delay,
+        delay,
         CASE
-            WHEN killer AND NOT spent AND verdict = 'DEAD_LETTERED'
+            WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
+            WHEN killer
             THEN pg_catalog.format('lost %%s worker%%s: %%s', losses + 1, CASE WHEN losses > 0 THEN 's' END, message)
-            ELSE message
+            ELSE '{GAVE_UP}: ' || message
         END AS error,
         NULL::text AS cancel_reason, NULL::text AS result, NULL::text AS progress, NULL::text AS error_class,
         NULL::text AS traceback
@@ -159,7 +167,7 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
         for row in run_alone(
             jobs.write_alias,
             _REAP.format(pick=sql),
-            [settings.max_losses, settings.lease_ttl, *params, *curve],
+            [settings.max_losses, *curve, settings.lease_ttl, *params],
             lock_timeout=REAP_LOCK_TIMEOUT,
         )
     ]
@@ -175,6 +183,7 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
+        "created_at", "give_up_after",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 

@@ -1,8 +1,7 @@
 """End runs: accept each report whose lease is still the job's, and record the others as late outcomes.
 
 A lease is the job's if its id, holder and attempt are. Time is not compared: a lease that expired and was not reaped
-is accepted. A refused report changes nothing: the answer says ``lost``, the reporter counts it, and ``run_events`` logs
-it and sends ``lease_lost``.
+is accepted. A refused report changes nothing: the answer is ``lost``, which is counted, logged and sent as a signal.
 """
 
 from __future__ import annotations
@@ -26,30 +25,29 @@ from pulse_django.words.payloads import clean_text, error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
-from .ending import end, verdict
+from .ending import ENDS, PARTS
 from .heartbeat import still_held
 from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
 
 logger = SafeLogger(__name__)
 
-_SETTLE = f"""
-WITH report AS MATERIALIZED (SELECT * FROM ({{reports}}) AS report ORDER BY id),
+_SETTLE = """
+WITH report AS MATERIALIZED (SELECT * FROM ({reports}) AS report ORDER BY id),
 ending AS MATERIALIZED (
     SELECT
         report.*, job.token, job.started_at, job.next_run_at AS due_at, NULL::timestamptz AS last_seen_at,
-        {verdict(wanted="report.status", refund="COALESCE(report.refund, 0)")} AS verdict
+        {verdict} AS verdict
     FROM report
     CROSS JOIN LATERAL (
-        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts
+        SELECT token, started_at, next_run_at, cancel_requested_at, attempts, refunds, max_attempts{limit}
         FROM pulse_django_job_hot AS job
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
-        FOR NO KEY UPDATE {{skip_locked}}
-    ) AS job
+        FOR NO KEY UPDATE {skip_locked}
+    ) AS job{late}
 ),
-{{end}}
+{end}
 SELECT id, holder, attempt, verdict FROM ended
-"""  # noqa: S608 - made of constants
-_END = {True: end(completes=True), False: end()}
+"""
 
 _REPORTS = """
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
@@ -198,9 +196,8 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
 def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
     completes = all(_is_plain_completion(report) for report in reports)
     source, params = _completions(reports) if completes else _reported(reports)
-    statement = _SETTLE.format(reports=source, skip_locked="" if wait else "SKIP LOCKED", end=_END[completes])
     try:
-        return run_joined(jobs.write_alias, statement, params, plan_once=True)
+        return run_joined(jobs.write_alias, statement_of(source, completes, wait=wait), params, plan_once=True)
     except UNSTORABLE as error:
         if connections[jobs.write_alias].in_atomic_block:
             raise  # the caller's transaction is broken; what becomes of it is the caller's to say
@@ -214,6 +211,12 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
         failed = Failed(ErrorReport.of(error))
         reason = f"storing its report failed: {failed.error.summary}"
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
+
+
+def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
+    """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
+    skip = "" if wait else "SKIP LOCKED"
+    return _SETTLE.format(reports=reports, skip_locked=skip, end=ENDS[completes], **PARTS[completes])
 
 
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:

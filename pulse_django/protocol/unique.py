@@ -6,6 +6,8 @@ the key, because it sets ``finished_at`` or deletes the row. There is no other l
 A key that is held until the start is free from the first claim on: the index leaves out what has ``attempts``, and they
 only rise. A job that has started does not get the key again, so its retries have no twin to meet.
 
+A job that has not started in time holds its key no longer: a call that meets it ends it and is enqueued (``expire``).
+
 With ``per``, a row of ``pulse_django_window`` says until when no other job is enqueued, whatever became of the first.
 
 None of these statements makes the caller's transaction fail at READ COMMITTED. Each waits for a rival that has the key
@@ -17,10 +19,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulse_django.store.job_queries import JobReader
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.eras import HOT
 from pulse_django.words.uniqueness import Unique, UniqueKey
+
+from .expire import expire_these
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -35,15 +39,20 @@ _LATER = "GREATEST(job.next_run_at, excluded.next_run_at)"
 _UP_TO_LONGEST = (
     "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, job.created_at + %s::float8 * interval '1 second'))"
 )
-# Only of a job that has not started. One that has started and holds the key was enqueued until the end: ``_LET_GO``.
+# Only of a job that has not started and has not expired. One that has started and holds the key was enqueued until the
+# end: ``_LET_GO``.
 _CHANGE = """UPDATE
 SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
     masked = excluded.masked,
     trace = excluded.trace,
+    tags = excluded.tags,
+    meta = excluded.meta,
+    expires_at = excluded.expires_at,
+    give_up_after = excluded.give_up_after,
     next_run_at = {due}
-WHERE job.attempts = 0
+WHERE job.attempts = 0 AND (job.expires_at IS NULL OR job.expires_at > statement_timestamp())
 """
 # It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
 # before, the run would not see what the transaction writes, and no job would follow.
@@ -84,10 +93,10 @@ _KEYS = "ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 
 # The LIMIT keeps the planner from reading the whole table.
 _HOLDERS = f"""
-SELECT wanted.task, wanted.key, holder.id
+SELECT wanted.task, wanted.key, holder.id, holder.is_expired
 FROM {_KEYS}
 CROSS JOIN LATERAL (
-    SELECT id
+    SELECT id, {IS_EXPIRED} AS is_expired
     FROM pulse_django_job_hot
     WHERE task::text = wanted.task AND unique_key::text = wanted.key AND {HOLDS_KEY}{{also}}
     LIMIT 1
@@ -179,8 +188,11 @@ def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[Task
             run_joined(alias, _FREE_ORPHANED_WINDOWS, params)
         return {key: job_id for key, job_id in found.items() if job_id in there}
     holds = _HOLDERS.format(also=_NOT_STARTED if rule.until_start else "")
-    found = {(task, key): job_id for task, key, job_id in run_joined(alias, holds, params)}
-    if rule.until_start and len(found) < len(keys):
+    rows = run_joined(alias, holds, params)
+    found = {(task, key): job_id for task, key, job_id, is_expired in rows if not is_expired}
+    if expired := [job_id for _, _, job_id, is_expired in rows if is_expired]:
+        expire_these(jobs, expired)
+    elif rule.until_start and len(found) < len(keys):
         run_joined(alias, _LET_GO, params)
     return found
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pulse_django.exceptions import AlreadyEnqueued
-from pulse_django.store.copy_text import copied
+from pulse_django.store.copy_text import Json, copied
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import run_joined, undone_alone
 from pulse_django.words.job_options import NewJob, Payload
@@ -78,8 +78,7 @@ def folded(encoded: Sequence[tuple[NewJob, Payload]]) -> Folded:
 def spelt(columns: Sequence[dict[str, Any]]) -> tuple[list[str], list[str]]:
     """Return the columns in which any of these has a value, and each as the inside of a JSON object."""
     names = [name for name in columns[0] if any(one[name] is not None for one in columns)]
-    said = [{name: _spelt(one[name]) for name in names} for one in columns]
-    return names, [json.dumps(one, separators=(",", ":"))[1:-1] for one in said]
+    return names, [",".join(f'"{name}":{_spelt(one[name])}' for name in names) for one in columns]
 
 
 def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> Row:
@@ -144,5 +143,7 @@ def rule_of(new: NewJob) -> Unique:
     return key.rule
 
 
-def _spelt(value: Any) -> Any:
-    return copied(value) if isinstance(value, datetime | timedelta) else value
+def _spelt(value: Any) -> str:
+    if isinstance(value, Json):
+        return value.text
+    return json.dumps(copied(value) if isinstance(value, datetime | timedelta) else value)

@@ -25,6 +25,7 @@ from pulse_django.protocol.tick import Advance, advance, key_of_tick, lock_due, 
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.labels import encode_meta
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
 from pulse_django.words.timings import Overlap, Timing
@@ -225,6 +226,7 @@ def _job_of(schedule: Schedule, at: datetime, timing: Timing | None, likes: dict
         priority=alike.priority if schedule.priority is None else schedule.priority,
         idempotency_key=None if is_unique else key_of_tick(schedule.pk, at),
         run_after=at if timing is None else jittered(timing, schedule.name, at),
+        meta=alike.meta or encode_meta({"schedule": schedule.name, "tick": at.isoformat()}),
     )
 
 

@@ -128,6 +128,8 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
         )
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
     ),
+    # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
+    models.CheckConstraint(name="pulse_job_retry_limit_is_sensible", condition=_sensible("give_up_after")),
     # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
     # key that is held until the start is free from the first claim on, by any release's worker.
     models.UniqueConstraint(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 # A backslash begins an escape, and the others end a column or a row.
 _ESCAPED = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _NULL = r"\N"
+
+
+class Json(NamedTuple):
+    """A value of a jsonb column, as its text."""
+
+    text: str
 
 
 def copy_from(table: str, columns: Iterable[str]) -> str:
@@ -28,9 +34,19 @@ def copied(value: Any) -> str:
         return int.__repr__(value)  # of an Enum too
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Json):
+        return copied_json(value.text)
+    if isinstance(value, tuple):
+        return _array(value).translate(_ESCAPED)
     if isinstance(value, timedelta):
         return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
     raise TypeError(f"{type(value).__name__} has no text for COPY")
+
+
+def _array(texts: Iterable[str]) -> str:
+    """Spell an array of texts as PostgreSQL reads it."""
+    quoted = ['"' + text.replace("\\", r"\\").replace('"', r"\"") + '"' for text in texts]
+    return f"{{{','.join(quoted)}}}"
 
 
 def copied_json(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
 
-from .job_queries import SERVER_CLOCK, ServerClock
+from .job_queries import ARE_EXPIRED, SERVER_CLOCK, ServerClock
 from .transactions import run_alone
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
-    EXISTS (SELECT FROM pulse_django_schedule)
+    EXISTS (SELECT FROM pulse_django_schedule),
+    {ARE_EXPIRED}
 FROM server
 """  # noqa: S608 - made of constants
 
@@ -76,18 +77,20 @@ class Turn(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    has_schedules: bool = False  # asked here, so that a fleet without schedules sends no statement for them
+    # Asked here, so that a fleet without schedules or without expired jobs sends no statement for them.
+    has_schedules: bool = False
+    has_expired: bool = False
 
 
 class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, *lists, has_schedules)] = run_alone(
+        [(started_at, up_for, *lists, has_schedules, has_expired)] = run_alone(
             self._alias, _TAKE, [names, [every[name] for name in names]]
         )
         taken, unfinished, overdue = map(frozenset, lists)
-        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken, has_schedules)
+        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken, has_schedules, has_expired)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -9,6 +9,7 @@ from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import Fingerprint
+from .tags import IsTagged, TagIndex
 
 # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
 # every index (docs/adr/0004).
@@ -33,6 +34,14 @@ JOB_INDEXES = [
         condition=Q(status=Status.DEAD_LETTERED.value),
     ),
     models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
+    # What no worker has claimed and expires. A claim takes the job out of it.
+    models.Index(
+        fields=["expires_at"],
+        name="pulse_job_expiry",
+        condition=Q(status=Status.PENDING.value, attempts=0, expires_at__isnull=False),
+    ),
+    # Each day of history has one like it. Jobs without tags are not in it.
+    TagIndex(fields=["tags"], name="pulse_job_tags", condition=Q(IsTagged("tags"))),
     # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
     models.Index(
         Fingerprint("last_error"),

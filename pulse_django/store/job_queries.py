@@ -47,6 +47,12 @@ class Depth(NamedTuple):
 # Of a row of pulse_django_queue: whether no worker may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
+# Whether a job has not started in time. The first three conditions are those of the index.
+IS_EXPIRED = (
+    "attempts = 0 AND expires_at IS NOT NULL AND status::text = 'PENDING' AND expires_at <= statement_timestamp()"
+)
+ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
+
 CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
 # "The next lane" is the same queue's next lower priority or else the next queue's highest.
 LANES_CTE = loose_scan(

@@ -18,6 +18,7 @@ from pulse_django.words.vital_signs import (
     HEARTBEATS,
     JOBS_ENDED,
     JOBS_ENQUEUED,
+    JOBS_EXPIRED,
     LATE_REPORTS,
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
@@ -41,13 +42,16 @@ GROUP BY queue
 
 # One after another, so that each is a range of the retention index.
 _ENDED = """
-SELECT queue, 'COMPLETED', count(*) FROM pulse_django_job
+SELECT queue, 'COMPLETED', count(*), 0 FROM pulse_django_job
 WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
-SELECT queue, 'DEAD_LETTERED', count(*) FROM pulse_django_job_hot
+SELECT queue, 'DEAD_LETTERED', count(*), 0 FROM pulse_django_job_hot
 WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
-SELECT queue, 'CANCELLED', count(*) FROM pulse_django_job
+SELECT
+    queue, 'CANCELLED', count(*),
+    count(*) FILTER (WHERE expires_at IS NOT NULL AND attempts = 0 AND cancel_requested_at IS NULL)
+FROM pulse_django_job
 WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 """
 
@@ -118,8 +122,10 @@ def counted_in(alias: str, begin: datetime) -> Counters:
     tally: Counters = {}
     for queue, jobs in run_joined(alias, _CREATED, span):
         counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
-    for queue, status, jobs in run_joined(alias, _ENDED, span):
+    for queue, status, jobs, expired in run_joined(alias, _ENDED, span):
         counters.count(tally, JOBS_ENDED, (queue, status), jobs)
+        if expired:
+            counters.count(tally, JOBS_EXPIRED, (queue,), expired)
     for what, label, outcome, bucket, number, seconds, requeued, expired in run_joined(alias, _HOW_THEY_ENDED, span):
         if sign := _MEASURED.get(what):
             counters.measure(tally, sign, (label,) if sign.labels else (), bucket, number, seconds)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
+from django.db import models
 from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
 from django.db.models.functions import Greatest
 
+from pulse_django.words.labels import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import StatementTimestamp
+from .tags import has_tags
 
 if TYPE_CHECKING:
     from pulse_django.models import Job  # noqa: F401 - named in the base class below
@@ -43,6 +46,18 @@ class JobQuerySet(QuerySet["Job"]):
     def due(self) -> Self:
         """Claimable, and its time has come."""
         return self.claimable().filter(next_run_at__lte=StatementTimestamp())
+
+    def startable(self) -> Self:
+        """Not expired: a job that has been claimed does not expire."""
+        return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=StatementTimestamp()) | Q(attempts__gt=0))
+
+    def tagged(self, *tags: str) -> Self:
+        """Jobs that have all of these tags, whether they are over or not."""
+        return self.filter(has_tags(tags_of(tags)))
+
+    def for_object(self, instance: models.Model) -> Self:
+        """Jobs that are tagged with this saved model instance."""
+        return self.tagged(tag_of(instance))
 
     def running(self) -> Self:
         return self.filter(status=Status.RUNNING)

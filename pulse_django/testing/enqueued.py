@@ -72,15 +72,22 @@ def _said_by_using(wanted: NewJob, alias: str) -> Said:
 
 
 def _fits(job: Job, option: str, value: Any) -> bool:
+    has = _value_of(job, option)
     if isinstance(value, datetime):
-        return aware(job.next_run_at) == value
-    if option == "run_after":
-        return abs(job.next_run_at - job.created_at - (value or timedelta())) < CLOSE_ENOUGH
-    return bool(getattr(job, option) == value)
+        return bool(aware(has) == value)
+    if option == "run_after" or (option == "expires" and value is not None):
+        return has is not None and abs(has - job.created_at - (value or timedelta())) < CLOSE_ENOUGH
+    if option == "meta" and value is not None:
+        return bool(has == json.loads(value))
+    return bool(has == (list(value) if option == "tags" else value))
+
+
+def _value_of(job: Job, option: str) -> Any:
+    return getattr(job, {"run_after": "next_run_at", "expires": "expires_at"}.get(option, option))
 
 
 def _line(job: Job, wanted: NewJob, said: Said) -> str:
-    has = {option: job.next_run_at if option == "run_after" else getattr(job, option) for option in said}
+    has = {option: _value_of(job, option) for option in said}
     line = f"  {job.task} {arguments_of(job)}{_spelt(has)}"
     if is_told_in_full(job) or arguments_of(job) != arguments_of(wanted) or job.task != wanted.task:
         return line

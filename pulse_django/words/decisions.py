@@ -57,6 +57,8 @@ _NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeC
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5
+# Begins the reason of a dead letter whose next try would have come later than ``give_up_after`` allows.
+GAVE_UP = "give_up_after reached"
 
 
 def decide(
@@ -73,7 +75,24 @@ def decide(
     A job that lost its ``max_losses`` workers, or else the fleet's, is not tried again, however many attempts it has
     left: it may be what kills them. ``policy`` is the task's own and rules only what its handler raised. Timeouts,
     stalls and lost workers follow the fleet's curve, as they do when the watchdog ends the run.
+
+    A retry that would come later than the job's ``give_up_after`` allows is not scheduled. The time since the claim is
+    not counted here: only the database knows it, and it decides again (``protocol/ending.py``).
     """
+    return _in_time(_decided(outcome, budget, policy, fleet, max_losses, rand), budget)
+
+
+def _in_time(decision: Decision, budget: Budget) -> Decision:
+    if not isinstance(decision, Retry) or budget.retries_for is None:
+        return decision
+    if decision.delay.total_seconds() <= budget.retries_for:
+        return decision
+    return DeadLetter(f"{GAVE_UP}: {decision.reason}")
+
+
+def _decided(
+    outcome: Outcome, budget: Budget, policy: RetryPolicy, fleet: Backoff, max_losses: int, rand: Random
+) -> Decision:
     match outcome:
         case Succeeded():
             return Complete(outcome.result)

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from .option_kinds import Option
-from .options import CallOptions, JobOptions, Options, TaskOptions
+from .option_values import JobOptions, Options
+from .options import CallOptions, TaskOptions
 
 
 def _declared() -> Iterator[Option]:

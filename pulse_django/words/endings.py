@@ -10,13 +10,16 @@ from .leases import Lease
 from .outcomes import OutcomeName
 from .states import Status
 
+NOT_STARTED_IN_TIME = "not started in time"
+
 
 class EndedBy(StrEnum):
     """Who ended a job."""
 
     WORKER = "worker"  # it ran the handler
     KEEPER = "keeper"  # the process that ran the handler died
-    WATCHDOG = "watchdog"  # the lease ran out, the deadline passed, progress stopped, or no worker knows the task
+    # The lease ran out, the deadline passed, progress stopped, no worker knows the task, or the job expired.
+    WATCHDOG = "watchdog"
     CALLER = "caller"  # code or an operator cancelled the job, or took it from its worker
 
 
@@ -33,6 +36,7 @@ class Ending:
     by: EndedBy
     outcome: OutcomeName | None  # of the run that ended with the job; None: no run did
     reason: str = ""
+    expired: bool = False  # it had not started in time
 
 
 class HasTask(Protocol):

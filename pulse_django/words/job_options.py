@@ -11,10 +11,11 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 
 from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .job_ids import MAX_ID, check_whole_number
+from .labels import tags_of
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
 from .masks import Masks
 from .option_kinds import Text
-from .options import JobOptions
+from .option_values import JobOptions
 from .payloads import encode_arguments, spelt_path
 from .reprs import without
 from .uniqueness import UniqueKey
@@ -72,10 +73,13 @@ class Head(NamedTuple):
     parent_id: int | None
     trace: str | None
     masked: str | None
+    expires: datetime | timedelta | None
+    tags: tuple[str, ...]
+    meta: str | None
     options: tuple[Any, ...]  # in the order of JOB_OPTIONS
 
     def by_column(self) -> dict[str, Any]:
-        """Return it by the columns of the row; ``run_after`` has none."""
+        """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
         row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
         del row["options"]
         return row
@@ -97,6 +101,9 @@ class NewJob(JobOptions):
     names: Sequence[str] | None = None  # of the arguments by position, for messages
     unique: UniqueKey | None = None
     encrypt: Callable[[Payload], Payload] | None = None  # None: it is stored as it is
+    expires: datetime | timedelta | None = None  # not started by this instant, or this long from now: not at all
+    tags: tuple[str, ...] = ()
+    meta: str | None = None  # as JSON: ``encode_meta`` makes it
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -104,6 +111,10 @@ class NewJob(JobOptions):
         _PRIORITY.check("priority", self.priority)
         check_run_after(self.run_after)
         check_job(self)
+        if self.expires is not None:
+            check_expires(self.expires, self.run_after)
+        if self.tags:
+            object.__setattr__(self, "tags", tags_of(self.tags))
         if self.unique is not None:
             if self.idempotency_key is not None:
                 raise InvalidJob("unique and idempotency_key cannot be combined; use one of them")
@@ -113,16 +124,17 @@ class NewJob(JobOptions):
 
     @property
     def head(self) -> Head:
-        # Two instants that differ in fold only are equal, except in UTC.
-        run_after = self.run_after.astimezone(UTC) if isinstance(self.run_after, datetime) else self.run_after
         return Head(
             self.task,
             self.queue,
             self.priority,
-            run_after,
+            _in_utc(self.run_after),
             self.parent_id,
             self.trace,
             self.masked,
+            _in_utc(self.expires),
+            self.tags,
+            self.meta,
             values_of(self),
         )
 
@@ -133,6 +145,11 @@ class NewJob(JobOptions):
         """Encode other arguments than its own."""
         payload = Payload.of(args, kwargs, limit, self.names, self.masked)
         return payload if self.encrypt is None else self.encrypt(payload)
+
+
+def _in_utc(instant: datetime | timedelta | None) -> datetime | timedelta | None:
+    """Two instants that differ in fold only are equal, except in UTC."""
+    return instant.astimezone(UTC) if isinstance(instant, datetime) else instant
 
 
 def _place_of(error: PayloadError, names: Sequence[str] | None, masks: Masks) -> str:
@@ -156,7 +173,7 @@ def _name_of(argument: str | int, names: Sequence[str] | None) -> str | None:
 
 
 def run_at_or_delay(run_after: datetime | timedelta | None) -> tuple[datetime | None, timedelta]:
-    """Say when a job is to run: at this instant, or so long from now, by the server's clock."""
+    """Say when a job is to run, or expires: at this instant, or so long from now, by the server's clock."""
     if isinstance(run_after, datetime):
         # PostgreSQL reads offsets below 16 hours only, and would refuse others with the caller's transaction.
         return run_after.astimezone(UTC), timedelta()
@@ -173,14 +190,30 @@ def check_priority(value: object) -> None:
 
 
 def check_run_after(value: object) -> None:
+    _check_instant_or_delay("run_after", value)
+
+
+def check_expires(value: object, run_after: object = None) -> None:
+    """Refuse what could never start. Instants are not compared with now: the database's clock decides."""
+    _check_instant_or_delay("expires", value)
+    if isinstance(value, timedelta) and value == timedelta():
+        raise InvalidJob("expires: a job that expires at once would never start")
+    if (
+        (isinstance(value, timedelta) and isinstance(run_after, timedelta) and value <= run_after)
+        or (isinstance(value, datetime) and isinstance(run_after, datetime) and value <= run_after)
+    ):  # fmt: skip
+        raise InvalidJob(f"expires: the job would expire before it is due: expires={value}, run_after={run_after}")
+
+
+def _check_instant_or_delay(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise InvalidJob(f"run_after: {value!r} is naive; use an aware datetime")
+            raise InvalidJob(f"{name}: {value!r} is naive; use an aware datetime")
         if not FIRST_YEAR <= value.year <= LAST_YEAR:
-            raise InvalidJob(f"run_after: {value} is not between the years {FIRST_YEAR} and {LAST_YEAR}")
+            raise InvalidJob(f"{name}: {value} is not between the years {FIRST_YEAR} and {LAST_YEAR}")
     elif not isinstance(value, timedelta):
-        raise InvalidJob(f"run_after: {value!r} is neither a datetime nor a timedelta")
+        raise InvalidJob(f"{name}: {value!r} is neither a datetime nor a timedelta")
     elif not timedelta() <= value <= MAX_DELAY:
-        raise InvalidJob(f"run_after: {value} is not between 0 and {MAX_DELAY.days} days")
+        raise InvalidJob(f"{name}: {value} is not between 0 and {MAX_DELAY.days} days")

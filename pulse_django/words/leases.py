@@ -9,9 +9,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from .budgets import Budget
+from .budgets import Budget, retry_seconds
 from .masks import is_encrypted
-from .options import ClaimedOptions
+from .option_values import ClaimedOptions
 from .reprs import without
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
@@ -49,10 +49,11 @@ class Claim(NamedTuple):
     due_epoch: float  # the run was not to begin before
     trace: str | None = None
     masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
+    meta_json: str | None = None
     options: ClaimedOptions = ClaimedOptions()
 
     def __repr__(self) -> str:
-        return without(self, "args_json", "kwargs_json", "progress_json")
+        return without(self, "args_json", "kwargs_json", "progress_json", "meta_json")
 
     @property
     def job_id(self) -> int:
@@ -85,6 +86,15 @@ class Claim(NamedTuple):
         return is_encrypted(self.masked)
 
     @property
+    def meta(self) -> dict[str, Any]:
+        """What the job was labelled with when it was enqueued."""
+        try:
+            meta = {} if self.meta_json is None else _DECODER.raw_decode(self.meta_json)[0]
+        except (ValueError, RecursionError):  # written by hand
+            meta = {}
+        return meta if isinstance(meta, dict) else {}
+
+    @property
     def ttl(self) -> timedelta:
         return timedelta(seconds=self.ttl_seconds)
 
@@ -106,4 +116,5 @@ class Claim(NamedTuple):
             losses=self.losses,
             max_losses=self.options.max_losses,
             free_losses=self.options.free_losses,
+            retries_for=retry_seconds(self.options.give_up_after, self.started_epoch - self.created_epoch),
         )

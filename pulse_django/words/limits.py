@@ -11,6 +11,9 @@ MAX_IDEMPOTENCY_KEY = 200
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
+MOST_TAGS = 20  # of one job: each is an entry of an index
+MAX_TAG = 200
+MAX_META_BYTES = 16_384  # as JSON: a claim brings it with every job
 SHORTEST_LEASE = timedelta(milliseconds=100)
 # As of the setting LEASE_TTL. The job of a dead worker is not recovered before its lease has expired.
 LONGEST_LEASE = timedelta(days=1)

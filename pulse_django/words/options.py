@@ -1,14 +1,13 @@
 """The options of a task. An option is declared here, and the rest of the package follows.
 
 An entry of ``TaskOptions`` or ``CallOptions`` declares it: where it may be given, its type, and an ``Option`` with the
-rest. Type checkers need its attribute in writing as well: ``JobOptions`` and ``Options`` are those of tasks and of new
-jobs, ``ClaimedOptions`` those that a claim returns with each job. A test holds them together.
+rest. Type checkers need its attribute in writing as well: ``option_values.py`` has them. A test holds them together.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from .limits import (
     DEFAULT_QUEUE,
@@ -16,9 +15,12 @@ from .limits import (
     LONGEST_LEASE,
     LOWEST_PRIORITY,
     MAX_IDEMPOTENCY_KEY,
+    MAX_META_BYTES,
     MAX_QUEUE_NAME,
+    MAX_TAG,
     MAX_TASK_NAME,
     MOST_ATTEMPTS,
+    MOST_TAGS,
     SHORTEST_LEASE,
 )
 from .option_kinds import CheckedElsewhere, Duration, Flag, Made, OneOfTwo, Option, Text, Whole
@@ -106,6 +108,27 @@ class _Anywhere(TypedDict, total=False):
             help=_("The longest that a run may go without reporting progress."),
         ),
     ]
+    give_up_after: Annotated[
+        timedelta | None,
+        Option(
+            kind=Duration(),
+            column="give_up_after",
+            label=_("Retry for"),
+            help=_("No retry is scheduled later than this after the job was enqueued."),
+        ),
+    ]
+    tags: Annotated[
+        Sequence[object] | None,
+        Option(
+            kind=CheckedElsewhere(
+                f"at most {MOST_TAGS}: texts of at most {MAX_TAG} characters without spaces, or saved model instances"
+            ),
+            default=(),
+            column="tags",
+            label=_("Tags"),
+            help=_("Jobs can be searched by tag. The tags of a call are added to those of the task."),
+        ),
+    ]
     unique: Annotated[
         Unique | None,
         Option(
@@ -139,6 +162,15 @@ class TaskOptions(_Anywhere, total=False):
         Option(
             kind=Made(RetryPolicy, "never(...), only(...) or NO_RETRIES"),
             help="Which exceptions are retried, and after which delays.",
+        ),
+    ]
+    expires: Annotated[
+        timedelta | None,
+        Option(
+            kind=Duration(),
+            column="expires_at",
+            label=_("Expires"),
+            help=_("A job that has not started by then does not start. It is cancelled."),
         ),
     ]
     max_losses: Annotated[
@@ -219,6 +251,24 @@ class CallOptions(_Anywhere, total=False):
             help=_("A second job of the task with the same key is not enqueued while this job exists."),
         ),
     ]
+    expires: Annotated[
+        datetime | timedelta | None,
+        Option(
+            kind=CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
+            column="expires_at",
+            label=_("Expires"),
+            help=_("A job that has not started by then does not start. It is cancelled."),
+        ),
+    ]
+    meta: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            kind=CheckedElsewhere(f"a dict of at most {MAX_META_BYTES:,} bytes as JSON"),
+            column="meta",
+            label=_("Meta"),
+            help=_("Facts about the job for people, logs and signal receivers. They are not searched."),
+        ),
+    ]
     database: Annotated[
         str | None,
         Option(
@@ -226,45 +276,3 @@ class CallOptions(_Anywhere, total=False):
             help="The alias of the database that takes the job. Default: the handler's own, or the router's.",
         ),
     ]
-
-
-# No slots of their own: with any, a task could not inherit from Django's as well.
-@dataclass(frozen=True, kw_only=True)
-class JobOptions:
-    """The options that a job keeps in a column of its row."""
-
-    __slots__ = ()
-
-    max_attempts: int | None = None
-    timeout: timedelta | None = None
-    lease: timedelta | None = None
-    stall_after: timedelta | None = None
-    max_losses: int | None = None
-    free_losses: bool = False
-    idempotency_key: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options(JobOptions):
-    """All options but Django's own."""
-
-    __slots__ = ()
-
-    aliases: tuple[str, ...] = ()
-    retry: RetryPolicy | None = None
-    isolation: str = Isolation.THREAD
-    atomic: bool = False
-    masked: tuple[str, ...] = ()
-    encrypted: bool = False
-    schedule: Timing | None = None
-    unique: Unique | None = None
-    database: str | None = None
-
-
-class ClaimedOptions(NamedTuple):
-    """The options that a claim returns with each job."""
-
-    timeout: timedelta | None = None
-    stall_after: timedelta | None = None
-    max_losses: int | None = None
-    free_losses: bool = False

@@ -148,6 +148,13 @@ JOBS_ENDED = VitalSign(
     means="Number of ended jobs by final status.",
     to_do="If DEAD_LETTERED rises, look at the dead letters.",
 )
+JOBS_EXPIRED = VitalSign(
+    name="jobs_expired_total",
+    kind=SignKind.COUNTER,
+    labels=("queue",),
+    means="Number of jobs that were cancelled because they had not started in time.",
+    to_do="Workers are too few or stopped, or the task's `expires` is too short. See the queue's oldest due job.",
+)
 RUNS = VitalSign(
     name="runs_total",
     kind=SignKind.COUNTER,
@@ -231,8 +238,8 @@ SCHEDULE_LATENESS = VitalSign(
 )
 
 BESIDE_THEM = (
-    ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, RUNS, RUN_DURATION,
-    LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
+    ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED, RUNS,
+    RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
     MINUTE_AGE, SCHEDULE_LATENESS,
 )  # fmt: skip
 

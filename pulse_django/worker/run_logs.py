@@ -81,7 +81,7 @@ def _arguments_of(run: Run) -> str:
 
 def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
     claim = run.claim
-    return {
+    facts = {
         "job_id": claim.job_id,
         "task": claim.task,
         "attempt": claim.attempt,
@@ -90,6 +90,7 @@ def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
         "outcome": str(outcome),
         "duration": took,
     }
+    return facts if claim.meta_json is None else facts | {"meta": claim.meta}
 
 
 def log_lost(run: Run, what: str, outcome: str = "") -> None:

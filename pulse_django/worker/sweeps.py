@@ -13,6 +13,7 @@ from pulse_django.words.verb_results import Reaped
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
     reaped: list[Reaped]
+    expired: int = 0  # jobs that had not started in time
     resumed: list[str] = field(default_factory=list)  # queues
     gone: list[str] = field(default_factory=list)  # workers
     given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
@@ -24,5 +25,5 @@ class Swept:
         """One line for a log."""
         outcomes = Counter(str(one.outcome) for one in self.reaped)
         said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
-        said |= {"given_up": self.given_up}
+        said |= {"expired": self.expired, "given_up": self.given_up}
         return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})

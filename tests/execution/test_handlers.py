@@ -27,7 +27,7 @@ from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Line, Order
 from tests.execution import more  # noqa: F401 - registers its tasks
-from tests.factories import make_job
+from tests.factories import make_job, now
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -177,6 +177,21 @@ class TestContext:
 
     def test_the_last_attempt_knows_that_it_is(self) -> None:
         assert context_of(claimed_run(make_job(max_attempts=1))).is_last_attempt is True
+
+    @pytest.mark.parametrize(
+        ("allowed", "is_last"),
+        [(timedelta(minutes=50), True), (timedelta(hours=1, seconds=1), True), (timedelta(hours=2), False)],
+    )
+    def test_the_last_attempt_that_give_up_after_allows_knows_that_it_is(
+        self, allowed: timedelta, is_last: bool
+    ) -> None:
+        """The third attempt is followed by the fourth after eight seconds at the earliest."""
+        job = make_job(Status.RETRYING, attempts=2, created_at=now(-timedelta(hours=1)), give_up_after=allowed)
+        assert context_of(claimed_run(job)).is_last_attempt is is_last
+
+    def test_it_has_the_meta_of_its_job(self) -> None:
+        assert context_of(claimed_run(make_job(meta={"by": "shop", "n": [1]}))).meta == {"by": "shop", "n": [1]}
+        assert context_of(claimed_run(make_job())).meta == {}
 
     def test_check_raises_when_the_job_was_asked_to_stop(self) -> None:
         job = make_job()

@@ -15,13 +15,14 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.models import Job, Minute
-from pulse_django.protocol import claim, prune, reap, settle, unique
+from pulse_django.protocol import claim, expire, prune, reap, settle, unique
 from pulse_django.store import job_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -192,6 +193,15 @@ def test_a_claim_with_a_bound_reads_no_dead_entries(held_snapshot: float) -> Non
     assert buffers(unbounded) > 3 * buffers(bounded), "otherwise the bound is not what saved it"
 
 
+def expired_head(jobs: int) -> None:
+    """Put jobs that have not started in time in front of all others."""
+    sql(
+        "INSERT INTO pulse_django_job (task, queue, priority, expires_at)"
+        " SELECT 'tests.add', 'queue-0', 100, clock_timestamp() - interval '1 s' FROM generate_series(1, %s)",
+        jobs,
+    )
+
+
 @pytest.mark.usefixtures("backlog", "undone")
 class TestAMillionClaimableJobs:
     def test_the_lanes_are_found_without_reading_the_jobs(self) -> None:
@@ -241,6 +251,43 @@ class TestAMillionClaimableJobs:
         assert "Seq Scan on pulse_django_job_hot" not in str([explain(one) for one in asked])
         statement, params = unique._HOLDERS.format(also=""), [["tests.add"] * many, [new.unique.key for new in news]]
         assert buffers(explain(statement, *params)) < 20 + 10 * many
+
+    def test_expired_jobs_are_found_by_their_index_whether_there_are_any_or_not(self) -> None:
+        asked = f"SELECT {job_queries.ARE_EXPIRED}"
+        assert buffers(explain(asked)) < 10
+        expired_head(5_000)
+        assert buffers(explain(asked)) < 10
+        swept = explain(expire._SWEEP, 1_000)
+        assert claimed(swept) == 1_000
+        assert "pulse_job_expiry" in str(swept)
+        assert "Seq Scan on pulse_django_job_hot" not in str(swept)
+        assert buffers(swept) < 60_000  # a thousand rows are deleted here, and inserted in history
+
+    def test_a_claim_steps_over_an_expired_head_by_the_same_index_as_ever(self) -> None:
+        expired_head(5_000)
+        lanes = rotation(Job.objects.lanes(), turn=0)
+        assert lanes[0] == Lane("queue-0", 100)
+        plan = explain_claim(100, lanes)
+        assert claimed(plan) == 100
+        assert "pulse_job_claim" in str(plan)
+        assert "pulse_job_expiry" not in str(plan)
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 3_000 + 3 * 5_000
+
+    def test_the_jobs_of_an_object_are_found_without_reading_the_others(self) -> None:
+        sql(
+            "INSERT INTO pulse_django_job (task, tags)"
+            " SELECT 'tests.add', ARRAY['shop.order:' || n %% 250, 'billing'] FROM generate_series(1, 5000) AS n"
+        )
+        sql("ANALYZE pulse_django_job")
+        jobs = Job.objects.tagged("shop.order:7")
+        with CaptureQueriesContext(connection) as queries:
+            assert len(jobs.order_by((F("pk") + 0).desc())) == 20
+        [asked] = [one["sql"].replace("%", "%%") for one in queries]
+        plan = explain(asked)
+        assert "pulse_job_tags" in str(plan)
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 100
 
     def test_the_board_takes_12_queries_and_counts_a_share_of_each_lane(self) -> None:
         queries, read = read_by_page("admin:pulse_django_board_changelist")
@@ -376,7 +423,7 @@ class TestAMillionFinishedJobs:
     def test_an_empty_reap_reads_fewer_than_20_buffers(self) -> None:
         pick, params = reap._reap_pick(Job, "default", 1_000)
         assert (
-            buffers(explain(reap._REAP.format(pick=pick), 5, timedelta(seconds=30), *params, 3600.0, 1.0, 0.9, 0.2))
+            buffers(explain(reap._REAP.format(pick=pick), 5, 3600.0, 1.0, 0.9, 0.2, timedelta(seconds=30), *params))
             < 20
         )
 
@@ -417,13 +464,13 @@ class TestAMillionFinishedJobs:
         for reports in ([completed], [snoozed]):
             completes = reports == [completed]
             source, params = settle._completions(reports) if completes else settle._reported(reports)
-            statement = settle._SETTLE.format(reports=source, skip_locked="", end=settle._END[completes])
+            statement = settle.statement_of(source, completes, wait=True)
             assert buffers(explain(statement, *params)) < 20
 
     def test_a_large_batch_of_completions_is_still_one_index_probe_per_job(self) -> None:
         ids = Job.objects.order_by("-id").values_list("id", flat=True)[:400]
         source, params = settle._completions([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
-        plan = explain(settle._SETTLE.format(reports=source, skip_locked="SKIP LOCKED", end=settle._END[True]), *params)
+        plan = explain(settle.statement_of(source, True, wait=False), *params)
         assert buffers(plan) < 400 * 5
 
     def test_the_children_of_a_job_are_read_from_their_index(self) -> None:

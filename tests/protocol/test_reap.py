@@ -50,7 +50,15 @@ BUDGETS = [
     Budget(attempts=5, refunds=4, max_attempts=1, losses=4, free_losses=True),
     Budget(attempts=3, refunds=0, max_attempts=10, losses=2, max_losses=3, free_losses=True),
     Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, cancel_requested=True),
+    # Of jobs with give_up_after: a retry is too late, or is not.
+    Budget(attempts=3, refunds=0, max_attempts=10, retries_for=-60.0),
+    Budget(attempts=3, refunds=0, max_attempts=10, retries_for=3_000.0),
+    Budget(attempts=10, refunds=0, max_attempts=10, retries_for=-60.0),
+    Budget(attempts=5, refunds=0, max_attempts=10, losses=4, retries_for=-60.0),
+    Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, retries_for=-60.0),
+    Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True, retries_for=-60.0),
 ]
+HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -66,6 +74,8 @@ def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budge
         max_losses=budget.max_losses,
         free_losses=budget.free_losses,
         cancel_requested_at=now() if budget.cancel_requested else None,
+        created_at=now(-HOUR),
+        give_up_after=None if budget.retries_for is None else HOUR + timedelta(seconds=budget.retries_for),
     )
     due_before = job.next_run_at
     with override_settings(PULSE={"RETRY_JITTER": 0.0}):

@@ -69,6 +69,12 @@ class TestFiring:
         assert tick_due("default").schedules == 0
         assert Job.objects.count() == 0
 
+    def test_the_job_of_a_tick_says_of_which(self) -> None:
+        at = make(since=HOUR).next_at
+        assert at is not None
+        tick_due("default", until=at + SECOND)
+        assert Job.objects.get().meta == {"schedule": "hourly", "tick": at.isoformat()}
+
     def test_a_tick_writes_its_row_its_job_and_the_next_instant(self) -> None:
         schedule = make(kwargs={"customer": 5}, since=HOUR)
         at = schedule.next_at

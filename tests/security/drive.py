@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
@@ -35,7 +35,7 @@ from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Duty, Job, Minute, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
-from pulse_django.protocol import reap
+from pulse_django.protocol import expire, reap
 from pulse_django.protocol.amend import read_for_amending
 from pulse_django.protocol.schedules import Declarer, clock
 from pulse_django.protocol.tick import forget_ticks
@@ -158,6 +158,33 @@ def enqueueing() -> None:
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
     Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])
     notify._notify(ALIAS, frozenset({"mail"}))
+
+
+def expiring() -> None:
+    """Swept, swept one by one, and met by a call with the same key."""
+    labelled = {"tags": ("t",), "meta": '{"m": 1}', "give_up_after": SOON}
+    for expires in (SOON, now_in_python() + SOON):
+        Job.objects.enqueue(NewJob(task="t", expires=expires, **labelled))
+        Job.objects.enqueue_many([NewJob(task="t", expires=expires, **labelled), NewJob(task="t")])
+    assert Job.objects.tagged("t").count() == 4
+    assert Duty.objects.take({}).has_expired is False
+    make_job(expires_at=now(-SOON))
+    assert Job.objects.expire()
+    job = make_job(expires_at=now(-SOON))
+    assert expire._expire_one(Job.objects, job.pk)
+    with mock.patch.object(expire, "_SWEEP", expire._SWEEP.replace("'CANCELLED'", "'WRONG'")):
+        make_job(expires_at=now(-SOON))
+        assert Job.objects.expire()
+    key = UniqueKey.of("expired", Unique())
+    make_job(task="t", unique_key=key.key, expires_at=now(-SOON))
+    assert Job.objects.get_or_enqueue(NewJob(task="t", unique=key))[1]
+    claimed = make_job(Status.RUNNING, give_up_after=SOON, created_at=now(-timedelta(days=9)))
+    error = Failed(ErrorReport.of(ValueError("x")))
+    Job.objects.settle([Report(lease_of(claimed), error, Retry(SOON, "x"))])
+
+
+def now_in_python() -> datetime:
+    return datetime.now(UTC)
 
 
 def unique_jobs() -> None:
@@ -317,7 +344,8 @@ def schedules() -> None:
 
 
 STORAGE = [
-    *(enqueueing, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing, unknown_tasks),
+    *(enqueueing, expiring, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing),
+    unknown_tasks,
     schedules,
 ]
 

@@ -183,7 +183,7 @@ def calls_to_qualify(statement: str) -> list[str]:
 
     A call without arguments, and ``count(*)``, fits the catalogue's own exactly: ties are the catalogue's.
     """
-    text = bare(statement)
+    text = bare(statement).replace("OPERATOR(pg_catalog.", "")
     return sorted(
         {
             found[1]

@@ -118,6 +118,11 @@ def reaping() -> Act:
     return Job.objects.reap
 
 
+def expiring() -> Act:
+    make_job(expires_at=now(-AGE))
+    return Job.objects.expire
+
+
 def mending() -> Act:
     job = make_job(Status.RUNNING, lease_until=now(timedelta(days=3)))
     return lambda: Job.objects.mend([job.pk])
@@ -199,6 +204,7 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "settle": (settling, {WORKER, WATCHDOG, OPERATOR}),
     "settle too late": (settling_late, {WORKER, WATCHDOG, OPERATOR}),
     "reap": (reaping, {WORKER, WATCHDOG, OPERATOR}),
+    "expire": (expiring, {WORKER, WATCHDOG, OPERATOR}),
     "mend leases": (mending, set()),
     "cancel": (cancelling, {OPERATOR}),
     "postpone": (postponing, {WORKER, WATCHDOG, OPERATOR}),

@@ -46,6 +46,8 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.PENDING, {"timeout": timedelta()}, "pulse_job_durations_are_sensible"),
     (Status.PENDING, {"lease_ttl": timedelta(seconds=-1)}, "pulse_job_durations_are_sensible"),
     (Status.PENDING, {"stall_after": timedelta(days=365_001)}, "pulse_job_durations_are_sensible"),
+    (Status.PENDING, {"give_up_after": timedelta()}, "pulse_job_retry_limit_is_sensible"),
+    (Status.PENDING, {"give_up_after": timedelta(days=365_001)}, "pulse_job_retry_limit_is_sensible"),
     (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
     (Status.PENDING, {"next_run_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
     (Status.PENDING, {"args": {"an": "object"}}, "pulse_job_arguments_have_their_shape"),

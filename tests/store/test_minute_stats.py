@@ -31,6 +31,9 @@ def test_what_happened_in_a_minute_is_counted_and_nothing_else(minute: datetime)
         make_job(Status.COMPLETED, created_at=before, finished_at=instant, queue="mail")
     make_job(Status.DEAD_LETTERED, created_at=inside, finished_at=inside)
     make_job(Status.CANCELLED, created_at=before, finished_at=inside)
+    expired = {"created_at": before, "expires_at": before, "cancel_requested_at": None}
+    for instant in (before, inside, after):
+        make_job(Status.CANCELLED, **expired, finished_at=instant)
     job = make_job(created_at=before)
     for number, instant in enumerate((before, inside, inside, after), 1):
         AttemptFactory(job=job, number=number, outcome="FAILED", finished_at=instant)
@@ -41,7 +44,8 @@ def test_what_happened_in_a_minute_is_counted_and_nothing_else(minute: datetime)
     assert Minute.objects.write(minute, is_latest=False)
     signs = Minute.objects.get().signs
     assert signs["jobs_enqueued_total"] == {"mail": 2, "default": 1}
-    assert signs["jobs_ended_total"] == {"mail": {"COMPLETED": 2}, "default": {"DEAD_LETTERED": 1, "CANCELLED": 1}}
+    assert signs["jobs_ended_total"] == {"mail": {"COMPLETED": 2}, "default": {"DEAD_LETTERED": 1, "CANCELLED": 2}}
+    assert signs["jobs_expired_total"] == {"default": 1}
     assert signs["runs_total"] == {"tests.add": {"FAILED": 2, "WORKER_LOST": 2}}
     assert signs["late_reports_total"] == {"SUCCEEDED": 1}
     took = signs["death_to_requeue_seconds"]

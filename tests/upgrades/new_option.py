@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.crash.processes import ROOT
 
 DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+VALUES = "pulse_django/words/option_values.py"
 
 _ENTRY = """    imaginary_limit: Annotated[
         int | None,
@@ -24,12 +25,12 @@ class TaskOptions("""
 _EDITS = [
     (DECLARATION, "\n\nclass TaskOptions(", _ENTRY),
     (
-        DECLARATION,
+        VALUES,
         "    idempotency_key: str | None = None\n",
         "    idempotency_key: str | None = None\n    imaginary_limit: int | None = None\n",
     ),
     (
-        DECLARATION,
+        VALUES,
         "    timeout: timedelta | None = None\n    stall_after",
         "    imaginary_limit: int | None = None\n    timeout: timedelta | None = None\n    stall_after",
     ),

@@ -38,6 +38,14 @@ FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True)  # its on
 FREE_KILLER = Budget(attempts=5, refunds=4, max_attempts=1, losses=4, free_losses=True)
 UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True)
 
+IN_TIME = Budget(attempts=3, refunds=0, max_attempts=10, retries_for=9.0)
+TOO_LATE = Budget(attempts=3, refunds=0, max_attempts=10, retries_for=8.9)
+LONG_OVER = Budget(attempts=1, refunds=0, max_attempts=10, retries_for=-5.0)
+LATE_AND_SPENT = Budget(attempts=10, refunds=0, max_attempts=10, retries_for=0.0)
+LATE_KILLER = Budget(attempts=5, refunds=0, max_attempts=10, losses=4, retries_for=0.0)
+LATE_AND_FREE = Budget(attempts=1, refunds=0, max_attempts=1, free_losses=True, retries_for=0.5)
+LATE_AND_UNWANTED = Budget(attempts=1, refunds=0, max_attempts=10, cancel_requested=True, retries_for=0.0)
+
 FLEET = RetryPolicy()  # no rule of its own
 SLOW = RetryPolicy.of(backoff=Backoff(unit=timedelta(minutes=1)))
 NOT_VALUE_ERRORS = RetryPolicy.of(never=[ValueError])
@@ -97,6 +105,49 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("timeout, spent", TimedOut(), SPENT, FLEET, DeadLetter("run exceeded its time limit")),
     ("stall", Stalled(), THIRD, SLOW, Retry(9 * S, "run made no progress")),
     ("stall, spent", Stalled(), SPENT, FLEET, DeadLetter("run made no progress")),
+    # give_up_after: no retry comes later than it allows
+    ("a retry that is just in time", VALUE_ERROR, IN_TIME, FLEET, Retry(9 * S, "ValueError: no")),
+    (
+        "a retry that would be too late",
+        VALUE_ERROR,
+        TOO_LATE,
+        FLEET,
+        DeadLetter("give_up_after reached: ValueError: no"),
+    ),
+    (
+        "too late by the task's own curve",
+        VALUE_ERROR,
+        IN_TIME,
+        SLOW,
+        DeadLetter("give_up_after reached: ValueError: no"),
+    ),
+    (
+        "a job that waited for longer",
+        TimedOut(),
+        LONG_OVER,
+        FLEET,
+        DeadLetter(f"give_up_after reached: {TimedOut().reason}"),
+    ),
+    ("too late and spent", VALUE_ERROR, LATE_AND_SPENT, FLEET, DeadLetter("ValueError: no")),
+    ("too late and never retried", VALUE_ERROR, TOO_LATE, NO_RETRIES, DeadLetter("ValueError: no")),
+    (
+        "too late and one worker too many",
+        WorkerLost(),
+        LATE_KILLER,
+        FLEET,
+        DeadLetter("lost 5 workers: worker lease expired"),
+    ),
+    (
+        "a free loss too late",
+        WorkerLost(),
+        LATE_AND_FREE,
+        FLEET,
+        DeadLetter("give_up_after reached: worker lease expired"),
+    ),
+    ("too late and unwanted", VALUE_ERROR, LATE_AND_UNWANTED, FLEET, Cancel()),
+    ("a snooze is no retry", Snoozed(60 * S), LONG_OVER, FLEET, Postpone(60 * S)),
+    ("a release is no retry", Released(), LONG_OVER, FLEET, Postpone(0 * S)),
+    ("a success in whatever time", Succeeded(), LONG_OVER, FLEET, Complete(None)),
     # refunded attempts do not look at the budget
     ("snooze", Snoozed(60 * S), FRESH, FLEET, Postpone(60 * S)),
     ("snooze on the last attempt", Snoozed(60 * S), SPENT, FLEET, Postpone(60 * S)),

@@ -15,13 +15,14 @@ from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
 from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, OPTIONS
 from pulse_django.words.option_kinds import Whole
-from pulse_django.words.options import ClaimedOptions, JobOptions, Options
+from pulse_django.words.option_values import ClaimedOptions, JobOptions, Options
 
 
 def plain() -> None: ...
 
 
 ATTRIBUTES = {one.name: one for one in fields(PulseTask)}
+BESIDE_THEM = {"expires", "tags", "meta"}  # columns that are not written as they are given
 OF_A_CLAIM = get_type_hints(ClaimedOptions)
 
 
@@ -32,12 +33,13 @@ def test_a_task_has_each_option_as_an_attribute_with_the_declared_default(name: 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(Options)])
 def test_an_attribute_has_the_declared_type(name: str) -> None:
-    assert get_type_hints(Options)[name] == OPTIONS[name].annotation
+    declared = {"tags": tuple[str, ...], "meta": str | None}  # as they are stored, and not as they are given
+    assert get_type_hints(Options)[name] == declared.get(name, OPTIONS[name].annotation)
 
 
 def test_what_jobs_keep_and_djangos_own_are_the_options_with_a_column() -> None:
     with_column = {name for name, option in OPTIONS.items() if option.column}
-    assert with_column == {one.name for one in fields(JobOptions)} | {"priority", "queue_name"}
+    assert with_column == {one.name for one in fields(JobOptions)} | {"priority", "queue_name", *BESIDE_THEM}
     assert with_column == {name for name, option in OPTIONS.items() if option.label}
     for option in OPTIONS.values():
         assert not option.column or Job._meta.get_field(option.column)

@@ -9,17 +9,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partialmethod
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.protocol.expire import expire
+from pulse_django.signals import job_finished
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.workers import Presence
 from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
+from pulse_django.worker import expiry
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
@@ -45,6 +50,53 @@ def presence(name: str) -> Presence:
     return Presence(
         name=name, boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=3, stuck_slots=0
     )
+
+
+def test_jobs_that_did_not_start_in_time_are_cancelled_and_told(
+    dog: Watchdog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def receiver(ending: Any, **_: Any) -> None:
+        told.append(ending)
+
+    monkeypatch.setattr(expiry, "EXPIRE_LIMIT", 1)
+    monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
+    jobs = [make_job(expires_at=now(timedelta(seconds=-1))) for _ in range(3)]
+    later = make_job(expires_at=now(timedelta(hours=1)))
+    job_finished.connect(receiver)
+    try:
+        with caplog.at_level(logging.WARNING, logger="pulse_django.watchdog"):
+            swept = dog.sweep()
+    finally:
+        job_finished.disconnect(receiver)
+    assert swept.expired == 3
+    assert json.loads(swept.to_json())["expired"] == 3
+    assert {one.job_id for one in told if one.expired} == {job.pk for job in jobs}
+    assert "3 jobs had not started in time" in caplog.text
+    assert Job.objects.get(pk=later.pk).status == Status.PENDING
+
+
+def test_a_sweep_that_leaves_expired_jobs_is_followed_by_another_at_once(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_django.worker.watchdog.MOST_EXPIRED", 2)
+    for _ in range(2):
+        make_job(expires_at=now(timedelta(seconds=-1)))
+    swept = dog.sweep(housekeeping=False)
+    assert swept.has_more
+    assert dog.pause_after(swept) == 0.0
+
+
+@pytest.mark.parametrize("are_expired", [False, True])
+def test_a_watchdog_sends_no_statement_for_expired_jobs_where_there_are_none(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch, are_expired: bool
+) -> None:
+    asked = []
+    monkeypatch.setattr("pulse_django.worker.watchdog.end_expired", lambda database: asked.append(1) or 0)
+    make_job(expires_at=now(timedelta(seconds=-1 if are_expired else 60)))
+    dog.take_turn()
+    assert bool(asked) == are_expired
 
 
 def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None:

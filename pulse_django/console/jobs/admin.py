@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -24,6 +25,7 @@ from . import actions
 from .amending import AmendPage, amendments_of
 from .field_texts import JobWords
 from .job_list import JobList
+from .page_window import TAG
 from .story import shown_of, spelt
 
 SECRETS = ("arguments", "returned")  # for those who may see them
@@ -36,7 +38,12 @@ class JobAdmin(AmendPage, JobList):
     fieldsets = (
         (
             _("Job"),
-            {"fields": ("task", "queue", "priority", "arguments", "idempotency_key", "uniqueness", "returned")},
+            {
+                "fields": (
+                    "task", "queue", "priority", "arguments", "idempotency_key", "uniqueness", "labels", "facts",
+                    "returned",
+                )
+            },
         ),
         (
             _("Options"),
@@ -52,10 +59,10 @@ class JobAdmin(AmendPage, JobList):
                 )
             },
         ),
-        (_("When"), {"fields": ("created_at", "next_run_at", "started_at", "finished_at")}),
+        (_("When"), {"fields": ("created_at", "next_run_at", "expires_at", "started_at", "finished_at")}),
     )  # fmt: skip
 
-    readonly_fields = ("uniqueness", *SECRETS)
+    readonly_fields = ("uniqueness", "labels", "facts", *SECRETS)
     form = JobWords
 
     def get_urls(self) -> list[URLPattern]:
@@ -101,6 +108,20 @@ class JobAdmin(AmendPage, JobList):
             return "–"
         until = gettext("no other one before %(instant)s") % {"instant": display_for_value(window.until, "")}
         return f"{window.key} ({until})"
+
+    @admin.display(description=_("Tags"))
+    def labels(self, job: Job) -> str:
+        if not job.tags:
+            return "–"
+        jobs = reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+        shown = ""
+        for tag in job.tags:
+            shown = format_html('{} <a href="{}">{}</a>', shown, f"{jobs}?{urlencode({TAG: tag})}", tag)
+        return shown
+
+    @admin.display(description=_("Meta"))
+    def facts(self, job: Job) -> str:
+        return "–" if job.meta is None else format_html("<pre>{}</pre>", _cut(spelt(job.meta)))
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> str:

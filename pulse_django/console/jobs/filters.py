@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -11,12 +12,14 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import holder_prefixes
+from pulse_django.words.labels import tag_of
 from pulse_django.words.states import Status
 
-from .page_window import ERROR, QUEUE, STATUS, WORKER, same_error
+from .page_window import ERROR, QUEUE, STATUS, TAG, WORKER, same_error
 from .sidebar import Sidebar, sidebar_of
 
 LONGEST_TITLE = 80
@@ -111,6 +114,23 @@ class WorkerFilter(Chosen):
         return held
 
 
+class TagFilter(Chosen):
+    """The jobs that have a tag. None is offered: there may be one for each row of the project."""
+
+    title = _("tag")
+    parameter_name = TAG
+
+    def value(self) -> str | None:
+        return next(iter(valid_tags([super().value() or ""])), None)
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return ()
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        found: QuerySet[Job] = jobs.tagged(value)
+        return found
+
+
 class AgeFilter(Chosen):
     title = _("created")
     parameter_name = "age"
@@ -130,6 +150,15 @@ class AgeFilter(Chosen):
     def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
         young: QuerySet[Job] = jobs.filter(created_at__gte=StatementTimestamp() - AGES[value][0])
         return young
+
+
+def valid_tags(texts: Iterable[str]) -> list[str]:
+    """Return those that can be tags. No job has any other."""
+    tags = []
+    for text in texts:
+        with suppress(InvalidJob):
+            tags.append(tag_of(text))
+    return tags
 
 
 def _shortened(text: str) -> str:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.search_terms import id_in, words_in
+from pulse_django.console.search_terms import id_in, tags_in, words_in
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import Job
@@ -24,16 +24,16 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import CLAIMABLE
 
-from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TaskFilter, WorkerFilter
+from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter, valid_tags
 from .paging import NewestFirst
 from .story import share_of
 
 
 class JobList(ReadOnly, admin.ModelAdmin):
     list_display = ("id", "task", "queue", "standing", "attempt", "age", "lease_left", "progress_bar", "error_in_short")
-    list_filter = (StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, AgeFilter)
+    list_filter = (StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, AgeFilter)
     search_fields = ("task", "last_error")
-    search_help_text = _("Search by job id, or by words of the task or the last error.")
+    search_help_text = _("Search by job id, by tag:name, or by words of the task or the last error.")
     sortable_by = ()  # by id alone: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
     show_full_result_count = False
@@ -46,7 +46,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         # A list of jobs shows no arguments and results, and each may be a megabyte; the page of one job reads its own.
         rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
-        return rows.defer("args", "kwargs", "result")
+        return rows.defer("args", "kwargs", "result", "meta")
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         # A field that completes what one types would look for it in the whole table, and count it.
@@ -57,7 +57,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
         number = id_in(search_term)
         if number is not None:
             return queryset.filter(pk=number), False
-        return super().get_search_results(request, queryset, words_in(search_term))
+        tags, words = tags_in(search_term)
+        if tags:
+            queryset = queryset.tagged(*tags) if valid_tags(tags) == tags else queryset.none()
+        return super().get_search_results(request, queryset, words_in(words))
 
     @admin.display(description=_("status"))
     def standing(self, job: Job) -> str:

@@ -25,7 +25,7 @@ WINDOW = 50_000
 # Jobs of a small index that one page may read and sort: fewer hide old dead letters behind windows, more take longer.
 FEW = 20_000
 
-STATUS, QUEUE, WORKER, ERROR = "status__exact", "queue", "worker", "error"  # in the address
+STATUS, QUEUE, WORKER, ERROR, TAG = "status__exact", "queue", "worker", "error", "tag"  # in the address
 
 
 _HOT = {*CLAIMABLE, Status.RUNNING, Status.DEAD_LETTERED}
@@ -83,6 +83,8 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     status = chosen.get(STATUS)
     if WORKER in chosen or status == Status.RUNNING:
         return jobs.running().order_by("id")
+    if TAG in chosen:  # in no order, which GIN has not: a tag that is found in the table instead is a common one
+        return jobs.tagged(chosen[TAG])
     if ERROR in chosen:
         return same_error(jobs, chosen[ERROR]).order_by(Fingerprint("last_error"), "finished_at")
     if status == Status.DEAD_LETTERED:

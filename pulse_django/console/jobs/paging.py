@@ -16,14 +16,14 @@ from django.db.models import F
 from django.http import HttpRequest
 
 from pulse_django.console.periods import Period
-from pulse_django.console.search_terms import id_in, number_in
+from pulse_django.console.search_terms import id_in, number_in, tags_in
 from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
 
 from .drilldown import drilldown
 from .extent import Extent, extent_of
-from .filters import AgeFilter, Chosen
-from .page_window import STATUS, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
+from .filters import AgeFilter, Chosen, valid_tags
+from .page_window import STATUS, TAG, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
 
 OLDER, NEWER = "older", "newer"  # than the id that follows
 CREATED = "created"  # in this period
@@ -143,6 +143,8 @@ class NewestFirst(ChangeList):
     @property
     def _chosen(self) -> dict[str, str]:
         chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs if isinstance(spec, Chosen)}
+        if tags := valid_tags(tags_in(self.query)[0]):
+            chosen[TAG] = tags[0]
         return {str(name): value for name, value in chosen.items() if value is not None}
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.leases import Claim, Lease
-from pulse_django.words.options import ClaimedOptions
+from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,

@@ -1,0 +1,69 @@
+"""The column of tags: an array of texts, its index, and the condition that the index serves.
+
+``django.contrib.postgres`` has such a field. Since Django 6.0 it requires that app to be installed, and its lookups use
+operators that are looked up on the search path (docs/adr/0039).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import models
+from django.db.models import BooleanField, Func, Q, Value
+
+
+class Tags(models.Field[Any, Any]):
+    """A ``text[]`` column."""
+
+    description = "Tags"
+
+    def db_type(self, connection: Any) -> str:
+        return "text[]"
+
+    def get_prep_value(self, value: Any) -> Any:
+        return None if value is None else list(value)
+
+    def to_python(self, value: Any) -> Any:
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+class NoTags(Func):
+    """The empty list, as the default of the column."""
+
+    template = "'{}'::text[]"
+    arity = 0
+    output_field = Tags()
+
+
+class IsTagged(Func):
+    """Whether a job has tags: the condition of the index."""
+
+    template = "%(expressions)s OPERATOR(pg_catalog.<>) '{}'::text[]"
+    arity = 1
+    output_field = BooleanField()
+
+
+class HasAll(Func):
+    """Whether the first list of tags has all of the second. Ask ``IsTagged`` beside it, or no index serves it."""
+
+    template = "(%(expressions)s)"
+    arg_joiner = " OPERATOR(pg_catalog.@>) "
+    arity = 2
+    output_field = BooleanField()
+
+
+def has_tags(tags: Sequence[str]) -> Q:
+    """Jobs that have all of these tags."""
+    return Q(IsTagged("tags")) & Q(HasAll("tags", Value(list(tags), Tags())))
+
+
+class TagIndex(models.Index):
+    """A GIN index of tags. Without a pending list no search reads one, and no enqueue pays for the others'."""
+
+    suffix = "gin"
+
+    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
+        statement = super().create_sql(model, schema_editor, using=" USING gin", **kwargs)
+        statement.parts["extra"] = " WITH (fastupdate = off)"  # type: ignore[assignment]  # any text will do
+        return statement
