@@ -21,7 +21,7 @@ from .store.minute_stats import MinuteManager, MinuteRow
 from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
-from .store.tags import NoTags, Tags
+from .store.tags import Tags
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .words.budgets import Budget
 from .words.eras import HOT
@@ -74,7 +74,7 @@ class Job(models.Model):
 
     expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # if it has not started by then
     give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
-    tags = Tags(default=list, db_default=NoTags(), blank=True, editable=False)
+    tags = Tags(default=list, null=True, blank=True, editable=False)
     meta = Document(null=True, blank=True, editable=False)
 
     status = ShortText(

@@ -33,13 +33,17 @@ def amend(
     attempt: int | None = None,
     by: str = "",
     reason: str = "",
+    instead_of: Found | None = None,
 ) -> Amended:
-    """Change the positional arguments, the named ones, or both. None: they stay."""
+    """Change the positional arguments, the named ones, or both. None: they stay.
+
+    With ``instead_of``, only a job that is as it was read then.
+    """
     _check(args, kwargs)
     jobs = Job.objects.db_manager(alias)
-    for _ in range(MOST_TRIES):
-        found = read_for_amending(jobs, job_id)
-        if found is None or found.status not in CLAIMABLE:
+    for _ in range(MOST_TRIES if instead_of is None else 1):
+        found = instead_of or read_for_amending(jobs, job_id)
+        if found is None or found.status not in CLAIMABLE or found.is_expired:
             return Amended(job_id=job_id, refused=why_not(found))
         task = registry.get(found.task)
         if task is None:
@@ -88,6 +92,12 @@ def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str,
 
 def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Return the unique key of the new arguments. A period keeps the key that it began with."""
-    if found.unique_key is None or (key := key_of_call(task, args, kwargs)) is None or key.rule.per is not None:
+    if found.unique_key is None:
         return None
-    return key.key
+    try:
+        key = key_of_call(task, args, kwargs)
+    except InvalidJob:
+        raise
+    except Exception as error:  # of the project's function
+        raise InvalidJob(f"unique: {type(error).__name__} was raised for these arguments") from error
+    return None if key is None or key.rule.per is not None else key.key

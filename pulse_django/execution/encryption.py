@@ -1,6 +1,6 @@
 """Encrypt the arguments, progress and results of tasks that ask for it, with ``encrypted=True``.
 
-A job is encrypted if its mask says so, whatever its task declares today: nobody guesses by the look of a value.
+A job is encrypted if its mask says so, whatever its task declares today. Nothing is guessed from a value.
 ``cryptography`` is imported by the first value that is encrypted or decrypted.
 """
 
@@ -56,7 +56,7 @@ class PayloadEncryption:
     def __call__(self, payload: Payload) -> Payload:
         """Return the payload that is stored. Both kinds of arguments are one envelope, in the place of ``kwargs``.
 
-        A worker of a release without encryption cannot call a function like that: no parameter has such a name.
+        A worker of a release without encryption makes such a job a dead letter, unless the handler takes ``**kwargs``.
         """
         return Payload("[]", encrypted(f"[{payload.args},{payload.kwargs}]", task=self.task, field=ARGUMENTS))
 

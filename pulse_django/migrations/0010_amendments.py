@@ -2,39 +2,12 @@
 
 from django.db import migrations, models
 
+from pulse_django.migrations._rights import grant_like, same_owner
 from pulse_django.store.short_texts import ShortText
 from pulse_django.store.sql_functions import ClockTimestamp
 
 # Who deletes jobs deletes their amendments too. Without this right a watchdog could not go on.
-GRANT_AGAIN = """
-DO $$
-DECLARE
-    allowed record;
-BEGIN
-    FOR allowed IN
-        SELECT acl.grantee
-        FROM pg_class AS c, pg_catalog.aclexplode(c.relacl) AS acl
-        WHERE c.oid = 'pulse_django_attempt'::regclass::oid AND acl.privilege_type = 'DELETE'
-            AND acl.grantee <> c.relowner
-    LOOP
-        EXECUTE pg_catalog.format(
-            'GRANT SELECT, DELETE ON pulse_django_amendment TO %s',
-            CASE allowed.grantee WHEN 0 THEN 'PUBLIC' ELSE allowed.grantee::regrole::text END
-        );
-    END LOOP;
-END
-$$
-"""
-# The tables may belong to another role than the one that migrates.
-SAME_OWNER = """
-DO $$
-DECLARE
-    owner text := (SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass::oid);
-BEGIN
-    EXECUTE pg_catalog.format('ALTER TABLE pulse_django_amendment OWNER TO %1$s', owner);
-END
-$$
-"""
+GRANT_AGAIN = grant_like("DELETE", "pulse_django_attempt", "SELECT, DELETE ON pulse_django_amendment")
 
 
 class Migration(migrations.Migration):
@@ -75,6 +48,6 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "jobs",
             },
         ),
-        migrations.RunSQL(SAME_OWNER, migrations.RunSQL.noop),
+        migrations.RunSQL(same_owner("TABLE pulse_django_amendment"), migrations.RunSQL.noop),
         migrations.RunSQL(GRANT_AGAIN, migrations.RunSQL.noop),
     ]

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 from pulse_django.migrations import _eras
 from pulse_django.migrations._rights import grant_like_column
-from pulse_django.store.tags import NoTags, Tags
+from pulse_django.store.tags import Tags
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 LIMIT_LOCKS = "SET LOCAL lock_timeout = '500ms'"
@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
         migrations.RunSQL(LIMIT_LOCKS, migrations.RunSQL.noop),
         migrations.AddField("Job", "expires_at", models.DateTimeField(blank=True, editable=False, null=True)),
         migrations.AddField("Job", "give_up_after", models.DurationField(blank=True, editable=False, null=True)),
-        migrations.AddField("Job", "tags", Tags(blank=True, db_default=NoTags(), default=list, editable=False)),
+        migrations.AddField("Job", "tags", Tags(blank=True, default=list, editable=False, null=True)),
         migrations.AddField("Job", "meta", models.JSONField(blank=True, editable=False, null=True)),
         migrations.RunSQL(GRANT_AGAIN, migrations.RunSQL.noop),
         migrations.RunPython(_eras.index_tags_of_days, _eras.index_no_tags_of_days),

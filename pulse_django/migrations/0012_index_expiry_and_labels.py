@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import ProgrammingError, migrations, models
 
-from pulse_django.store.tags import IsTagged, TagIndex
+from pulse_django.store.tags import TagIndex
 
 # An interrupted build leaves an invalid index.
 DROP_INDEXES = (
@@ -22,7 +22,7 @@ CREATE_INDEXES = (
     """,
     """
     CREATE INDEX CONCURRENTLY pulse_job_tags ON pulse_django_job_hot USING gin (tags) WITH (fastupdate = off)
-    WHERE tags OPERATOR(pg_catalog.<>) '{}'::text[]
+    WHERE tags IS NOT NULL
     """,
 )
 
@@ -62,7 +62,7 @@ def index_days(apps: Any, schema_editor: Any) -> None:
             try:
                 cursor.execute(
                     f"CREATE INDEX CONCURRENTLY {day}_tags ON {day} USING gin (tags) WITH (fastupdate = off)"
-                    " WHERE tags OPERATOR(pg_catalog.<>) '{}'::text[]"
+                    " WHERE tags IS NOT NULL"
                 )
             except ProgrammingError as error:
                 if getattr(error.__cause__, "sqlstate", "") != UNDEFINED_TABLE:
@@ -90,7 +90,7 @@ class Migration(migrations.Migration):
                 ),
                 migrations.AddIndex(
                     "Job",
-                    TagIndex(condition=models.Q(IsTagged("tags")), fields=["tags"], name="pulse_job_tags"),
+                    TagIndex(condition=models.Q(("tags__isnull", False)), fields=["tags"], name="pulse_job_tags"),
                 ),
             ],
         ),

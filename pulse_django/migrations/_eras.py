@@ -139,8 +139,7 @@ MAKE_DAY = _MAKE_DAY.replace("{more_indexes}", "")
 # Since tags: each day has their index, too.
 MAKE_DAY_WITH_TAGS = _MAKE_DAY.replace(
     "{more_indexes}",
-    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off)"
-    " WHERE tags OPERATOR(pg_catalog.<>) ''{}''::text[]",
+    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL",
 )
 DROP_DAY = """
 CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from django.db import IntegrityError
 
-from pulse_django.store.job_queries import JobReader
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import Payload
@@ -17,15 +17,16 @@ from pulse_django.words.verb_results import MAX_AMEND_REASON, MAX_AMENDED_BY, Am
 
 from .unique import HOLDS_KEY
 
+MOST_TRIES = 5
 KEPT_AMENDMENTS = 20  # of one job, the latest
 
-_READ = """
-SELECT task, status, attempts, args::text, kwargs::text, masked, unique_key
+_READ = f"""
+SELECT task, status, attempts, args::text, kwargs::text, masked, unique_key, {IS_EXPIRED}
 FROM pulse_django_job
 WHERE id = %s
 ORDER BY era
 LIMIT 1
-"""
+"""  # noqa: S608 - made of constants
 
 # The old arguments are compared as text: what was read may have been amended by another since. The row is locked by
 # then, so a claim waits or skips it, and finds the new arguments.
@@ -34,7 +35,7 @@ WITH waiting AS MATERIALIZED (
     SELECT id, attempts, args, kwargs, masked
     FROM pulse_django_job_hot
     WHERE id = %(job)s AND status::text IN ('PENDING', 'RETRYING')
-        AND attempts = COALESCE(%(attempt)s::int, attempts)
+        AND attempts = COALESCE(%(attempt)s::int, attempts) AND NOT ({IS_EXPIRED})
         AND args::text = COALESCE(%(old_args)s, args::text) AND kwargs::text = COALESCE(%(old_kwargs)s, kwargs::text)
     FOR NO KEY UPDATE
 ),
@@ -85,6 +86,7 @@ class Found(NamedTuple):
     kwargs: str
     masked: str | None
     unique_key: str | None
+    is_expired: bool
 
     def __repr__(self) -> str:
         return without(self, "args", "kwargs")
@@ -126,7 +128,7 @@ def amend(
         "by": clean_text(by, MAX_AMENDED_BY),
         "reason": clean_text(reason, MAX_AMEND_REASON),
     }
-    while True:
+    for tries in range(MOST_TRIES):
         try:
             with undone_alone(jobs.write_alias):
                 if run_joined(jobs.write_alias, _AMEND, params):
@@ -136,8 +138,12 @@ def amend(
                 raise
             if twin := run_joined(jobs.write_alias, _TWIN, [job_id, unique_key]):
                 return Amended(job_id=job_id, refused=AmendRefusal.TWIN, twin=twin[0][0])
-            continue  # it has ended in this very moment, and the key is free
-        return Amended(job_id=job_id, refused=why_not(read_for_amending(jobs, job_id)))
+            # It has just ended, and the key is free. Or the caller's snapshot is older than the job: then no try helps.
+            if tries + 1 == MOST_TRIES:
+                raise
+            continue
+        break
+    return Amended(job_id=job_id, refused=why_not(read_for_amending(jobs, job_id)))
 
 
 def why_not(found: Found | None) -> AmendRefusal:
@@ -146,4 +152,4 @@ def why_not(found: Found | None) -> AmendRefusal:
         return AmendRefusal.GONE
     if found.status == Status.RUNNING:
         return AmendRefusal.RUNNING
-    return AmendRefusal.ENDED if found.status in TERMINAL else AmendRefusal.CHANGED
+    return AmendRefusal.ENDED if found.status in TERMINAL or found.is_expired else AmendRefusal.CHANGED

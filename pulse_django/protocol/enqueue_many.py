@@ -127,7 +127,7 @@ def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
     chunk: list[Encoded] = []
     size = 0
     for one in encoded:
-        length = one[1].size
+        length = one[1].size + len(one[0].meta or "")
         if chunk and (len(chunk) == ENQUEUE_CHUNK or size + length > ENQUEUE_BYTES):
             yield chunk
             chunk, size = [], 0
@@ -176,18 +176,11 @@ def _encoded(lines: str) -> bytes:
 def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
     settings = conf.current()
     rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
-    _spell_labels(rows)
+    for row in rows:
+        row["meta"] = None if row["meta"] is None else Json(row["meta"])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])
     _set_instants(jobs, rows, "expires_at", [run_at_or_delay(row.pop("expires")) for row in rows])
     return rows
-
-
-def _spell_labels(rows: Sequence[dict[str, Any]]) -> None:
-    """Leave out the tags if no job has any: the column is not NULL."""
-    are_tagged = any(row["tags"] for row in rows)
-    for row in rows:
-        row["tags"] = row["tags"] if are_tagged else None
-        row["meta"] = None if row["meta"] is None else Json(row["meta"])
 
 
 def _set_instants(

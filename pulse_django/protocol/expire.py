@@ -55,9 +55,9 @@ _FIRST = f"SELECT id FROM pulse_django_job_hot WHERE {IS_EXPIRED} ORDER BY expir
 
 
 def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
-    """Cancel up to ``limit`` jobs that have not started in time, those first that expired first.
+    """Cancel up to ``limit`` jobs that have not started in time, the earliest first.
 
-    Any number of watchdogs may do it at once; what another one has locked is left to it.
+    Any number of watchdogs may do it at once; each skips what another one has locked.
     """
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)

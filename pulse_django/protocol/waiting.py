@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.store.job_queries import JobReader
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import check_priority, check_queue_name
@@ -14,22 +14,22 @@ from pulse_django.words.verb_results import Changed
 
 from .statements import check_delay
 
-# Of what waits only: a run that goes on has its own deadline, and its job's next time is its outcome's to say.
-_WAITING = """
+# Only of what waits and has not expired. A run has its own deadline, and its outcome decides when the next one begins.
+_WAITING = f"""
 WITH waiting AS MATERIALIZED (
     SELECT id
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING')
-        AND attempts = COALESCE(%s::int, attempts)
+        AND attempts = COALESCE(%s::int, attempts) AND NOT ({IS_EXPIRED})
     ORDER BY id
     FOR NO KEY UPDATE
 )
 UPDATE pulse_django_job_hot AS job
-SET {change}
+SET {{change}}
 FROM waiting
 WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
 RETURNING job.id
-"""
+"""  # noqa: S608 - made of constants
 
 _RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second'")
 

@@ -127,15 +127,21 @@ def check_call(definition: Definition) -> None:
     task = registry.get(definition.task)
     if task is None:
         raise InvalidSchedule(f"{definition.name}: no task is called {definition.task!r} here")
-    if (definition.args or definition.kwargs) and encrypts(task):
-        raise InvalidSchedule(
-            f"{definition.name}: {definition.task!r} is encrypted, and the arguments of a schedule are stored in the "
-            f"clear. Remove them, and let the task read what it needs"
-        )
+    if definition.args or definition.kwargs:
+        refuse_if_encrypted(definition.name, task)
     try:
         checked(task, definition.args, definition.kwargs)
     except WrongArguments as error:
         raise InvalidSchedule(f"{definition.name}: {error}") from error
+
+
+def refuse_if_encrypted(name: str, task: Task) -> None:
+    """Raise InvalidSchedule for a task that is encrypted. Call it for a schedule that has arguments."""
+    if encrypts(task):
+        raise InvalidSchedule(
+            f"{name}: {key_of(task)!r} is encrypted, and the arguments of a schedule are stored in the clear. Remove "
+            f"them, and let the task read what it needs"
+        )
 
 
 def _of_tasks() -> Iterator[Definition]:

@@ -30,6 +30,8 @@ from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
 from pulse_django.words.timings import Overlap, Timing
 
+from .declarations import refuse_if_encrypted
+
 logger = SafeLogger("pulse_django.schedules")
 
 
@@ -212,6 +214,8 @@ def _job_of(schedule: Schedule, at: datetime, timing: Timing | None, likes: dict
     if task is None:
         raise PulseError(f"no live worker has a task that is called {schedule.task!r}")
     checked(task, schedule.args, schedule.kwargs)
+    if schedule.args or schedule.kwargs:
+        refuse_if_encrypted(schedule.name, task)
     is_unique = getattr(task, "unique", None) is not None
     if is_unique:  # its key depends on the arguments
         later: Any = task

@@ -9,7 +9,7 @@ from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import Fingerprint
-from .tags import IsTagged, TagIndex
+from .tags import IS_TAGGED, TagIndex
 
 # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
 # every index (docs/adr/0004).
@@ -41,7 +41,7 @@ JOB_INDEXES = [
         condition=Q(status=Status.PENDING.value, attempts=0, expires_at__isnull=False),
     ),
     # Each day of history has one like it. Jobs without tags are not in it.
-    TagIndex(fields=["tags"], name="pulse_job_tags", condition=Q(IsTagged("tags"))),
+    TagIndex(fields=["tags"], name="pulse_job_tags", condition=IS_TAGGED),
     # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
     models.Index(
         Fingerprint("last_error"),

@@ -79,7 +79,7 @@ def _fits(job: Job, option: str, value: Any) -> bool:
         return has is not None and abs(has - job.created_at - (value or timedelta())) < CLOSE_ENOUGH
     if option == "meta" and value is not None:
         return bool(has == json.loads(value))
-    return bool(has == (list(value) if option == "tags" else value))
+    return bool(has == (list(value or ()) if option == "tags" else value))
 
 
 def _value_of(job: Job, option: str) -> Any:

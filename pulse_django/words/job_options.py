@@ -80,7 +80,7 @@ class Head(NamedTuple):
 
     def by_column(self) -> dict[str, Any]:
         """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
-        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
+        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True)) | {"tags": self.tags or None}
         del row["options"]
         return row
 

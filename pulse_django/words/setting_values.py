@@ -75,19 +75,19 @@ def _alerts(value: object) -> Mapping[str, float | bool]:
 
 
 def _keys(value: object) -> Mapping[str, bytes]:
-    """No message shows a key, or a part of one."""
+    """No message shows an id either: a key may stand in its place."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
         raise TypeError("a dict of ids and keys, both strings")
     keys = {}
-    for key_id, text in value.items():
+    for number, (key_id, text) in enumerate(value.items(), start=1):
         if not 0 < len(key_id) <= MAX_KEY_ID or not key_id.isprintable():
-            raise ValueError(f"The id {key_id!r} is not 1 to {MAX_KEY_ID} printable characters.")
+            raise ValueError(f"The id of key {number} is not 1 to {MAX_KEY_ID} printable characters.")
         try:
             key = base64.b64decode(text, validate=True)
         except ValueError:
-            raise ValueError(f"The key {key_id!r} is not base64. {_MAKE_A_KEY}") from None
+            raise ValueError(f"Key {number} is not base64. {_MAKE_A_KEY}") from None
         if len(key) != KEY_BYTES:
-            raise ValueError(f"The key {key_id!r} has {len(key)} bytes, and needs {KEY_BYTES}. {_MAKE_A_KEY}")
+            raise ValueError(f"Key {number} has {len(key)} bytes, and needs {KEY_BYTES}. {_MAKE_A_KEY}")
         keys[key_id] = key
     return MappingProxyType(keys)
 

@@ -117,7 +117,7 @@ class Watchdog:
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
-        self._has_expired = True  # for all it knows
+        self._has_expired = True  # it has not asked
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
         return self._timed(begin, housekeeping)
 

@@ -11,6 +11,8 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django import Unique, api, task
+from pulse_django.console.jobs import amending
+from pulse_django.execution import amending as execution
 from pulse_django.models import Amendment, Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -124,7 +126,7 @@ def test_a_job_that_was_claimed_meanwhile_is_left_alone() -> None:
 
 def test_a_job_that_is_claimed_while_the_form_is_read_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     client, job = staff(*MAY), waiting()
-    form, real = form_of(client, job), api.amend
+    form, real = form_of(client, job), execution.amend
 
     def claimed_first(*args: Any, **options: Any) -> Any:
         running = make_job(Status.RUNNING)
@@ -132,7 +134,7 @@ def test_a_job_that_is_claimed_while_the_form_is_read_is_left_alone(monkeypatch:
         Job.objects.filter(pk=job.pk).update(**{name: getattr(running, name) for name in fields})
         return real(*args, **options)
 
-    monkeypatch.setattr(api, "amend", claimed_first)
+    monkeypatch.setattr(execution, "amend", claimed_first)
     page = client.post(url_of(job), form, follow=True).content.decode()
     assert "A worker has claimed the job in the meantime" in page
 
@@ -189,3 +191,29 @@ def test_a_forged_post_is_refused() -> None:
     assert client.post(url_of(job), {"args": "[9]"}).status_code == 403
     job.refresh_from_db()
     assert job.args == [1]
+
+
+@pytest.mark.parametrize("args", ["[" + "9" * 5_000 + "]", '["\\ud800"]', "[" * 100_000])
+def test_what_cannot_be_read_or_shown_is_an_error_of_the_form(args: str) -> None:
+    client, job = staff(*MAY), waiting()
+    for button in ({}, {"preview": "1"}):
+        response = client.post(url_of(job), form_of(client, job, args=args, **button))
+        assert response.status_code == 200
+        assert "Enter a JSON list." in response.content.decode()
+
+
+def test_an_amendment_that_came_between_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, job = staff(*MAY), waiting()
+    given = form_of(client, job)
+    read = amending.read_for_amending
+
+    def read_and_lose(*args: Any) -> Any:
+        found = read(*args)
+        assert api.amend(job.pk, args=[7], by="grace")
+        return found
+
+    monkeypatch.setattr(amending, "read_for_amending", read_and_lose)
+    page = client.post(url_of(job), given, follow=True).content.decode()
+    assert "The job has changed in the meantime" in page
+    job.refresh_from_db()
+    assert job.args == [7]

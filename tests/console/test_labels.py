@@ -63,6 +63,7 @@ class TestTheList:
         make_job(tags=["ab"]), make_job()
         assert listed(admin_client, tag="a") == listed(admin_client, q="tag:a") == {one.pk, over.pk}
         assert listed(admin_client, q="tag:a tag:b") == {one.pk}
+        assert listed(admin_client, q=" ".join(f"tag:{number}" for number in range(21))) == set()
         assert listed(admin_client, q="tag:a", status__exact="COMPLETED") == {over.pk}
         assert listed(admin_client, q="tag:nobody") == set()
 

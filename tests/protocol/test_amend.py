@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from pulse_django import Unique, api, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
@@ -251,3 +251,40 @@ class TestOldArguments:
 def test_tries_again_only_if_the_caller_names_no_attempt() -> None:
     job = make_job(Status.RETRYING, task=order.key, args=[1])
     assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
+
+
+def test_an_expired_job_is_not_amended() -> None:
+    job = make_job(task=order.key, args=[1], expires_at=now(-timedelta(seconds=1)))
+    assert api.amend(job.pk, args=[2]).refused == AmendRefusal.ENDED
+    assert Job.objects.amend(job.pk, NEW).refused == AmendRefusal.ENDED
+    assert Job.objects.get().args == [1]
+
+
+def test_a_twin_that_the_callers_snapshot_does_not_show_is_an_error(rival: Rival) -> None:
+    """At REPEATABLE READ the index refuses the key of a job that this transaction cannot read."""
+    job = one_per_number.using(run_after=timedelta(hours=1)).enqueue(1)
+    with pytest.raises(IntegrityError, match="pulse_job_one_per_unique_key"), transaction.atomic():
+        sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert Job.objects.count() == 1
+        rival.run(one_per_number.enqueue, 2)
+        api.amend(job.id, args=[2])
+    assert Job.objects.get(pk=int(job.id)).args == [1]
+
+
+def test_only_what_was_read_is_replaced() -> None:
+    job = make_job(task=order.key, args=[1])
+    found = read_for_amending(Job.objects, job.pk)
+    assert api.amend(job.pk, args=[5])
+    answer = amending.amend("default", job.pk, args=[6], instead_of=found)
+    assert answer.refused == AmendRefusal.CHANGED
+    assert Job.objects.get().args == [5]
+
+
+@task(name="amend.unique_by_function", unique=Unique(by=lambda number: number["id"]))
+def by_function(number: Any) -> None: ...
+
+
+def test_a_function_of_the_unique_rule_that_raises_refuses_the_arguments() -> None:
+    job = by_function.using(run_after=timedelta(hours=1)).enqueue({"id": 1})
+    with pytest.raises(InvalidJob, match="KeyError was raised"):
+        api.amend(job.id, args=[{}])

@@ -323,3 +323,9 @@ class TestEnqueueing:
     def test_what_could_never_start_is_refused(self, options: dict[str, Any], message: str) -> None:
         with pytest.raises(InvalidJob, match=message):
             NewJob(task="tests.add", **options)
+
+
+def test_an_expired_job_is_neither_made_due_nor_moved() -> None:
+    job = make_job(task="tests.add", expires_at=now(-SECOND))
+    assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
+    assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}

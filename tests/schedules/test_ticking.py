@@ -14,7 +14,7 @@ from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import look
-from pulse_django.schedules import ticking
+from pulse_django.schedules import declarations, ticking
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
@@ -328,6 +328,14 @@ class TestOneBadSchedule:
         assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
         assert "nobody.knows" in Tick.objects.get(schedule=bad).note
         assert Schedule.objects.get(pk=bad.pk).next_at is not None
+
+    def test_arguments_of_a_task_that_was_encrypted_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        schedule = make(kwargs={"customer": 7}, since=SECOND)
+        monkeypatch.setattr(declarations, "encrypts", lambda _: True)
+        tick_due("default")
+        assert ticks_of(schedule) == ["REFUSED"]
+        assert "is encrypted" in Tick.objects.get().note
+        assert not Job.objects.exists()
 
     def test_it_is_left_to_a_live_worker_that_knows_the_task(self) -> None:
         schedule = make(since=SECOND)

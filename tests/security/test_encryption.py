@@ -451,7 +451,7 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("keys", "says"),
         [
-            ({"a": "not base64"}, "'a' is not base64"),
+            ({"a": "not base64"}, "Key 1 is not base64"),
             ({"a": base64.b64encode(b"short").decode()}, "has 5 bytes, and needs 32"),
             ({"": OLD}, "printable"),
             ({"a": 1}, "a dict of ids and keys"),

@@ -18,11 +18,11 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django import api
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import masking
+from pulse_django.execution import amending, masking
 from pulse_django.execution.registry import registry
 from pulse_django.models import Amendment, Job
+from pulse_django.protocol.amend import read_for_amending
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
@@ -54,7 +54,8 @@ class JsonText(forms.JSONField):
     def to_python(self, value: Any) -> Any:
         try:
             found = super().to_python(value)
-        except RecursionError:
+            json.dumps(found, ensure_ascii=False).encode()  # a lone surrogate has no bytes
+        except (RecursionError, ValueError):  # also a number of too many digits
             found = None
         if not isinstance(found, self._kind):
             wanted = _("Enter a JSON list.") if self._kind is list else _("Enter a JSON object.")
@@ -104,7 +105,12 @@ class AmendPage:
             self._tell(request, why, messages.WARNING)
             return HttpResponseRedirect(page)
         data = request.POST if request.method == "POST" else None
-        initial = {"attempts": job.attempts, "seen": _digest(job), "args": job.args, "kwargs": job.kwargs}
+        initial = {
+            "attempts": job.attempts,
+            "seen": _digest(job.args, job.kwargs),
+            "args": job.args,
+            "kwargs": job.kwargs,
+        }
         form = AmendForm(data, initial=initial)
         preview = False
         if data is not None and form.is_valid():
@@ -118,18 +124,21 @@ class AmendPage:
     def _amend(self, request: HttpRequest, job: Job, form: AmendForm) -> bool:
         """Return whether the form is done with. Otherwise it has errors, and is shown again."""
         given = form.cleaned_data
-        if given["seen"] != _digest(job):
+        alias = str(job._state.db)
+        found = read_for_amending(Job.objects.db_manager(alias), job.pk)
+        if found is not None and given["seen"] != _digest(json.loads(found.args), json.loads(found.kwargs)):
             self._tell(request, _REFUSED[AmendRefusal.CHANGED], messages.WARNING)
             return True
         try:
-            answer = api.amend(
+            answer = amending.amend(
+                alias,
                 job.pk,
                 args=given["args"],
                 kwargs=given["kwargs"],
                 attempt=given["attempts"],
                 by=request.user.get_username(),
                 reason=given["why"],
-                using=job._state.db,
+                instead_of=found,
             )
         except InvalidJob as error:
             form.add_error(None, str(error))
@@ -197,8 +206,8 @@ def _shows_all(job: Job) -> bool:
     return seen is None or seen == (job.args, job.kwargs)
 
 
-def _digest(job: Job) -> str:
-    return hashlib.sha256(json.dumps([job.args, job.kwargs], sort_keys=True).encode()).hexdigest()
+def _digest(args: Any, kwargs: Any) -> str:
+    return hashlib.sha256(json.dumps([args, kwargs], sort_keys=True).encode()).hexdigest()
 
 
 def amendments_of(job: Job) -> list[ShownAmendment]:

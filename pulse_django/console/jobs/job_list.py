@@ -18,13 +18,14 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, tags_in, words_in
 from pulse_django.console.twins import sentence_about_twins
+from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import CLAIMABLE
 
-from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter, valid_tags
+from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
 from .paging import NewestFirst
 from .story import share_of
 
@@ -59,7 +60,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
             return queryset.filter(pk=number), False
         tags, words = tags_in(search_term)
         if tags:
-            queryset = queryset.tagged(*tags) if valid_tags(tags) == tags else queryset.none()
+            try:
+                queryset = queryset.tagged(*tags)
+            except InvalidJob:  # no job has such tags, or so many
+                queryset = queryset.none()
         return super().get_search_results(request, queryset, words_in(words))
 
     @admin.display(description=_("status"))

@@ -83,7 +83,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     status = chosen.get(STATUS)
     if WORKER in chosen or status == Status.RUNNING:
         return jobs.running().order_by("id")
-    if TAG in chosen:  # in no order, which GIN has not: a tag that is found in the table instead is a common one
+    if TAG in chosen:  # without an order: GIN has none. For a common tag the planner may read the table.
         return jobs.tagged(chosen[TAG])
     if ERROR in chosen:
         return same_error(jobs, chosen[ERROR]).order_by(Fingerprint("last_error"), "finished_at")
