@@ -7,16 +7,22 @@ operators that are looked up on the search path (docs/adr/0039).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.models import BooleanField, Func, Q, Value
+
+# Only the stubs of Django make this class generic.
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+else:
+    _Field = models.Field
 
 # The condition of the index.
 IS_TAGGED = Q(tags__isnull=False)
 
 
-class Tags(models.Field[Any, Any]):
+class Tags(_Field):
     """A ``text[]`` column. An empty list is NULL there, because an empty array takes 13 bytes of each row."""
 
     description = "Tags"
