@@ -63,7 +63,7 @@ class History:
     slack: timedelta  # a tick of the watchdog, and what a busy machine may add
     grace: timedelta  # after a fault its consequences may still come
     epoch: datetime  # when the executions' clock began, by the server's
-    deadlocks: int = 0  # that the server wrote down
+    deadlocks: Sequence[str] = ()  # what the server wrote about each
     wishes: Sequence[Wish] = ()  # of callers of unique jobs, in the order of each key
     # When each worker said that a claim of its was not answered.
     unanswered: Mapping[str, Sequence[datetime]] = field(default_factory=dict)
@@ -125,8 +125,8 @@ def judge(history: History) -> Verdict:
     _holders_are_unique(history.changes, verdict)
     unique_jobs.judge(history, verdict)
     expiry.judge(history, verdict)
-    if history.deadlocks:
-        verdict.break_("no deadlock", 0, f"the server wrote down {history.deadlocks}")
+    for text in history.deadlocks:
+        verdict.break_("no deadlock", 0, text)
     _count(history, verdict)
     return verdict
 

@@ -136,9 +136,19 @@ class Database:
 
     @contextmanager
     def locking(self, statement: str) -> Iterator[None]:
-        """Hold locks in a transaction of one's own."""
+        """Hold locks in a separate transaction.
+
+        Each try waits for less than ``deadlock_timeout``, as a migration should: a lock of the partitioned table takes
+        its partitions one by one, and a caller that has enqueued and then reads takes them in another order.
+        """
         with psycopg.connect(self._cluster.primary.url) as locker:
-            locker.execute(statement)
+            while True:
+                try:
+                    locker.execute("SET LOCAL lock_timeout = '300ms'")
+                    locker.execute(statement)
+                    break
+                except psycopg.errors.LockNotAvailable:
+                    locker.rollback()
             yield
             locker.rollback()
 
@@ -176,7 +186,7 @@ class Database:
     def make_standby(self) -> None:
         self._cluster.make_standby()
 
-    def deadlocks(self) -> int:
+    def deadlocks(self) -> list[str]:
         return self._cluster.deadlocks()
 
     def now(self) -> Any:

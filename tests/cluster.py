@@ -26,6 +26,9 @@ PATIENCE = 30.0
 # A standby that lost its primary looks for it again after this, and not after five seconds.
 LOOK_AGAIN = "200ms"
 
+DEADLOCK = "deadlock detected"
+MOST_OF_A_DEADLOCK = 6_000  # characters
+
 
 class Cluster:
     """Two servers in ``folder``. ``primary`` and ``standby`` say which is which just now."""
@@ -102,10 +105,12 @@ class Cluster:
             self.ask("SELECT pg_reload_conf()")
             wait_until(lambda: self._streams("sync_state = 'sync'"))
 
-    def deadlocks(self) -> int:
-        """How many deadlocks the servers have written down."""
+    def deadlocks(self) -> list[str]:
+        """Return what the servers wrote about each deadlock: the processes, their locks and their statements."""
         logs = (server.log for server in (self.primary, self.standby) if server.log.exists())
-        return sum(log.read_text(errors="replace").count("deadlock detected") for log in logs)
+        return [
+            text[:MOST_OF_A_DEADLOCK] for log in logs for text in log.read_text(errors="replace").split(DEADLOCK)[1:]
+        ]
 
     def _streams(self, condition: str) -> bool:
         [(count,)] = self.ask(f"SELECT count(*) FROM pg_stat_replication WHERE {condition}")

@@ -209,7 +209,7 @@ def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
         ("only its holder reports", written_by("w0-1")),
         ("who loses its lease stops", first_went_on_until(5.1)),
         ("nobody runs twice for nothing", first_went_on_until(6.5, faults=[Window(begin=at(1), end=at(4))])),
-        ("no deadlock", lambda history: replace(history, deadlocks=1)),
+        ("no deadlock", lambda history: replace(history, deadlocks=["two processes"])),
     ],
 )
 def test_each_rule_is_found_broken(rule: str, change: Changed) -> None:
