@@ -178,12 +178,18 @@ def _put_back_encrypted(run: Run, task: Task, error: CannotDecrypt) -> Performed
 
 def report_of(run: Run, error: BaseException) -> ErrorReport:
     """Return what is stored of an exception: of an encrypted job, not what it says."""
-    return ErrorReport.of(error, places_only=run.claim.is_encrypted and not isinstance(error, DecryptionFailed))
+    return ErrorReport.of(error, places_only=run.claim.is_encrypted and not _says_no_value(error))
+
+
+def _says_no_value(error: BaseException) -> bool:
+    """Say whether neither the message of an exception nor those it is chained to can repeat an argument."""
+    is_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+    return isinstance(error, KeyboardInterrupt | DecryptionFailed) and is_alone
 
 
 def _shown_error(run: Run, error: BaseException | None) -> BaseException | None:
     """Return what logs and signals get. Error trackers read its message and the variables of its frames."""
-    if error is None or not run.claim.is_encrypted or isinstance(error, DecryptionFailed | KeyboardInterrupt):
+    if error is None or not run.claim.is_encrypted or _says_no_value(error):
         return error
     return None
 

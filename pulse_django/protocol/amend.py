@@ -15,6 +15,7 @@ from pulse_django.words.reprs import without
 from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import MAX_AMEND_REASON, MAX_AMENDED_BY, Amended, AmendRefusal
 
+from .expire import expire_these
 from .unique import HOLDS_KEY
 
 MOST_TRIES = 5
@@ -69,7 +70,7 @@ SELECT id FROM amended
 """  # noqa: S608 - made of constants
 
 _TWIN = f"""
-SELECT id
+SELECT id, {IS_EXPIRED}
 FROM pulse_django_job_hot
 WHERE task::text = (SELECT task::text FROM pulse_django_job_hot WHERE id = %s) AND unique_key::text = %s AND {HOLDS_KEY}
 LIMIT 1
@@ -136,9 +137,11 @@ def amend(
         except IntegrityError as error:
             if "pulse_job_one_per_unique_key" not in str(error):
                 raise
-            if twin := run_joined(jobs.write_alias, _TWIN, [job_id, unique_key]):
-                return Amended(job_id=job_id, refused=AmendRefusal.TWIN, twin=twin[0][0])
-            # It has just ended, and the key is free. Or the caller's snapshot is older than the job: then no try helps.
+            for twin, is_expired in run_joined(jobs.write_alias, _TWIN, [job_id, unique_key]):
+                if not is_expired:
+                    return Amended(job_id=job_id, refused=AmendRefusal.TWIN, twin=twin)
+                expire_these(jobs, [twin])
+            # It has ended, and the key is free. Or the caller's snapshot is older than the job: then no try helps.
             if tries + 1 == MOST_TRIES:
                 raise
             continue

@@ -8,12 +8,13 @@ from typing import Any
 
 from django.db import IntegrityError
 
-from pulse_django.store.job_queries import JobReader
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, check_whole_number, job_ids_of
 from pulse_django.words.limits import MOST_ATTEMPTS
 from pulse_django.words.verb_results import Retried
 
+from .expire import expire_these
 from .statements import check_delay
 from .unique import HOLDS_KEY
 
@@ -78,6 +79,16 @@ UNION ALL
 SELECT id, true FROM in_line WHERE has_twin
 """  # noqa: S608 - made of constants
 
+_EXPIRED_TWINS = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
+    SELECT FROM pulse_django_job_hot AS dead
+    WHERE dead.id = ANY (%s::bigint[]) AND dead.task::text = pulse_django_job_hot.task::text
+        AND dead.unique_key::text = pulse_django_job_hot.unique_key::text
+)
+"""  # noqa: S608 - made of constants
+
 
 def retry(
     jobs: JobReader,
@@ -105,6 +116,11 @@ def retry(
     twins: set[int] = set()
     for job_id, has_twin in _retry_keyed(jobs, keyed, attempt, how) if keyed else ():
         (twins if has_twin else revived).add(job_id)
+    if twins and (expired := run_joined(jobs.write_alias, _EXPIRED_TWINS, [sorted(twins)])):
+        expire_these(jobs, [job_id for (job_id,) in expired])
+        again = [(job_id, place) for job_id, place in keyed if job_id in twins]
+        free = {job_id for job_id, has_twin in _retry_keyed(jobs, again, attempt, how) if not has_twin}
+        revived, twins = revived | free, twins - free
     return Retried(revived=frozenset(revived), moved_on=asked_for - revived - twins, twins=frozenset(twins))
 
 

@@ -15,7 +15,7 @@ from pulse_django.protocol.retry import retry as retry_verb
 from pulse_django.signals import job_finished
 from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.words.identity import Identity
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.factories import lease_of, make_job, now, today
@@ -226,6 +226,23 @@ class TestUniqueKeys:
         [job_id] = Job.objects.enqueue_many([unique_job(rule)])
         assert job_id != before.pk
         assert Job.objects.get(pk=before.pk).status == Status.CANCELLED
+
+    def test_nor_against_a_retry(self) -> None:
+        dead, other = (
+            make_job(Status.DEAD_LETTERED, task="tests.add", unique_key=key, last_error="no") for key in ("a", "b")
+        )
+        expired = make_job(task="tests.add", unique_key="a", expires_at=now(-SECOND))
+        twin = make_job(task="tests.add", unique_key="b", expires_at=now(HOUR))
+        answer = Job.objects.retry([dead.pk, other.pk])
+        assert (answer.revived, answer.twins) == ({dead.pk}, {other.pk})
+        assert Job.objects.get(pk=expired.pk).status == Status.CANCELLED
+        assert Job.objects.get(pk=twin.pk).status == Status.PENDING
+
+    def test_nor_against_an_amendment(self) -> None:
+        job = make_job(task="tests.add", unique_key="a")
+        expired = make_job(task="tests.add", unique_key="b", expires_at=now(-SECOND))
+        assert Job.objects.amend(job.pk, Payload("[2]", "{}"), unique_key="b")
+        assert Job.objects.get(pk=expired.pk).status == Status.CANCELLED
 
     def test_what_a_rolled_back_call_ended_is_not_ended(self) -> None:
         before = Job.objects.enqueue(unique_job(RULES["keep"]))

@@ -207,6 +207,9 @@ def unique_jobs() -> None:
     Job.objects.settle([Report(claim.lease, Succeeded(), Complete())])
     key = UniqueKey.of("dead", Unique()).key
     assert Job.objects.retry([make_job(Status.DEAD_LETTERED, unique_key=key).pk]).revived
+    dead = make_job(Status.DEAD_LETTERED, task="t", unique_key="e")
+    make_job(task="t", unique_key="e", expires_at=now(-SOON))
+    assert Job.objects.retry([dead.pk]).revived
     Job.objects.prune(Status.CANCELLED, older_than=SOON)
 
 
