@@ -93,7 +93,7 @@ def without_firing(
 def first_after(
     timing: Timing, now: datetime, *, starts_at: datetime | None = None, ends_at: datetime | None = None
 ) -> datetime | None:
-    """Return the first tick later than ``now`` within these bounds; the end is none of it. None: there is none."""
+    """Return the first tick later than ``now`` within these bounds. None: there is none. The end is excluded."""
     found = next_of(timing, now if starts_at is None else max(now, starts_at - MOMENT))
     return None if found is not None and ends_at is not None and found >= ends_at else found
 
