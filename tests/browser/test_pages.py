@@ -110,10 +110,16 @@ def test_what_the_policy_forbids_is_noticed(browser: Browser, site: str) -> None
 def unlabelled(page: Page) -> list[str]:
     """Return what can be typed into or pressed and has no name for those who hear the page."""
     found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll('#content input, #content select, #content button, #content textarea')]
+        """() => {
+            // The title of an icon is the name of the button that refers to it, as in the calendars of Django 6.1.
+            const text = one => one.ariaLabel || one.title || one.textContent.trim();
+            const named = one => (one.getAttribute('aria-labelledby') || '').split(/\\s+/).filter(Boolean)
+                .some(id => document.getElementById(id) && text(document.getElementById(id)));
+            return [...document.querySelectorAll('#content input, #content select, #content button, #content textarea')]
             .filter(one => one.type !== 'hidden' && !one.labels?.length && !one.ariaLabel && !one.title
-                && !one.textContent.trim() && !(one.type === 'submit' && one.value))
-            .map(one => one.outerHTML)"""
+                && !named(one) && !one.textContent.trim() && !(one.type === 'submit' && one.value))
+            .map(one => one.outerHTML);
+        }"""
     )
     return found
 
