@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 
-from chaos import expiry, unique_jobs
+from chaos import amendments, expiry, unique_jobs
 from chaos.witness import Change, Entry, Row, Wish
 
 WAITING = ("PENDING", "RETRYING")
@@ -125,6 +125,7 @@ def judge(history: History) -> Verdict:
     _holders_are_unique(history.changes, verdict)
     unique_jobs.judge(history, verdict)
     expiry.judge(history, verdict)
+    amendments.judge(history, verdict)
     for text in history.deadlocks:
         verdict.break_("no deadlock", 0, text)
     _count(history, verdict)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from pulse_django.execution import amending
 from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
-from pulse_django.protocol import claim, enqueue, reap, settle, unique
+from pulse_django.protocol import amend, claim, enqueue, reap, settle, unique
 from pulse_django.protocol import heartbeat as beats
 from pulse_django.store import prepared_statements, transactions
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import Identity
+from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.worker import heartbeat
 from pulse_django.worker.lane_bounds import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads
@@ -51,6 +53,7 @@ HOMES: dict[str, Any] = {
     "_HOLD_BACK": unique,
     "_UP_TO_LONGEST": unique,
     "TAKE_WINDOW": unique,
+    "_AMEND": amend,
 }
 
 
@@ -104,6 +107,13 @@ def a_reap_waits_for_the_table() -> None:
 
 def claims_what_has_expired() -> None:
     JobQuerySet.startable = lambda self: self  # type: ignore[method-assign]
+
+
+def amends_what_runs() -> None:
+    amending.CLAIMABLE = (*CLAIMABLE, Status.RUNNING)  # type: ignore[attr-defined]
+    replaced(
+        "_AMEND", ("status::text IN ('PENDING', 'RETRYING')", "status::text IN ('PENDING', 'RETRYING', 'RUNNING')")
+    )()
 
 
 def unlocked() -> None:
@@ -360,6 +370,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "expired jobs are claimed all the same": Mutant(
         plant=claims_what_has_expired, nemeses=("connections reset",), breaks=("no expired job starts",)
+    ),
+    "amend changes a running job": Mutant(
+        plant=amends_what_runs,
+        nemeses=("connections reset",),
+        breaks=("arguments change only while a job waits",),
+        in_callers=True,
     ),
     "a unique key that is looked up first": Mutant(
         plant=looks_for_the_key_first,

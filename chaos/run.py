@@ -93,6 +93,7 @@ class Run:
         self.faults: list[Any] = []
         self.unanswered: dict[str, list[Any]] = {}
         self.happened: Counter[str] = Counter()
+        self.amended: Counter[str] = Counter()  # answers to calls of amend
         self.epoch = database.now() - timedelta(seconds=time.monotonic())
 
     def verdict(self) -> int:
@@ -229,7 +230,8 @@ class Run:
             lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
         ]
         late = ThreadPoolExecutor(LATE_AT_ONCE)
-        callers = ThreadPoolExecutor(CALLERS)
+        callers = ThreadPoolExecutor(CALLERS + 1)
+        callers.submit(self._amend, over, random.Random(self.options.seed + 2))
         for number in range(CALLERS):
             callers.submit(self._wish, over, random.Random(self.options.seed * CALLERS + number))
         while not over.wait(0.08):
@@ -278,6 +280,23 @@ class Run:
         with suppress(Exception):
             connection.close()
 
+    def _amend(self, over: threading.Event, chance: random.Random) -> None:
+        """Amend jobs that are not over. Those that run must keep their arguments."""
+        from django.db import connection
+
+        from pulse_django import amend
+        from pulse_django.models import Job
+
+        while not over.wait(0.2):
+            try:
+                if found := list(Job.objects.filter(task="chaos.slow", finished_at=None).values_list("pk", flat=True)):
+                    self.amended[amend(chance.choice(found), args=[chance.uniform(0.1, 6.0)]).refused or "amended"] += 1
+            except Exception:
+                with suppress(Exception):
+                    connection.close()
+        with suppress(Exception):
+            connection.close()
+
     def _enqueue_late(self) -> None:
         """Commit a job when workers have claimed others that were enqueued after it."""
         from django.db import connection, transaction
@@ -320,6 +339,8 @@ class Run:
             say(f"  {worker} says that claims went unanswered at {', '.join(f'{when:%H:%M:%S.%f}' for when in times)}")
         for name, count in sorted(found.counts.items()):
             say(f"  {count:6} {name}")
+        for name, count in sorted(self.amended.items()):
+            say(f"  {count:6} calls of amend: {name}")
         if times := sorted(found.recoveries):
             half, most = times[len(times) // 2], times[-1]
             say(f"  {half:.2f} s from a lease's end to its reap, in the middle, {most:.2f} s at most, outages left out")

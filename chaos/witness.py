@@ -70,6 +70,7 @@ class Row:
     created_at: datetime | None = None
     next_run_at: datetime | None = None
     expires_at: datetime | None = None
+    args: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,6 @@ def _row(found: Any) -> Row | None:
         for name in ("lease_until", "deadline", "started_at", "created_at", "next_run_at", "expires_at")
     }
     names = ("status", "attempts", "refunds", "max_attempts", "losses", "locked_by", "token", "last_error", "result",
-             "cancel_requested_at", "task")  # fmt: skip
+             "cancel_requested_at", "task", "args")  # fmt: skip
     key = next((one for one in said["args"][:1] if isinstance(one, str)), "")
     return Row(**{name: said[name] for name in names}, **instants, key=key)

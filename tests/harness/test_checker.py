@@ -172,6 +172,21 @@ def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
     assert judge(late).counts["overlapping executions"] == 1
 
 
+def test_arguments_may_change_while_a_job_waits() -> None:
+    amended = {"args": [1]}
+    wait = life(
+        LIFE[0],
+        (0.5, NEW, replace(NEW, **amended)),
+        *(
+            (when, before and replace(before, **amended), after and replace(after, **amended))
+            for when, before, after in LIFE[1:]
+        ),
+    )
+    verdict = judge(wait(RIGHT))
+    assert verdict.violations == []
+    assert verdict.counts["changes of arguments"] == 1
+
+
 @pytest.mark.parametrize(
     ("rule", "change"),
     [
@@ -210,6 +225,9 @@ def test_who_did_not_get_to_run_may_stop_when_it_does() -> None:
         ("who loses its lease stops", first_went_on_until(5.1)),
         ("nobody runs twice for nothing", first_went_on_until(6.5, faults=[Window(begin=at(1), end=at(4))])),
         ("no deadlock", lambda history: replace(history, deadlocks=["two processes"])),
+        ("arguments change only while a job waits", life(*LIFE[:2], (2.0, RUNS, replace(BEATEN, args=[1])))),
+        ("arguments change only while a job waits", life(LIFE[0], (1.0, NEW, replace(RUNS, args=[1])))),
+        ("arguments change only while a job waits", life(*LIFE[:5], (7.0, AGAIN, replace(DONE, args=[1])))),
     ],
 )
 def test_each_rule_is_found_broken(rule: str, change: Changed) -> None:
