@@ -39,9 +39,11 @@ from django.dispatch import Signal
 from .exceptions import ReceiverExited
 from .safe_logging import SafeLogger
 from .words.endings import Ending
+from .words.error_details import ErrorReport
 from .words.states import Status
 
 logger = SafeLogger(__name__)
+dispatch_logger = SafeLogger("django.dispatch")  # Django logs the errors of receivers there
 
 
 class SafeSignal(Signal):
@@ -79,17 +81,34 @@ alert_ended = SafeSignal()
 worker_lost = SafeSignal()
 
 
-def send(signal: Signal, sender: type, **facts: Any) -> None:
+class HidingSignal(SafeSignal):
+    """Another signal, sent about an encrypted job: what its receivers raise is logged without any message.
+
+    A message may repeat an argument. The exception itself is not passed on either: an error tracker would read the
+    variables of its frames.
+    """
+
+    def __init__(self, signal: Signal) -> None:
+        self.__dict__ = signal.__dict__
+
+    def _log_robust_failure(self, receiver: Callable[..., Any], err: BaseException) -> None:
+        places = ErrorReport.of(err, places_only=True).traceback
+        dispatch_logger.error("Error calling %s in a signal of an encrypted job\n%s", receiver.__qualname__, places)
+
+
+def send(signal: Signal, sender: type, *, is_encrypted: bool = False, **facts: Any) -> None:
     """Send to all receivers. Without any it costs nothing, and nothing that a receiver raises gets out.
 
     ``send_robust`` alone lets BaseExceptions through, and what a log handler raises while it logs a receiver's error.
+    The log shows no message of a receiver's error if ``is_encrypted`` or the ``claim`` says that the job is encrypted.
     """
     if not signal.receivers:
         return
+    is_encrypted = is_encrypted or getattr(facts.get("claim"), "is_encrypted", False)
     try:
-        signal.send_robust(sender, **facts)
+        (HidingSignal(signal) if is_encrypted else signal).send_robust(sender, **facts)
     except BaseException as error:
-        logger.error("A signal receiver raised %s", type(error).__name__, exc_info=error)
+        logger.error("A signal receiver raised %s", type(error).__name__, exc_info=None if is_encrypted else error)
 
 
 def is_end_heard() -> bool:

@@ -80,12 +80,12 @@ def _send_task_finished(performed: Performed, task: Task, status: Status, outcom
         return
     sender = sender_of(task)
     if performed.error is None:
-        send(task_finished, sender, task_result=result)
+        send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
         return
     try:
         raise performed.error
     except BaseException:  # Django's own receiver logs the exception that is being handled
-        send(task_finished, sender, task_result=result)
+        send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
 
 
 def _result_of(run: Run, task: Task) -> TaskResult:

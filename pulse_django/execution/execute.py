@@ -153,7 +153,7 @@ def prepared(run: Run, task: Task) -> Call:
         if task.takes_context:
             args = [context, *args]
     if announced and context is not None:
-        send(task_started, sender_of(task), task_result=context.task_result)
+        send(task_started, sender_of(task), is_encrypted=claim.is_encrypted, task_result=context.task_result)
     elif heard_by is Receivers.DJANGOS_LOG:
         django_log.log_started(run, task)
     send(job_started, Job, claim=claim, task=task, using=run.alias)

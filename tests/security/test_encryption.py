@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.dispatch import Signal
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -23,9 +24,10 @@ from pulse_django import api, checks, conf
 from pulse_django.exceptions import CannotEncrypt, DecryptionFailed, InvalidSchedule, UnsupportedValue, WrongArguments
 from pulse_django.execution import encryption
 from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import task_backends
+from pulse_django.execution.tasks_framework import task_backends, task_finished, task_started
 from pulse_django.fleet.conditions import ask, named
 from pulse_django.models import Amendment, Attempt, Job, Schedule
+from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
 from pulse_django.testing.zombie import Zombie
 from pulse_django.words.envelopes import HIDDEN, Envelope
@@ -139,6 +141,31 @@ class TestARun:
         assert not [one for one in caplog.records if tasks.SECRET in str(one.__dict__)], "nor beside the text"
         assert not [one for one in caplog.records if one.exc_info and one.exc_info[0]], "its frames have the arguments"
         assert tasks.SECRET not in "".join(capsys.readouterr())
+
+    @pytest.mark.parametrize("exits", [False, True])
+    def test_whose_receivers_raise_leaves_the_secret_nowhere(
+        self, tasks: ModuleType, caplog: pytest.LogCaptureFixture, exits: bool
+    ) -> None:
+        called: list[Signal] = []
+
+        def receiver(signal: Signal, **facts: Any) -> None:
+            called.append(signal)
+            about = facts["claim"].args if "claim" in facts else facts["task_result"].args
+            raise (SystemExit if exits else ValueError)(f"cannot handle {about}")
+
+        signals = [job_started, job_failed, task_started, task_finished]
+        for signal in signals:
+            signal.connect(receiver)
+        try:
+            assert run_job(tasks.fails.enqueue(tasks.SECRET)).status is Status.DEAD_LETTERED
+        finally:
+            for signal in signals:
+                signal.disconnect(receiver)
+        assert len(called) == len(signals)
+        assert caplog.text.count("in receiver\n") == len(signals), "the places are told"
+        assert tasks.SECRET not in caplog.text
+        assert not [one for one in caplog.records if tasks.SECRET in str(one.__dict__)], "nor beside the text"
+        assert not [one for one in caplog.records if one.exc_info and one.exc_info[0]], "its frames have the arguments"
 
     def test_that_cannot_be_called_does_not_tell_the_names(self, tasks: ModuleType) -> None:
         new = NewJob(
