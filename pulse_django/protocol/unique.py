@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulse_django.store.job_queries import IS_EXPIRED, JobReader
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader, is_expired
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.eras import HOT
 from pulse_django.words.uniqueness import Unique, UniqueKey
@@ -41,7 +41,7 @@ _UP_TO_LONGEST = (
 )
 # Only of a job that has not started and has not expired. One that has started and holds the key was enqueued until the
 # end: ``_LET_GO``.
-_CHANGE = """UPDATE
+_CHANGE = f"""UPDATE
 SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
@@ -51,8 +51,8 @@ SET args = excluded.args,
     meta = excluded.meta,
     expires_at = excluded.expires_at,
     give_up_after = excluded.give_up_after,
-    next_run_at = {due}
-WHERE job.attempts = 0 AND (job.expires_at IS NULL OR job.expires_at > statement_timestamp())
+    next_run_at = {{due}}
+WHERE job.attempts = 0 AND NOT ({is_expired("job.")})
 """
 # It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
 # before, the run would not see what the transaction writes, and no job would follow.

@@ -47,10 +47,19 @@ class Depth(NamedTuple):
 # Of a row of pulse_django_queue: whether no worker may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
-# Whether a job has not started in time. The first three conditions are those of the index.
-IS_EXPIRED = (
-    "attempts = 0 AND expires_at IS NOT NULL AND status::text = 'PENDING' AND expires_at <= statement_timestamp()"
-)
+
+def is_expired(row: str = "") -> str:
+    """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
+
+    The first three conditions are those of the index. ``JobQuerySet.startable`` says the opposite to the ORM.
+    """
+    return (
+        f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "
+        f"AND {row}expires_at <= statement_timestamp()"
+    )
+
+
+IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
 
 CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"

@@ -48,7 +48,7 @@ class JobQuerySet(QuerySet["Job"]):
         return self.claimable().filter(next_run_at__lte=StatementTimestamp())
 
     def startable(self) -> Self:
-        """Not expired: a job that has been claimed does not expire."""
+        """Of claimable jobs those that have not expired: the opposite of ``job_queries.is_expired``."""
         return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=StatementTimestamp()) | Q(attempts__gt=0))
 
     def tagged(self, *tags: str) -> Self:

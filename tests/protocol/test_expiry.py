@@ -13,6 +13,7 @@ from pulse_django.models import Duty, Job
 from pulse_django.protocol import expire as expire_verb
 from pulse_django.protocol.retry import retry as retry_verb
 from pulse_django.signals import job_finished
+from pulse_django.store import job_queries
 from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
@@ -346,3 +347,32 @@ def test_an_expired_job_is_neither_made_due_nor_moved() -> None:
     job = make_job(task="tests.add", expires_at=now(-SECOND))
     assert Job.objects.reschedule([job.pk]).moved_on == {job.pk}
     assert Job.objects.move([job.pk], queue="other").moved_on == {job.pk}
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_expired"),
+    [
+        ({}, False),
+        ({"expires_in": HOUR}, False),
+        ({"expires_in": -SECOND}, True),
+        ({"expires_in": -SECOND, "attempts": 1, "refunds": 1}, False),
+        ({"expires_in": -SECOND, "attempts": 1, "status": "RETRYING"}, False),
+        ({"expires_in": HOUR, "attempts": 1, "status": "RETRYING"}, False),
+    ],
+)
+def test_every_form_of_the_rule_answers_alike(columns: dict[str, Any], is_expired: bool) -> None:
+    """The ORM's, that of the statements, and that of a call which changes the job that has its key."""
+    more = {name: value for name, value in columns.items() if name != "expires_in"}
+    expires_at = now(columns["expires_in"]) if "expires_in" in columns else None
+    key = UniqueKey.of("k", RULES["replace"]).key
+    job = make_job(task="tests.add", expires_at=expires_at, unique_key=key, **more)
+    assert Job.objects.claimable().startable().exists() is not is_expired
+    [(found,)] = sql(f"SELECT {job_queries.IS_EXPIRED} FROM pulse_django_job_hot")
+    assert found is is_expired
+    changes = f"SELECT {job_queries.is_expired('job.')} FROM pulse_django_job_hot AS job"
+    assert sql(changes) == [(is_expired,)]
+    if not job.attempts:
+        Job.objects.get_or_enqueue(unique_job(RULES["replace"], args=(7,)))
+        job.refresh_from_db()
+        assert (job.args == [7]) is not is_expired
+        assert (job.status == Status.CANCELLED) is is_expired
