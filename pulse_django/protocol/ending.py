@@ -129,7 +129,7 @@ _LATE = """
     CROSS JOIN LATERAL (
         SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
     ) AS late (too_late)"""
-_WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP}: ' || ending.error END, ending.error"
+_WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
 PARTS = {
     True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
     False: {

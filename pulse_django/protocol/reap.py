@@ -91,7 +91,7 @@ ending AS MATERIALIZED (
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
             WHEN killer
             THEN pg_catalog.format('lost %%s worker%%s: %%s', losses + 1, CASE WHEN losses > 0 THEN 's' END, message)
-            ELSE '{GAVE_UP}: ' || message
+            ELSE '{GAVE_UP} ' || message
         END AS error,
         NULL::text AS cancel_reason, NULL::text AS result, NULL::text AS progress, NULL::text AS error_class,
         NULL::text AS traceback

@@ -58,7 +58,7 @@ FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5
 # Begins the reason of a dead letter whose next try would have come later than ``give_up_after`` allows.
-GAVE_UP = "give_up_after reached"
+GAVE_UP = "give_up_after reached:"
 
 
 def decide(
@@ -87,7 +87,7 @@ def _in_time(decision: Decision, budget: Budget) -> Decision:
         return decision
     if decision.delay.total_seconds() <= budget.retries_for:
         return decision
-    return DeadLetter(f"{GAVE_UP}: {decision.reason}")
+    return DeadLetter(f"{GAVE_UP} {decision.reason}")
 
 
 def _decided(

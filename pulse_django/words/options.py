@@ -5,6 +5,7 @@ rest. Type checkers need its attribute in writing as well: ``option_values.py`` 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict
@@ -37,6 +38,15 @@ class Isolation(StrEnum):
 
     THREAD = "thread"
     PROCESS = "process"  # one for each run: slower to start, and really killed on timeout and cancel
+
+
+# A call may give an instant as well.
+_EXPIRES = Option(
+    kind=Duration(),
+    column="expires_at",
+    label=_("Expires"),
+    help=_("A job that has not started by then does not start. It is cancelled."),
+)
 
 
 class _Anywhere(TypedDict, total=False):
@@ -164,15 +174,7 @@ class TaskOptions(_Anywhere, total=False):
             help="Which exceptions are retried, and after which delays.",
         ),
     ]
-    expires: Annotated[
-        timedelta | None,
-        Option(
-            kind=Duration(),
-            column="expires_at",
-            label=_("Expires"),
-            help=_("A job that has not started by then does not start. It is cancelled."),
-        ),
-    ]
+    expires: Annotated[timedelta | None, _EXPIRES]
     max_losses: Annotated[
         int | None,
         Option(
@@ -253,12 +255,7 @@ class CallOptions(_Anywhere, total=False):
     ]
     expires: Annotated[
         datetime | timedelta | None,
-        Option(
-            kind=CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0"),
-            column="expires_at",
-            label=_("Expires"),
-            help=_("A job that has not started by then does not start. It is cancelled."),
-        ),
+        replace(_EXPIRES, kind=CheckedElsewhere("an aware `datetime`, or a `timedelta` above 0")),
     ]
     meta: Annotated[
         Mapping[str, Any] | None,

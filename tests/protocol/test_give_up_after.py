@@ -38,7 +38,7 @@ def running(allowed: timedelta, **columns: Any) -> Job:
 
 def test_a_retry_that_would_come_too_late_is_a_dead_letter_that_says_so() -> None:
     job = settled(running(HOUR + MINUTE), ERROR, Retry(2 * MINUTE, "ValueError: no"))
-    assert (job.status, job.last_error) == (Status.DEAD_LETTERED, f"{GAVE_UP}: ValueError: no")
+    assert (job.status, job.last_error) == (Status.DEAD_LETTERED, f"{GAVE_UP} ValueError: no")
     assert job.finished_at
     assert [one.message for one in Attempt.objects.all()] == ["no"]
 
@@ -103,7 +103,7 @@ def test_a_claim_brings_the_limit_and_for_how_long_it_allows_retries() -> None:
 def test_a_reap_that_would_retry_too_late_says_so() -> None:
     running(MINUTE, expired=True)
     [reaped] = Job.objects.reap()
-    assert (reaped.status, reaped.reason) == (Status.DEAD_LETTERED, f"{GAVE_UP}: worker lease expired")
+    assert (reaped.status, reaped.reason) == (Status.DEAD_LETTERED, f"{GAVE_UP} worker lease expired")
 
 
 def test_a_job_that_is_taken_from_its_worker_runs_again_at_once_only_in_time() -> None:

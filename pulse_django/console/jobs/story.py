@@ -20,7 +20,7 @@ from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.states import Status
 
-from .timeline import BAR, Amended, Span, Timeline, draw
+from .timeline import BAR, AmendedAt, Span, Timeline, draw
 
 MOST_ATTEMPTS = 200  # the latest
 MOST_CHILDREN = 50
@@ -53,7 +53,7 @@ class Story:
     share_done: float | None  # of the progress, if it says so
 
 
-def story_of(job: Job, amended: Sequence[Amended] = ()) -> Story:
+def story_of(job: Job, amended: Sequence[AmendedAt] = ()) -> Story:
     """Read what belongs to a job: four short queries."""
     attempts = _attempts_of(job)
     now = attempts[0].now if attempts else _now(job)
@@ -165,7 +165,7 @@ def spelt(value: Any) -> str:
         return UNREADABLE
 
 
-def shown_of(job: Job, amended: Sequence[Amended] = ()) -> dict[str, Any]:
+def shown_of(job: Job, amended: Sequence[AmendedAt] = ()) -> dict[str, Any]:
     """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
     story = story_of(job, amended)
     timeline = story.timeline

@@ -23,7 +23,7 @@ GOOD = frozenset({OutcomeName.SUCCEEDED})
 NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
 
 
-Amended = tuple[datetime, str]  # when the arguments were changed, and by whom
+AmendedAt = tuple[datetime, str]  # when the arguments were changed, and by whom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Timeline:
     width: int = WIDTH
 
 
-def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Sequence[Amended] = ()) -> Timeline:
+def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Sequence[AmendedAt] = ()) -> Timeline:
     """Draw the runs of a job below each other, from its creation to its last sign."""
     shown = sorted(spans, key=lambda span: span.number)[-MOST_LANES:]
     begin = min([created, *(span.begun for span in shown)]) if len(shown) == len(spans) else shown[0].begun
