@@ -91,11 +91,11 @@ def _with_options(task: Task, **options: Any) -> Task:
     return changed(task, changes) if changes else task
 
 
-def result_of(job: Job, task: Task) -> TaskResult:
-    """Build the result of a job and its ended runs."""
+def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
+    """Build the result of a job and its ended runs; without ``decrypt``, with neither arguments nor return value."""
     ledger = list(job.ledger.using(job._state.db).order_by("number")) if job.attempts else []
     workers = [entry.worker for entry in ledger]
-    args, kwargs = encryption.arguments_of(job)
+    args, kwargs = encryption.arguments_of(job) if decrypt else ([], {})
     if job.locked_by:
         workers.append(job.locked_by)
     result = PulseTaskResult(
@@ -112,7 +112,7 @@ def result_of(job: Job, task: Task) -> TaskResult:
         errors=list(_errors(ledger)),
         worker_ids=workers,
     )
-    value = encryption.value_of(job, RESULT)
+    value = encryption.value_of(job, RESULT) if decrypt else None
     object.__setattr__(result, "_return_value", value)  # as Django's own backends do: the class is frozen
     return result
 

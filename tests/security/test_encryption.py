@@ -21,7 +21,14 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import api, checks, conf
-from pulse_django.exceptions import CannotEncrypt, DecryptionFailed, InvalidSchedule, UnsupportedValue, WrongArguments
+from pulse_django.exceptions import (
+    CannotDecrypt,
+    CannotEncrypt,
+    DecryptionFailed,
+    InvalidSchedule,
+    UnsupportedValue,
+    WrongArguments,
+)
 from pulse_django.execution import encryption
 from pulse_django.execution.registry import registry
 from pulse_django.execution.tasks_framework import task_backends, task_finished, task_started
@@ -229,7 +236,21 @@ class TestEnqueueing:
         assert run_job(first).status is Status.COMPLETED
         assert task_backends["default"].get_result(first.id).return_value == tasks.SECRET
 
-    def test_keys_are_hashes_that_nobody_can_try(self, tasks: ModuleType) -> None:
+    @pytest.mark.parametrize("name", ["unique", "windowed"])
+    def test_a_call_returns_the_job_that_has_its_key_though_it_cannot_decrypt_it(
+        self, tasks: ModuleType, name: str
+    ) -> None:
+        with override_settings(PULSE=OTHERS):
+            first = getattr(tasks, name).enqueue(tasks.SECRET)
+            if name == "windowed":
+                assert run_job(first).status is Status.COMPLETED
+        second = getattr(tasks, name).enqueue(tasks.SECRET)
+        assert (second.id, second.args, second.kwargs) == (first.id, [], {})
+        assert Job.objects.count() == 1
+        with pytest.raises(CannotDecrypt, match="2026-12"):
+            task_backends["default"].get_result(first.id)
+
+    def test_keys_are_hashes_that_cannot_be_guessed(self, tasks: ModuleType) -> None:
         with override_settings(SECRET_KEY="one"):
             keyed = tasks.echo.using(idempotency_key=tasks.SECRET)
             one, same = keyed.enqueue(1), keyed.enqueue(2)
