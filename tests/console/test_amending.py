@@ -202,6 +202,17 @@ def test_what_cannot_be_read_or_shown_is_an_error_of_the_form(args: str) -> None
         assert "Enter a JSON list." in response.content.decode()
 
 
+@pytest.mark.parametrize("name", ["attempts", "seen"])
+def test_a_hidden_field_that_is_missing_is_named(name: str) -> None:
+    client, job = staff(*MAY), waiting()
+    given = form_of(client, job)
+    del given[name]
+    page = client.post(url_of(job), given).content.decode()
+    assert f"(Hidden field {name}) This field is required." in page
+    job.refresh_from_db()
+    assert job.args == [1]
+
+
 def test_an_amendment_that_came_between_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     client, job = staff(*MAY), waiting()
     given = form_of(client, job)

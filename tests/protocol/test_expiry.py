@@ -324,6 +324,19 @@ class TestEnqueueing:
         assert [one.job_id for one in Job.objects.expire()] == [job.pk]
 
     @pytest.mark.parametrize(
+        ("run_after", "expires"),
+        [
+            (HOUR, datetime(2020, 1, 1, tzinfo=UTC)),
+            (datetime(2050, 1, 1, tzinfo=UTC), HOUR),
+        ],
+    )
+    def test_a_delay_and_an_instant_are_not_compared(self, run_after: Any, expires: Any) -> None:
+        """That would take this host's clock. The job is cancelled by the database's, and says why."""
+        job = Job.objects.enqueue(NewJob(task="tests.add", run_after=run_after, expires=expires))
+        Job.objects.filter(pk=job.pk, expires_at__gt=now()).update(expires_at=now(-SECOND))
+        assert [(one.job_id, one.expired) for one in Job.objects.expire()] == [(job.pk, True)]
+
+    @pytest.mark.parametrize(
         ("options", "message"),
         [
             ({"expires": timedelta()}, "a job that expires at once would never start"),
