@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Unique, api, task
@@ -53,7 +55,7 @@ def waiting(**fields: Any) -> Job:
     return job
 
 
-def test_it_is_done_told_and_logged_with_who_and_why() -> None:
+def test_it_is_done_and_logged_with_who_and_why() -> None:
     client, job = staff(*MAY), waiting()
     assert url_of(job) in client.get(page_of(job)).content.decode()
     page = client.post(url_of(job), form_of(client, job), follow=True).content.decode()
@@ -165,6 +167,21 @@ def test_without_a_permission_there_is_no_form(missing: str) -> None:
         page = client.get(page_of(job)).content.decode()
         assert url_of(job) not in page
         assert ("<pre>1" in page) is (missing != "view_arguments"), "old arguments are arguments"
+
+
+@pytest.mark.parametrize("may_see", [True, False])
+def test_only_what_the_page_shows_of_old_arguments_is_read(may_see: bool) -> None:
+    job = waiting(args=["x" * 30_000])
+    assert api.amend(job.pk, args=[4711])
+    assert api.amend(job.pk, args=[2])
+    client = staff(*MAY) if may_see else staff("view_job")
+    with CaptureQueriesContext(connection) as queries:
+        page = client.get(page_of(job)).content.decode()
+    assert ("too long: 30" in page) is may_see
+    assert ("<pre>4711" in page) is may_see
+    read = [one["sql"] for one in queries if '"pulse_django_amendment"."kwargs",' in one["sql"]]
+    short = Amendment.objects.latest("id").pk
+    assert [f"IN ({short})" in sql for sql in read] == [True] * may_see, "the long one is not read"
 
 
 def test_what_is_masked_is_neither_offered_nor_listed() -> None:

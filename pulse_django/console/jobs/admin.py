@@ -185,14 +185,15 @@ class JobAdmin(AmendPage, JobList):
         job = self.get_object(request, unquote(object_id))
         context: dict[str, Any] = {}
         if job is not None and self.has_view_permission(request, job):
-            amendments = amendments_of(job)
+            sees_arguments = request.user.has_perm("pulse_django.view_arguments")
+            amendments = amendments_of(job, with_arguments=sees_arguments)
             context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
                 "acts": self._offered(request, job),
                 "amend_url": self.amend_url(request, job),
                 "amendments": amendments,
-                "sees_arguments": request.user.has_perm("pulse_django.view_arguments"),
+                "sees_arguments": sees_arguments,
             }
-            if not context["sees_arguments"]:
+            if not sees_arguments:
                 context["checkpoint"] = ""
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 

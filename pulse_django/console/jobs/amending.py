@@ -13,6 +13,8 @@ from django import forms
 from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.db.models import TextField
+from django.db.models.functions import Cast, Length
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -210,15 +212,37 @@ def _digest(args: Any, kwargs: Any) -> str:
     return hashlib.sha256(json.dumps([args, kwargs], sort_keys=True).encode()).hexdigest()
 
 
-def amendments_of(job: Job) -> list[ShownAmendment]:
-    """Return what was changed of the arguments of a job, the latest first, without what is masked."""
-    rows = Amendment.objects.using(job._state.db).filter(job_id=job.pk).order_by("-id")
-    return [ShownAmendment(at=row.at, by=row.by, reason=row.reason, arguments=_told(job, row)) for row in rows]
+def amendments_of(job: Job, *, with_arguments: bool) -> list[ShownAmendment]:
+    """Return what was changed of the arguments of a job, the latest first, without what is masked.
+
+    Arguments are read only for who may see them, and not those that are too long for the page.
+    """
+    rows = (
+        Amendment.objects.using(job._state.db)
+        .filter(job_id=job.pk)
+        .defer("args", "kwargs")
+        .annotate(size=_length_of("args") + _length_of("kwargs"))
+        .order_by("-id")
+    )
+    arguments = _arguments_of(job, list(rows)) if with_arguments else {}
+    return [
+        ShownAmendment(at=row.at, by=row.by, reason=row.reason, arguments=arguments.get(row.pk, "")) for row in rows
+    ]
 
 
-def _told(job: Job, row: Amendment) -> str:
-    if is_encrypted(row.masked):
-        return HIDDEN
+def _length_of(field: str) -> Length:
+    return Length(Cast(field, TextField()), function="pg_catalog.length")
+
+
+def _arguments_of(job: Job, rows: list[Any]) -> dict[int, str]:
+    """Return the old arguments by amendment."""
+    short = [row.pk for row in rows if row.size <= MOST_SAVED and not is_encrypted(row.masked)]
+    full = Amendment.objects.using(job._state.db).filter(pk__in=short)
+    left_out = {row.pk: HIDDEN if is_encrypted(row.masked) else _("too long: %d characters") % row.size for row in rows}
+    return left_out | {row.pk: _spelt_arguments(job, row) for row in full}
+
+
+def _spelt_arguments(job: Job, row: Amendment) -> str:
     if UNREADABLE in (row.args, row.kwargs):
         return UNREADABLE
     seen = masking.shown(job.task, row.args, row.kwargs, row.masked)
