@@ -45,8 +45,9 @@ Seven habits hold in every statement below:
 - One bad row or value fails itself and not its batch: values are cleaned and bounded on their way in, and where a
   batch is refused all the same, its rows are tried one by one.
 - Instants are written with clock_timestamp() and compared with statement_timestamp(); Python's clock decides nothing.
-- People decide by what a page showed them, so their verbs take an ``attempt``: once a job is beyond it they leave it
-  alone, even if its status is the same again. The row is locked by then, and its number cannot change any more.
+- ``request_cancel``, ``reschedule``, ``move``, ``amend`` and ``retry`` take an ``attempt``, because an operator decides
+  by what a page showed. A job that has had another attempt since is left alone, even if its status is the same again.
+  The comparison is made under the row's lock.
 - A fence does not mention ``status``: a CHECK ties ``locked_by`` to RUNNING, and with stale statistics a condition on
   the status lets the planner start from the wrong index.
 - Functions that take arguments are called as pg_catalog's, and operators stand between types for which it has one:

@@ -101,7 +101,7 @@ class TestKeys:
         assert "4111" not in first
         assert len(first) == len(key(ship, 7)) == 64
 
-    def test_a_value_that_json_cannot_hold_is_refused_and_a_masked_one_is_not_told(self) -> None:
+    def test_a_value_that_json_cannot_hold_is_refused_and_a_masked_one_is_not_shown(self) -> None:
         with pytest.raises(UnsupportedValue, match=r"unique.*UUID is not JSON"):
             key(computed, {"customer": UUID(int=1)})
         with pytest.raises(InvalidJob, match=r"^unique: JSON cannot hold what the key is made of$"):

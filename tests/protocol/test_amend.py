@@ -110,7 +110,7 @@ def test_a_task_that_this_process_does_not_have_is_refused() -> None:
         api.amend(job.pk, args=[1])
 
 
-def test_what_is_masked_is_not_told() -> None:
+def test_what_is_masked_is_not_shown() -> None:
     job = make_job(task=masked.key, args=[1], masked='{"positions":[0]}')
     with pytest.raises(PayloadError) as caught:
         api.amend(job.pk, args=[{"secret": {1}}])

@@ -46,11 +46,11 @@ def unique_job(rule: Unique, *, args: tuple[int, ...] = (), **more: Any) -> NewJ
 
 
 def endings_of(act: Any, capture: Any) -> list[Ending]:
-    """What is told of the jobs that ``act`` ends, once its transaction is committed."""
-    told: list[Ending] = []
+    """Return the endings that are sent for the jobs that ``act`` ends, once its transaction is committed."""
+    endings: list[Ending] = []
 
     def receiver(ending: Ending, **_: Any) -> None:
-        told.append(ending)
+        endings.append(ending)
 
     job_finished.connect(receiver)
     try:
@@ -58,7 +58,7 @@ def endings_of(act: Any, capture: Any) -> list[Ending]:
             act()
     finally:
         job_finished.disconnect(receiver)
-    return told
+    return endings
 
 
 class TestTheClaim:
@@ -209,7 +209,7 @@ class TestUniqueKeys:
         before = Job.objects.enqueue(unique_job(rule, args=(1,)))
         Job.objects.filter(pk=before.pk).update(expires_at=now(-SECOND))
         enqueued: list[tuple[Job, bool]] = []
-        told = endings_of(
+        endings = endings_of(
             lambda: enqueued.append(Job.objects.get_or_enqueue(unique_job(rule, args=(2,)))),
             django_capture_on_commit_callbacks,
         )
@@ -218,7 +218,7 @@ class TestUniqueKeys:
         assert found.args == [2]
         over = Job.objects.get(pk=before.pk)
         assert (over.status, over.cancel_reason, over.args) == (Status.CANCELLED, NOT_STARTED_IN_TIME, [1])
-        assert [(one.job_id, one.by, one.expired) for one in told] == [(before.pk, EndedBy.CALLER, True)]
+        assert [(one.job_id, one.by, one.expired) for one in endings] == [(before.pk, EndedBy.CALLER, True)]
 
     @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
     def test_nor_against_a_list(self, rule: Unique) -> None:

@@ -138,7 +138,7 @@ class TestARun:
         job = stored(failed.id)
         assert job.last_error == f"ValueError: {HIDDEN}"
         traceback = Attempt.objects.get(job_id=job.pk).traceback
-        assert "in fails" in traceback, "the places are told"
+        assert "in fails" in traceback, "the places are shown"
         assert traceback.count(HIDDEN) == 2, "the error, and what led to it"
         assert stored(wrong.id).last_error.startswith("UnstorableResult: result: "), "this message names no value"
         call_command("pulse_status")
@@ -169,7 +169,7 @@ class TestARun:
             for signal in signals:
                 signal.disconnect(receiver)
         assert len(called) == len(signals)
-        assert caplog.text.count("in receiver\n") == len(signals), "the places are told"
+        assert caplog.text.count("in receiver\n") == len(signals), "the places are shown"
         assert tasks.SECRET not in caplog.text
         assert not [one for one in caplog.records if tasks.SECRET in str(one.__dict__)], "nor beside the text"
         assert not [one for one in caplog.records if one.exc_info and one.exc_info[0]], "its frames have the arguments"
@@ -506,7 +506,7 @@ class TestSettings:
             ([OLD], "a dict of ids and keys"),
         ],
     )
-    def test_that_are_wrong_are_told_without_the_key(self, keys: Any, says: str) -> None:
+    def test_that_are_wrong_are_reported_without_the_key(self, keys: Any, says: str) -> None:
         _, [problem] = conf.parse({"ENCRYPTION_KEYS": keys})
         text = f"{problem.message} {problem.hint}"
         assert says in text

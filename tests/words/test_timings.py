@@ -158,5 +158,5 @@ def test_time_zones_that_are_not_known_are_refused(bad: str) -> None:
 
 
 @pytest.mark.parametrize("timing", [Cron("0 3 * * 1-5", BERLIN), Every(timedelta(minutes=5))])
-def test_a_timing_can_be_told_in_words(timing: Timing) -> None:
+def test_a_timing_has_a_text(timing: Timing) -> None:
     assert timing.in_words()

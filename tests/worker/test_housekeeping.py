@@ -52,13 +52,13 @@ def presence(name: str) -> Presence:
     )
 
 
-def test_jobs_that_did_not_start_in_time_are_cancelled_and_told(
+def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
     dog: Watchdog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Any] = []
+    endings: list[Any] = []
 
     def receiver(ending: Any, **_: Any) -> None:
-        told.append(ending)
+        endings.append(ending)
 
     monkeypatch.setattr(expiry, "EXPIRE_LIMIT", 1)
     monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
@@ -72,7 +72,7 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_told(
         job_finished.disconnect(receiver)
     assert swept.expired == 3
     assert json.loads(swept.to_json())["expired"] == 3
-    assert {one.job_id for one in told if one.expired} == {job.pk for job in jobs}
+    assert {one.job_id for one in endings if one.expired} == {job.pk for job in jobs}
     assert "3 jobs had not started in time" in caplog.text
     assert Job.objects.get(pk=later.pk).status == Status.PENDING
 

@@ -121,10 +121,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
             who: Any = request.user.pk  # a user with a permission is not anonymous
             LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
         level = messages.WARNING if moved_on or twins else messages.SUCCESS
-        self.message_user(request, _told(revived, moved_on, twins), level)
+        self.message_user(request, _says(revived, moved_on, twins), level)
 
 
-def _told(revived: int, moved_on: int, twins: int) -> str:
+def _says(revived: int, moved_on: int, twins: int) -> str:
     said = ngettext("%d retried", "%d retried", revived) % revived
     if moved_on:
         said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on

@@ -90,7 +90,7 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
         labels.append(Shape(kind="label", x=0, width=LABELS, y=y, says=f"attempt {span.number}"))
         before = ended
     lanes = max(1, len(shown)) * LANE
-    shapes += [scale.stroke("amended", at, lanes, _told_amended(at - begin, by)) for at, by in sorted(changes)]
+    shapes += [scale.stroke("amended", at, lanes, _amended_text(at - begin, by)) for at, by in sorted(changes)]
     return Timeline(
         height=TOP + lanes,
         shapes=shapes,
@@ -157,7 +157,7 @@ def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
     return f"attempt {span.number} reported {span.late_outcome} {_said(span.late_at - ended)} too late{beside}"  # type: ignore[operator]  # it is not None
 
 
-def _told_amended(after: timedelta, by: str) -> str:
+def _amended_text(after: timedelta, by: str) -> str:
     return f"arguments amended after {_said(after)}{f', by {by}' if by else ''}"
 
 
