@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry
-    from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, Snooze, StaleToken
+    from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, RateLimited, Snooze, StaleToken
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
     from .schedules.declarations import Schedule
     from .tasks import task
+    from .words.limiting import Breaker, Limit, Rate
+    from .words.retry_after import retry_after
     from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
     from .words.timings import Cron, Every
     from .words.uniqueness import Unique
@@ -20,8 +22,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
     "execution.context": ("Context",),
-    "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "Snooze", "StaleToken"),
+    "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "RateLimited", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "words.limiting": ("Breaker", "Limit", "Rate"),
+    "words.retry_after": ("retry_after",),
     "words.retry_policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
     "words.timings": ("Cron", "Every"),
     "schedules.declarations": ("Schedule",),
@@ -33,6 +37,7 @@ __all__ = [
     "NO_RETRIES",
     "AlreadyEnqueued",
     "Backoff",
+    "Breaker",
     "Context",
     "Cron",
     "Discard",
@@ -40,6 +45,9 @@ __all__ = [
     "FencedModel",
     "JobCancelled",
     "LeaseLost",
+    "Limit",
+    "Rate",
+    "RateLimited",
     "RetryPolicy",
     "Schedule",
     "Snooze",
@@ -57,6 +65,7 @@ __all__ = [
     "progress",
     "release",
     "retry",
+    "retry_after",
     "task",
 ]
 

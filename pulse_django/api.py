@@ -13,6 +13,7 @@ from .exceptions import InvalidJob
 from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
 from .execution.databases import alias_of_jobs, locate, located
+from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
@@ -150,7 +151,7 @@ def enqueue_many(
     alias = alias_of_jobs(using or getattr(task, "database", None))
     jobs: JobManager = Job.objects.db_manager(alias)
     called_with = (_checked(task, place, item) for place, item in enumerate(arguments))
-    if getattr(task, "unique", None) is not None:  # each has a key of its own
+    if getattr(task, "unique", None) is not None or has_lane_key(task):  # each has a key of its own
         ids = jobs.enqueue_many((new_job(task, *call, alias) for call in called_with), progress=progress)
     else:
         ids = jobs.enqueue_alike(new_job(task, (), {}, alias), called_with, progress=progress)

@@ -21,6 +21,7 @@ class PulseConfig(AppConfig):
             check_database,
             check_encryption,
             check_foreign_keys,
+            check_limits,
             check_middleware,
             check_settings,
             check_tasks,
@@ -38,6 +39,7 @@ class PulseConfig(AppConfig):
         checks.register(check_vendor)
         checks.register(check_tasks)
         checks.register(check_encryption)
+        checks.register(check_limits)
         checks.register(check_backend)
         checks.register(check_data)
         checks.register(check_database, checks.Tags.database)

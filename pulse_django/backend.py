@@ -15,6 +15,7 @@ from .execution import masking, unique_keys
 from .execution.call_signatures import checked, names_of
 from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
 from .execution.encryption import PayloadEncryption, encrypts
+from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
 from .execution.registry import key_of, registry
 from .execution.results import as_enqueued, result_of
@@ -109,6 +110,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         expires=aware(getattr(task, "expires", None)),
         tags=getattr(task, "tags", ()),
         meta=getattr(task, "meta", None),
+        lane_key=lane_key_of_call(task, args, kwargs),
         **options,
     )
 

@@ -16,6 +16,7 @@
 | ``pulse_django.E012`` | a foreign key of the database refers to jobs or attempts |
 | ``pulse_django.E013`` | tasks are encrypted, and ``ENCRYPTION_KEYS`` is empty |
 | ``pulse_django.E014`` | tasks are encrypted, and ``cryptography`` is not installed |
+| ``pulse_django.E015`` | two tasks declare limits of the same name with different numbers |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
@@ -41,11 +42,12 @@ from django.db.models import ForeignKey
 from . import conf
 from .backend import PulseBackend
 from .execution.databases import routers_alias, why_not_one_transaction
+from .execution.declared_limits import declared_limits
 from .execution.encryption import INSTALL, encrypts, is_available
 from .execution.middleware import configured
 from .execution.registry import registry
 from .execution.task_modules import modules_that_declare_tasks
-from .execution.tasks_framework import task_backends
+from .execution.tasks_framework import InvalidTask, task_backends
 from .models import Attempt, Job, StoredAttempt
 from .store.tables import problem_with_tables
 
@@ -151,6 +153,18 @@ def check_tasks(**_: Any) -> list[CheckMessage]:
         )
         for module in lost
     ]
+
+
+def check_limits(**_: Any) -> list[CheckMessage]:
+    """Name a limit that two tasks declare differently."""
+    try:
+        declared_limits()
+    except InvalidTask as error:
+        hint = "Declare it once, and give the same Limit to both tasks."
+        return [Error(str(error), hint=hint, id="pulse_django.E015")]
+    except Exception:  # a module that cannot be imported: the worker and Django's own checks report it
+        return []
+    return []
 
 
 def check_encryption(**_: Any) -> list[CheckMessage]:

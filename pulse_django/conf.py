@@ -104,6 +104,10 @@ class PulseSettings:
     encryption_keys: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     # Whether all tasks are encrypted, and not only those with `encrypted=True`.
     encrypt_all: bool = False
+    # For tasks of a queue that say nothing themselves: the parameter whose values share the queue's slots.
+    queue_shares: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # By share or key: how many times as many slots it gets as one that is not named.
+    share_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
     # them, and only users with the permission `view_board` see them.
     metrics_token: str = field(default="", repr=False)

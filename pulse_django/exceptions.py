@@ -113,9 +113,20 @@ class Snooze(StopRun):
 
     def __init__(self, delay: timedelta) -> None:
         if not isinstance(delay, timedelta) or delay < timedelta():
-            raise TypeError(f"snooze() requires a non-negative timedelta, not {delay!r}")
+            raise TypeError(f"{type(self).__name__} requires a non-negative timedelta, not {delay!r}")
         super().__init__(delay)
         self.delay = delay
+
+
+class RateLimited(Snooze):
+    """The system that this handler calls has enough: no job of the same limit starts before ``after`` has passed.
+
+    This attempt does not count. A job without a limit is only run again later.
+    """
+
+    def __init__(self, after: timedelta, reason: str = "") -> None:
+        super().__init__(after)
+        self.reason = reason if isinstance(reason, str) else repr(reason)
 
 
 class Discard(StopRun):

@@ -11,12 +11,14 @@ from .protocol import schedules
 from .protocol.amend import amend
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
+from .protocol.claim_limited import claim_limited
 from .protocol.enqueue import enqueue, get_or_enqueue
 from .protocol.enqueue_many import enqueue_alike, enqueue_many
 from .protocol.eras import drop_days, make_days
 from .protocol.expire import expire
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
+from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
 from .protocol.retry import retry
@@ -37,8 +39,10 @@ class JobManager(JobReader):
     enqueue_many = enqueue_many
     enqueue_alike = enqueue_alike
 
+    promote = promote
     claim = claim
     claim_these = claim_these
+    claim_limited = claim_limited
 
     heartbeat = heartbeat
 
@@ -103,4 +107,4 @@ class ScheduleManager(models.Manager["Schedule"]):
 
 def _key_of(task: Any) -> str:
     """Return the key that stands on the jobs of a task. Those of other backends have no ``key``."""
-    return task if isinstance(task, str) else getattr(task, "key", "") or task.module_path
+    return task if isinstance(task, str) else getattr(task, "registered_name", "") or task.module_path

@@ -8,6 +8,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .amendment_models import Amendment as Amendment
+from .limit_models import Bucket as Bucket
+from .limit_models import Limiter as Limiter
 from .managers import JobManager
 from .schedule_models import Declaration as Declaration
 from .schedule_models import Schedule as Schedule
@@ -25,7 +27,7 @@ from .store.tags import Tags
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .words.budgets import Budget
 from .words.eras import HOT
-from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
 from .words.states import Status
 from .words.traces import MAX_TRACE
@@ -46,6 +48,10 @@ class Job(models.Model):
     task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
+    # Whose turn it is: the limiter and the key of a job with a limit or a share, as words/lane_keys.py spells them.
+    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
+    # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
+    ready = models.BooleanField(default=True, db_default=True, editable=False)
     args = Document(default=list, db_default=models.Value([], models.JSONField()))
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.

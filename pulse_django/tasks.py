@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from inspect import Parameter, iscoroutinefunction, signature
@@ -53,17 +53,19 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     queue_name: str = DEFAULT_QUEUE
     run_after: datetime | None = None
     name: str = ""
-    key: str = ""  # stands on the jobs: the name that was given, or else the path of the function
+    registered_name: str = ""  # stands on the jobs: the name that was given, or else the path of the function
     runs_in: timedelta | None = None  # run_after as a duration: the server adds it to its own clock
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.key or self.name or self.module_path)
+        object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
         for option in ("aliases", "masked"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
-            object.__setattr__(self, "tags", _checked(self.key, tags_of, self.tags))
-        for option, names in (("masked", self.masked), ("unique", self._names_in_key())):
+            object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
+        for option in ("key", "share"):
+            object.__setattr__(self, option, _key_source(option, getattr(self, option)))
+        for option, names in self._names_in_options():
             if unknown := self._unknown(names):
                 raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
@@ -71,13 +73,13 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     def __reduce__(self) -> Any:
         """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
-        declared = registry.get(self.key)
+        declared = registry.get(self.registered_name)
         changes = {
             one.name: getattr(self, one.name)
             for one in fields(self)
             if one.name != "func" and (declared is None or getattr(self, one.name) != getattr(declared, one.name, None))
         }
-        return _restored, (self.key, changes)
+        return _restored, (self.registered_name, changes)
 
     def _unknown(self, names: Iterable[str]) -> list[str]:
         """A name that was mistyped would mask nothing."""
@@ -87,9 +89,11 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
         return [name for name in names if name != "return" and name not in parameters and not takes_any]
 
-    def _names_in_key(self) -> tuple[str, ...]:
-        by = getattr(self.unique, "by", ())
-        return () if callable(by) else by
+    def _names_in_options(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        yield "masked", self.masked
+        for option, names in (("unique", getattr(self.unique, "by", ())), ("key", self.key), ("share", self.share)):
+            if isinstance(names, tuple):
+                yield option, names
 
     def using(self, **options: Unpack[CallOptions]) -> PulseTask[P, T]:
         """Return the same task with other defaults for the jobs that it enqueues."""
@@ -107,9 +111,9 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if not isinstance(changes.get("expires"), datetime | timedelta | None):
             raise TypeError(f"expires: {changes['expires']!r} is neither a datetime nor a timedelta.")
         if "tags" in changes:
-            changes["tags"] = (*self.tags, *_checked(self.key, tags_of, changes["tags"]))
+            changes["tags"] = (*self.tags, *_checked(self.registered_name, tags_of, changes["tags"]))
         if "meta" in changes:
-            changes["meta"] = _checked(self.key, encode_meta, changes["meta"])
+            changes["meta"] = _checked(self.registered_name, encode_meta, changes["meta"])
         return replace(self, **changes)
 
     def _check_options(self) -> None:
@@ -123,16 +127,22 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             )
         if self.unique is not None and self.idempotency_key is not None:
             raise InvalidTask("unique and idempotency_key cannot be combined; use one of them.")
+        if self.key is not None and self.share is not None:
+            raise InvalidTask("key and share cannot be combined; slots are shared among the keys of a limit.")
+        if self.key is not None and self.limit is None:
+            raise InvalidTask("key: give a limit, too; to share slots without one, use share.")
+        if getattr(self.limit, "needs_key", False) and self.key is None and self.share is None:
+            raise InvalidTask("limit: per_key and rate_per_key need a key.")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:
-            TASK_NAME.check("task", self.key)
+            TASK_NAME.check("task", self.registered_name)
             check_task(self)
             check_run_after(self.runs_in)
             if isinstance(self.expires, timedelta):
                 check_expires(self.expires, self.runs_in)
         except InvalidJob as error:
-            raise InvalidTask(f"{self.key}: {error}") from error
+            raise InvalidTask(f"{self.registered_name}: {error}") from error
 
     if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
 
@@ -154,6 +164,13 @@ def _checked(key: str, check: Callable[[Any], T], given: Any) -> T:
         return check(given)
     except InvalidJob as error:
         raise InvalidTask(f"{key}: {error}") from error
+
+
+def _key_source(option: str, given: Any) -> Any:
+    """Return a function as it is, and names as a tuple."""
+    if given is None or callable(given):
+        return given
+    return (given,) if isinstance(given, str) else _names(option, given)
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ TABLES = (
     "pulse_django_amendment",
     "pulse_django_key",
     "pulse_django_window",
+    "pulse_django_limiter",
+    "pulse_django_bucket",
     "pulse_django_job",
     "pulse_django_queue",
     "pulse_django_worker",

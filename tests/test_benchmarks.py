@@ -114,7 +114,7 @@ def test_the_soak_keeps_its_samples_and_judges_them(tmp_path: Path) -> None:
     assert last["bytes"]["pulse_django_job_hot"] > 0
     assert last["claims"]["p99_ms"] > 0
     assert last["waits"]["ended_per_s"] > 0
-    for what in ("memory of keeper", "pulse_django_attempt", "pulse_job_claim", "claim statement, p99"):
+    for what in ("memory of keeper", "pulse_django_attempt", "pulse_job_lane", "claim statement, p99"):
         assert what in done.stdout
     picture = tmp_path / "soak.svg"
     plots = [sys.executable, str(ROOT / "benchmarks" / "soak_plots.py"), str(tmp_path / "results.json"), str(picture)]

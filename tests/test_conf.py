@@ -105,6 +105,8 @@ def test_every_setting_has_a_range() -> None:
         "opentelemetry",
         "encryption_keys",
         "encrypt_all",
+        "queue_shares",
+        "share_weights",
     }
     assert set(conf._RANGES) | free == set(conf._FIELDS.values())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pulse_django import conf
@@ -17,6 +18,7 @@ from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from . import encryption
 from .call_signatures import checked, names_of
+from .lane_keys import has_lane_key, lane_key_of_call
 from .registry import registry
 from .tasks_framework import Task
 from .unique_keys import key_of_call
@@ -59,6 +61,7 @@ def amend(
             attempt=found.attempts if attempt is None else attempt,
             instead_of=found,
             unique_key=_key(task, found, *new),
+            lane_key=_lane_key(task, *new),
             by=by,
             reason=reason,
         )
@@ -94,10 +97,25 @@ def _key(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any
     """Return the unique key of the new arguments. A period keeps the key that it began with."""
     if found.unique_key is None:
         return None
-    try:
+    with _named("unique"):
         key = key_of_call(task, args, kwargs)
+    return None if key is None or key.rule.per is not None else key.key
+
+
+def _lane_key(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the lane key of the new arguments; None: it stays."""
+    if not has_lane_key(task):
+        return None
+    with _named("key"):
+        return lane_key_of_call(task, args, kwargs)
+
+
+@contextmanager
+def _named(option: str) -> Iterator[None]:
+    """Say which option an error of the project's function belongs to."""
+    try:
+        yield
     except InvalidJob:
         raise
-    except Exception as error:  # of the project's function
-        raise InvalidJob(f"unique: {type(error).__name__} was raised for these arguments") from error
-    return None if key is None or key.rule.per is not None else key.key
+    except Exception as error:
+        raise InvalidJob(f"{option}: {type(error).__name__} was raised for these arguments") from error

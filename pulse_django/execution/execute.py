@@ -49,6 +49,7 @@ from .call_signatures import explained
 from .context import Context
 from .django_log import Receivers, receivers_of
 from .encryption import result_for_column
+from .limit_events import anote_error, anote_success, note_error, note_success, reason_of
 from .masking import hides_result
 from .middleware import configured, surrounded
 from .registry import Registry, registry
@@ -92,7 +93,8 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
         with running(run), traces.running(run.claim):
             value = _surrounded(task, call) if configured() else _invoke(task, call)
     except BaseException as error:  # SystemExit too: what a handler raises ends its run, and nothing else
-        return _raised(run, task, context, error)
+        return _raised(run, task, context, note_error(run, task, error))
+    note_success(run)
     return _returned(run, task, context, value)
 
 
@@ -111,7 +113,8 @@ async def perform_async(run: Run, task: Task) -> Performed:
             finally:
                 _end_if_forked(pid)
     except BaseException as error:
-        return _raised(run, task, context, error)
+        return _raised(run, task, context, await anote_error(run, task, error))
+    await anote_success(run)
     return _returned(run, task, context, value)
 
 
@@ -249,7 +252,7 @@ def _returned(run: Run, task: Task, context: Context | None, value: Any) -> Perf
 def _outcome_of(run: Run, error: BaseException) -> Outcome | None:
     match error:
         case Snooze():
-            return Snoozed(error.delay)
+            return Snoozed(error.delay, reason_of(run, error))
         case Discard():
             return Discarded(error.reason)
         case JobCancelled():

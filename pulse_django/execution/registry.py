@@ -75,7 +75,7 @@ def keys_of(task: Task) -> Iterable[str]:
 
 
 def key_of(task: Task) -> str:
-    return getattr(task, "key", "") or task.module_path
+    return getattr(task, "registered_name", "") or task.module_path
 
 
 registry = Registry()

@@ -31,8 +31,8 @@ def key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> U
         text = f"{key_of(task)} {canonical(_material(task, rule, args, kwargs), what='unique')}"
     except PayloadError as error:
         # Its words may repeat what is masked.
-        raise (InvalidJob("unique: JSON cannot hold what the key is made of") if _hides(task) else error) from None
-    if _hides(task):  # from the hash of a short secret, the secret could be found by trying
+        raise (InvalidJob("unique: JSON cannot hold what the key is made of") if hides(task) else error) from None
+    if hides(task):  # from the hash of a short secret, the secret could be found by trying
         return UniqueKey(salted_hmac(_SALT, text, algorithm="sha256").hexdigest(), rule)
     return UniqueKey.of(text, rule)
 
@@ -44,7 +44,7 @@ def idempotency_key_of(task: Task, key: str) -> str:
     return salted_hmac(_SALT_OF_IDEMPOTENCY, f"{key_of(task)} {key}", algorithm="sha256").hexdigest()
 
 
-def _hides(task: Task) -> bool:
+def hides(task: Task) -> bool:
     return encrypts(task) or any(name != RESULT for name in getattr(task, "masked", ()))
 
 
@@ -52,7 +52,7 @@ def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str
     """Return what the key is made of."""
     if callable(rule.by):
         return rule.by(*args, **kwargs)
-    given, defaults = _by_name(task, args, kwargs)
+    given, defaults = by_name(task, args, kwargs)
     if not rule.by:
         return given | {name: value for name, value in defaults.items() if _fits_json(value)}
     found = defaults | given
@@ -61,7 +61,7 @@ def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str
     return [found[name] for name in rule.by]
 
 
-def _by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments by the names of their parameters, and the defaults of the others."""
     shape, rest = _shape_of(task.func)
     if shape is None:  # a decorator may put arguments of its own in front: the position does not say which it is

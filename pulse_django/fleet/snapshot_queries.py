@@ -14,8 +14,8 @@ from typing import Any
 from django.db import connections
 
 from pulse_django.models import Job
-from pulse_django.store.job_queries import IS_PAUSED
 from pulse_django.store.json_columns import read
+from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.transactions import Row
 from pulse_django.words.states import Status
 

@@ -45,7 +45,12 @@ amended AS (
     SET args = %(args)s::jsonb,
         kwargs = %(kwargs)s::jsonb,
         payload_bytes = %(bytes)s,
-        unique_key = COALESCE(%(key)s, job.unique_key)
+        unique_key = COALESCE(%(key)s, job.unique_key),
+        lane_key = COALESCE(%(lane_key)s, job.lane_key),
+        ready = CASE
+            WHEN COALESCE(%(lane_key)s::text, job.lane_key::text) = job.lane_key::text THEN job.ready
+            ELSE %(lane_key)s::text = ''
+        END
     FROM waiting
     WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
     RETURNING job.id
@@ -107,13 +112,14 @@ def amend(
     attempt: int | None = None,
     instead_of: Found | None = None,
     unique_key: str | None = None,
+    lane_key: str | None = None,
     by: str = "",
     reason: str = "",
 ) -> Amended:
     """Give a waiting job these arguments, and keep the old ones.
 
     With ``attempt``, only if it has had so many; with ``instead_of``, only if it still has these arguments. A job that
-    has a unique key gets ``unique_key``, unless another job holds it.
+    has a unique key gets ``unique_key``, unless another job holds it. Without ``lane_key`` its own stays.
     """
     [job_id] = job_ids_of([job_id])
     check_attempt(attempt)
@@ -126,6 +132,7 @@ def amend(
         "kwargs": payload.kwargs,
         "bytes": payload.size,
         "key": unique_key,
+        "lane_key": lane_key,
         "by": clean_text(by, MAX_AMENDED_BY),
         "reason": clean_text(reason, MAX_AMEND_REASON),
     }

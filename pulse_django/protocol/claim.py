@@ -11,7 +11,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
 from pulse_django import conf
-from pulse_django.store.job_queries import IS_PAUSED, JobReader
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.declared_options import OPTIONS
@@ -60,18 +61,18 @@ claimed AS (
         lease_until = clock_timestamp() + COALESCE(lease_ttl, %s),
         token = pg_catalog.nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
-        started_at = clock_timestamp()
+        started_at = {started}
     WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes))
         AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
         pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
         pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
-        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, meta, {options}
-)
+        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, meta, lane_key, {probe} AS is_probe, {options}
+){spent}
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, due, trace, masked, meta::text, {options}
+    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options}
 FROM claimed
 ORDER BY priority DESC, next_run_at, id
 """
@@ -79,8 +80,9 @@ ORDER BY priority DESC, next_run_at, id
 _PICK_FROM_LANES = f"""
     SELECT pick.id, pick.bytes
     FROM ROWS FROM (
-        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::float8[])
-    ) AS lane (queue, priority, since)
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
+        pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
+    ) AS lane (queue, priority, key, take, since)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.queue <> ALL (ARRAY(
         SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
@@ -103,30 +105,36 @@ def claim(
     lanes: Sequence[Lane] | None = None,
     turn: int = 0,
     since: Mapping[Lane, float] = NO_BOUNDS,
+    takes: Mapping[Lane, int] | None = None,
 ) -> list[Claim]:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
-    ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970.
+    ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
+    many jobs of each lane are claimed at most.
     """
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn)
     if not visited or limit < 1:
         return []
-    pick, pick_params = _claim_pick(jobs.model, jobs.write_alias)
+    pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
+    keys = [lane.key for lane in visited]
+    most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
-    return _claim(jobs, identity, pick, [queues, priorities, bounds, *pick_params, limit, limit])
+    picked = _PICK_FROM_LANES.format(pick=pick)
+    return _claim(jobs, identity, picked, [queues, priorities, keys, most, bounds, *pick_params, limit])
 
 
 @lru_cache(maxsize=16)
-def _claim_pick(model: type[Job], alias: str) -> Compiled:
-    """Compile the pick. Its last two parameters are both the number of jobs."""
-    lane = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
+def claim_pick(model: type[Job], alias: str) -> Compiled:
+    """Compile the pick of the relation ``lane``."""
+    lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
+    lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     due = model.objects.due().startable().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
     pick, params = compiled(skip_locked(due), alias)
-    return _PICK_FROM_LANES.format(pick=f"{pick} LIMIT %s"), params
+    return f"{pick} LIMIT lane.take", params
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
@@ -137,17 +145,30 @@ def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -
 
 
 def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
-    ttl = conf.current().lease_ttl
     holder = identity.mint_holder()
-    rows = run_alone(
-        jobs.write_alias,
-        _CLAIM.format(picked=picked, options=_OPTIONS),
-        [*params, holder, ttl, CLAIM_BYTES, ttl],
-        plan_once=True,
-    )
-    return [_claim_of(row, holder) for row in rows]
+    sql, values = claiming(picked, params, holder)
+    return [claim_of(row, holder) for row in run_alone(jobs.write_alias, sql, values, plan_once=True)]
 
 
-def _claim_of(row: Row, holder: str) -> Claim:
+def claiming(
+    picked: str,
+    params: Sequence[Any],
+    holder: str,
+    *,
+    started: str = "clock_timestamp()",
+    probe: str = "false",
+    spent: str = "",
+) -> tuple[str, list[Any]]:
+    """Return the statement that grants leases on what is picked, and its parameters.
+
+    ``started`` is the instant that its runs begin at, and ``probe`` whether their ends decide about a breaker.
+    ``spent`` is a CTE beside ``claimed``.
+    """
+    ttl = conf.current().lease_ttl
+    sql = _CLAIM.format(picked=picked, options=_OPTIONS, started=started, probe=probe, spent=spent)
+    return sql, [*params, holder, ttl, CLAIM_BYTES, ttl]
+
+
+def claim_of(row: Row, holder: str) -> Claim:
     """Name the columns of the claim's answer; the first two make the lease."""
     return Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:])))

@@ -45,6 +45,7 @@ stayed AS (
             WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + ending.delay * interval '1 second'
             ELSE job.next_run_at
         END,
+        ready = job.lane_key::text = '' OR ending.delay IS NULL OR ending.delay <= 0::float8,
         finished_at = CASE WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
         last_error = COALESCE({{error}}, job.last_error),
         progress = COALESCE(ending.progress::jsonb, job.progress)

@@ -11,7 +11,7 @@ from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
-from pulse_django.words.job_options import NewJob, Payload, run_at_or_delay
+from pulse_django.words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 
 from . import unique
 
@@ -92,6 +92,8 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "expires_at": expires_at,
         "tags": list(new.tags),
         "meta": None if new.meta is None else json.loads(new.meta),
+        "lane_key": new.lane_key,
+        "ready": is_ready(new.lane_key, new.run_after),
         "created_at": created_at,
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
@@ -127,11 +129,14 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "expires_in": expires_in.total_seconds() or None,
         "tags": list(new.tags) or None,
         "meta": new.meta,
+        "lane_key": new.lane_key or None,
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }
     # Of twenty-odd columns most jobs need eight, and what is not sent is not encoded, parsed or planned.
     sent = {name: value for name, value in values.items() if value is not None and value is not False}
+    if not is_ready(new.lane_key, new.run_after):
+        sent["ready"] = False
     names, params = tuple(sent), tuple(sent.values())
     if new.idempotency_key is not None:
         taken = (new.task, new.idempotency_key)

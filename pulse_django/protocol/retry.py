@@ -26,6 +26,7 @@ revived AS (
     SET status = 'PENDING',
         refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
         next_run_at = clock_timestamp() + (%s::float8 + in_line.place::float8 * %s::float8) * interval '1 second',
+        ready = job.lane_key::text = '',
         finished_at = NULL,
         cancel_requested_at = NULL,
         cancel_reason = ''

@@ -5,11 +5,9 @@ The server's clock says which tick is next. A schedule that is new, changed or r
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
@@ -33,6 +31,7 @@ from pulse_django.words.schedule_definitions import (
 from pulse_django.words.ticks import TickOutcome, first_after, without_firing
 from pulse_django.words.timings import Timing
 
+from .declarations import Declarer, declare_once
 from .tick import write_ticks
 
 if TYPE_CHECKING:
@@ -65,39 +64,6 @@ RETURNING id
 """
 
 _NOW = "SELECT clock_timestamp()"
-
-_FIRST_DECLARATION = """
-INSERT INTO pulse_django_declaration (scope, worker, booted_at, fingerprint)
-VALUES (%s, '', 'epoch', '') ON CONFLICT (scope) DO NOTHING RETURNING scope
-"""
-
-_STANDING = """
-SELECT declaration.fingerprint, declaration.booted_at, declaration.worker::text = %s,
-    declaration.declared_at > statement_timestamp() - %s::interval
-    OR EXISTS (
-        SELECT FROM pulse_django_worker AS worker
-        WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
-            AND pg_catalog.concat(worker.name, ':', worker.boot_id) = declaration.worker::text
-    ),
-    (SELECT pg_catalog.count(*) FROM pulse_django_schedule WHERE name::text = ANY (%s::text[]))
-FROM pulse_django_declaration AS declaration
-WHERE declaration.scope::text = %s
-FOR NO KEY UPDATE
-"""
-
-_DECLARED = """
-UPDATE pulse_django_declaration
-SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = clock_timestamp()
-WHERE scope::text = %s RETURNING scope
-"""
-
-
-class Declarer(NamedTuple):
-    """Whose code declares."""
-
-    scope: str  # the settings module: other projects in this database have their own schedules
-    worker: str  # its name and boot id
-    booted_at: datetime  # by the server's clock
 
 
 def clock(alias: str) -> datetime:
@@ -165,25 +131,17 @@ def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
 
 
 def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
-    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did.
-
-    A worker of the version before that starts again in the middle of a deploy has started later. Once it is gone, the
-    next worker that asks declares instead of it. ``silence``: after so long a worker counts as gone.
-    """
+    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did."""
     alias, zone = schedules.write_alias, conf.time_zone()
     wanted = {one.name: {"task": one.task, **one.fields(zone)} for one in definitions}
-    fingerprint = hashlib.blake2b(json.dumps(wanted, sort_keys=True).encode(), digest_size=32).hexdigest()
-    with joined(alias):
-        run_joined(alias, _FIRST_DECLARATION, [declarer.scope])
-        params = [declarer.worker, silence, silence, list(wanted), declarer.scope]
-        [(stored, booted_at, is_own, lives, present)] = run_joined(alias, _STANDING, params)
-        if lives and not is_own and booted_at > declarer.booted_at:
-            return False
-        if stored != fingerprint or present < len(wanted):  # a row was deleted by hand
-            _apply(schedules, declarer.scope, wanted, clock(alias))
-        if stored != fingerprint or not is_own:
-            run_joined(alias, _DECLARED, [declarer.worker, declarer.booted_at, fingerprint, declarer.scope])
-    return True
+    return declare_once(
+        alias,
+        declarer,
+        wanted,
+        silence=silence,
+        stored=lambda: schedules.using(alias).filter(name__in=list(wanted)).count(),
+        store=lambda: _apply(schedules, declarer.scope, wanted, clock(alias)),
+    )
 
 
 def _apply(schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], now: datetime) -> None:

@@ -51,6 +51,8 @@ SET args = excluded.args,
     meta = excluded.meta,
     expires_at = excluded.expires_at,
     give_up_after = excluded.give_up_after,
+    lane_key = excluded.lane_key,
+    ready = excluded.lane_key::text = '',
     next_run_at = {{due}}
 WHERE job.attempts = 0 AND NOT ({is_expired("job.")})
 """

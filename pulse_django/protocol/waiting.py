@@ -31,7 +31,9 @@ WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
 RETURNING job.id
 """  # noqa: S608 - made of constants
 
-_RESCHEDULE = _WAITING.format(change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second'")
+_RESCHEDULE = _WAITING.format(
+    change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second', ready = job.lane_key::text = ''"
+)
 
 _MOVE = _WAITING.format(change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority)")
 

@@ -63,6 +63,7 @@ SELECT
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
     EXISTS (SELECT FROM pulse_django_schedule),
+    EXISTS (SELECT FROM pulse_django_limiter),
     {ARE_EXPIRED}
 FROM server
 """  # noqa: S608 - made of constants
@@ -77,8 +78,9 @@ class Turn(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    # Asked here, so that a fleet without schedules or without expired jobs sends no statement for them.
+    # Asked here, so that a fleet without schedules, limits or expired jobs sends no statement for them.
     has_schedules: bool = False
+    has_limits: bool = False
     has_expired: bool = False
 
 
@@ -86,11 +88,12 @@ class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, *lists, has_schedules, has_expired)] = run_alone(
+        [(started_at, up_for, *lists, has_schedules, has_limits, has_expired)] = run_alone(
             self._alias, _TAKE, [names, [every[name] for name in names]]
         )
         taken, unfinished, overdue = map(frozenset, lists)
-        return Turn(ServerClock(started_at, up_for), taken, unfinished, overdue - taken, has_schedules, has_expired)
+        clock = ServerClock(started_at, up_for)
+        return Turn(clock, taken, unfinished, overdue - taken, has_schedules, has_limits, has_expired)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -8,21 +8,35 @@ from django.db.models import F, Q
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .sql_functions import Fingerprint
+from .sql_functions import Fingerprint, LimiterOf
 from .tags import IS_TAGGED, TagIndex
+
+HOLDS_KEY = Q(status=Status.RUNNING.value) & ~Q(lane_key="")
 
 # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
 # every index (docs/adr/0004).
 JOB_INDEXES = [
+    # The key stands before the time: a lane that may not start anything is one range to leave out, and no rows to step
+    # over.
     models.Index(
         "queue",
         F("priority").desc(),
+        F("ready").desc(),
+        "lane_key",
         "next_run_at",
         "id",
-        name="pulse_job_claim",
+        name="pulse_job_lane",
         condition=Q(status__in=[status.value for status in CLAIMABLE]),
     ),
+    models.Index(
+        fields=["next_run_at", "id"],
+        name="pulse_job_unready",
+        condition=Q(status__in=[status.value for status in CLAIMABLE], ready=False),
+    ),
     models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
+    # Leases are counted by these. With the token, what ended long ago is not read while an old snapshot keeps it.
+    models.Index(fields=["lane_key", "token"], name="pulse_job_held_key", condition=HOLDS_KEY),
+    models.Index(LimiterOf("lane_key"), "token", name="pulse_job_held_limit", condition=HOLDS_KEY),
     models.Index(
         fields=["status", "finished_at", "id"],
         name="pulse_job_retention",

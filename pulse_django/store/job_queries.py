@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
 
-from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .loose_scan import loose_scan
+from .lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, LaneReader
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
-
-
-class WaitingLane(NamedTuple):
-    """A lane with claimable jobs."""
-
-    lane: Lane
-    due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
 
 
 class ServerClock(NamedTuple):
@@ -44,10 +36,6 @@ class Depth(NamedTuple):
     is_more: bool  # than was counted
 
 
-# Of a row of pulse_django_queue: whether no worker may claim from that queue now.
-IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
-
-
 def is_expired(row: str = "") -> str:
     """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
 
@@ -61,36 +49,6 @@ def is_expired(row: str = "") -> str:
 
 IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
-
-CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
-# "The next lane" is the same queue's next lower priority or else the next queue's highest.
-LANES_CTE = loose_scan(
-    "lane",
-    "queue, priority",
-    where=CLAIMABLE,
-    order="queue, priority DESC",
-    following=("queue::text = lane.queue::text AND priority < lane.priority", "queue::text > lane.queue::text"),
-)
-_IN_LANE = f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority"
-LANES = f"{LANES_CTE}\nSELECT queue, priority FROM lane"
-
-# An idle worker asks this one question and no other: where work waits, and for how long it will have to. One more probe
-# of the claim index per lane.
-_WAITING = f"""{LANES_CTE}
-SELECT lane.queue, lane.priority, EXTRACT(epoch FROM earliest.next_run_at - statement_timestamp())::float8
-FROM lane
-CROSS JOIN LATERAL (
-    SELECT next_run_at
-    FROM pulse_django_job_hot
-    WHERE {_IN_LANE}
-    ORDER BY next_run_at, id
-    LIMIT 1
-) AS earliest
-WHERE lane.queue::text <> ALL (ARRAY(
-    SELECT name::text FROM pulse_django_queue
-    WHERE {IS_PAUSED}
-))
-"""  # noqa: S608 - made of constants
 
 # Lanes are counted from the claim index, each up to its share of what is counted in all.
 _DEPTHS = f"""{LANES_CTE},
@@ -106,7 +64,7 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT next_run_at
         FROM pulse_django_job_hot
-        WHERE {_IN_LANE}
+        WHERE {IN_LANE}
             AND next_run_at <= statement_timestamp()
         ORDER BY next_run_at
         LIMIT (SELECT most + 1 FROM share)
@@ -115,12 +73,22 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs
     FROM (
-        SELECT
-        FROM pulse_django_job_hot
-        WHERE {_IN_LANE}
-            AND next_run_at > statement_timestamp()
-        ORDER BY next_run_at
-        LIMIT (SELECT most + 1 FROM share)
+        (
+            SELECT
+            FROM pulse_django_job_hot
+            WHERE {IN_LANE}
+                AND next_run_at > statement_timestamp()
+            ORDER BY next_run_at
+            LIMIT (SELECT most + 1 FROM share)
+        )
+        UNION ALL
+        (
+            SELECT
+            FROM pulse_django_job_hot
+            WHERE {CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND NOT ready
+                AND lane.lane_key::text = ''
+            LIMIT (SELECT most + 1 FROM share)
+        )
     ) AS first
 ) AS later
 GROUP BY lane.queue
@@ -175,19 +143,8 @@ WHERE job_id = {job} AND number > COALESCE((
 _PUT_BACK_FOR = f"SELECT clock_timestamp() - met.first FROM ({PUT_BACK_SINCE.format(job='%(job)s')}) AS met"  # noqa: S608 - made of constants
 
 
-class JobReader(models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # its base is made at run time
+class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type: ignore[misc]  # made at run time
     """Reads of ``Job.objects`` that querysets cannot express."""
-
-    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
-        """Return the (queue, priority) pairs that hold claimable jobs, of all queues or of these."""
-        lanes = [Lane(queue, priority) for queue, priority in self._rows(LANES, [])]
-        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
-
-    def waiting(self, queues: Collection[str] | None = None) -> list[WaitingLane]:
-        """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due."""
-        rows = run_joined(self.write_alias, _WAITING, [], plan_once=True)
-        waiting = [WaitingLane(Lane(queue, priority), due_in) for queue, priority, due_in in rows]
-        return waiting if queues is None else [one for one in waiting if one.lane.queue in queues]
 
     def depths(self, in_all: int) -> list[Depth]:
         """Return how much waits in each queue, counting about ``in_all`` jobs at most."""

@@ -61,3 +61,11 @@ class Fingerprint(Func):
     )
     arity = 1
     output_field = TextField()
+
+
+class LimiterOf(Func):
+    """The limiter's name in a lane key, which is empty for a share. A changed letter makes it another index."""
+
+    template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
+    arity = 1
+    output_field = TextField()

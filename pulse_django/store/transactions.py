@@ -89,7 +89,26 @@ def run_joined(
     if plan_once and prepared is not None and prepared.can_run(connection, _of_session(connection)):
         with _told_briefly():
             return prepared.run(connection, sql, params)
-    return _run_in_own_transaction(connection, sql, params, lock_timeout)
+    return _run_in_own_transaction(connection, sql, params, lock_timeout)[0]
+
+
+def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    """Run several statements in one message and one transaction that commits by itself. Return the rows of each.
+
+    Each has a snapshot of its own, which is taken after the statement before it has ended.
+    """
+    refuse_callers_transaction(alias)
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if _is_in_transaction(connection):  # in a TestCase's
+        return [_execute(connection, sql, params) for sql, params in statements]
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        with joined(alias):
+            return [_execute(connection, sql, params) for sql, params in statements]
+    text = "; ".join(sql for sql, _ in statements)
+    return _run_in_own_transaction(
+        connection, text, [value for _, params in statements for value in params], None, answers=len(statements)
+    )
 
 
 def copy_joined(alias: str, statement: str, rows: bytes) -> None:
@@ -190,19 +209,23 @@ def _of_session(connection: BaseDatabaseWrapper) -> str:
 
 
 def _run_in_own_transaction(
-    connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None
-) -> list[Row]:
+    connection: BaseDatabaseWrapper, sql: str, params: Params, lock_timeout: float | None, answers: int = 1
+) -> list[list[Row]]:
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         # The extended protocol takes one statement at a time: five round trips instead of one.
         with joined(connection.alias):
-            return _execute(connection, sql, params)
+            return [_execute(connection, sql, params)]
     begin = _begin(connection, lock_timeout)
     try:
         with _told_briefly(), connection.cursor() as cursor:
             cursor.execute(f"{begin}{sql}{_COMMIT}", params)
             for _ in range(begin.count(";")):  # the results of BEGIN and of each SET come before ours
                 cursor.nextset()
-            return list(cursor.fetchall())
+            rows = [list(cursor.fetchall())]
+            while len(rows) < answers:
+                cursor.nextset()
+                rows.append(list(cursor.fetchall()))
+            return rows
     except BaseException:
         _leave_failed_transaction(connection)
         raise

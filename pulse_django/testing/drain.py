@@ -15,6 +15,7 @@ from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.store.transactions import is_in_callers_transaction
 from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 
@@ -51,7 +52,12 @@ def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, 
     worker, alias = Identity("pulse-test"), alias_of_jobs(using)
     jobs = Job.objects.db_manager(alias)
     ran: list[Ran] = []
-    while claims := jobs.claim(worker, lanes=jobs.lanes(queues)):
+
+    def due() -> list[Claim]:
+        jobs.promote()
+        return list(jobs.claim(worker, lanes=jobs.lanes(queues)))
+
+    while claims := due():
         if len(ran) >= most_runs:
             jobs.release([claim.lease for claim in claims])
             raise DrainLimit(f"after {most_runs} runs there was still work: {[one.task for one in ran[-5:]]} ran last")

@@ -6,12 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.conf import settings
-
 from pulse_django import conf
 from pulse_django.execution.databases import alias_of_jobs
 from pulse_django.models import Job, Schedule
-from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.declarations import Declarer, scope_of_code
+from pulse_django.protocol.schedules import clock
 from pulse_django.schedules.declarations import declared
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.ticks import TickOutcome
@@ -43,7 +42,7 @@ def run_schedules(
     """
     alias = alias_of_jobs(using)
     schedules, now = Schedule.objects.db_manager(alias), clock(alias)
-    declarer = Declarer(settings.SETTINGS_MODULE or "", "tests", now)
+    declarer = Declarer(scope_of_code(), "tests", now)
     schedules.declare(declarer, declared(), silence=conf.current().worker_silence)
     end = now + until if isinstance(until, timedelta) else until
     due = schedules.using(alias).filter(next_at__lte=end, gone_at=None).order_by("next_at", "id")

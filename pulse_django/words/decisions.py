@@ -102,9 +102,7 @@ def _decided(
             return _decide_lost(outcome.reason, budget, fleet, max_losses, rand)
         case TimedOut() | Stalled():
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
-        case Snoozed():
-            return Cancel() if budget.cancel_requested else Postpone(outcome.delay)
-        case Released():
+        case Snoozed() | Released():
             return Cancel() if budget.cancel_requested else Postpone(outcome.delay, outcome.reason)
         case Cancelled() | Discarded():
             return Cancel(outcome.reason)

@@ -76,11 +76,13 @@ class Head(NamedTuple):
     expires: datetime | timedelta | None
     tags: tuple[str, ...]
     meta: str | None
+    lane_key: str
     options: tuple[Any, ...]  # in the order of JOB_OPTIONS
 
     def by_column(self) -> dict[str, Any]:
         """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
-        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True)) | {"tags": self.tags or None}
+        row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
+        row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
         del row["options"]
         return row
 
@@ -104,6 +106,7 @@ class NewJob(JobOptions):
     expires: datetime | timedelta | None = None  # not started by this instant, or this long from now: not at all
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON: ``encode_meta`` makes it
+    lane_key: str = ""  # as ``lane_keys`` spells it
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -135,6 +138,7 @@ class NewJob(JobOptions):
             _in_utc(self.expires),
             self.tags,
             self.meta,
+            self.lane_key,
             values_of(self),
         )
 
@@ -145,6 +149,11 @@ class NewJob(JobOptions):
         """Encode other arguments than its own."""
         payload = Payload.of(args, kwargs, limit, self.names, self.masked)
         return payload if self.encrypt is None else self.encrypt(payload)
+
+
+def is_ready(lane_key: str, run_after: datetime | timedelta | None) -> bool:
+    """Say whether a new job may be claimed as it is. One with a lane key is made ready when its time has come."""
+    return not lane_key or not run_after
 
 
 def _in_utc(instant: datetime | timedelta | None) -> datetime | timedelta | None:

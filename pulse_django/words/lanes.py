@@ -1,25 +1,54 @@
-"""Lanes: the (queue, priority) pairs that hold claimable jobs, and the order in which a claim visits them."""
+"""Lanes: the ranges of the claim index, the order in which a claim visits them, and how many jobs it takes of each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 
 class Lane(NamedTuple):
-    """All claimable jobs of one queue at one priority: one range of the claim index."""
+    """All claimable jobs of one queue, at one priority, with one lane key: one range of the claim index."""
 
     queue: str
     priority: int
+    key: str = ""  # as words/lane_keys.py spells it; empty for jobs without a limit or a share
+
+
+# A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.
+FEWEST_LANES, JOBS_A_LANE = 8, 4
 
 
 def rotation(lanes: Sequence[Lane], turn: int) -> list[Lane]:
     """Order lanes by priority; among equals a different queue comes first at every turn, so that none starves."""
-    by_priority = sorted(lanes, key=lambda lane: (-lane.priority, lane.queue))
+    by_priority = sorted(lanes, key=lambda lane: (-lane.priority, lane.queue, lane.key))
     ordered: list[Lane] = []
     for _, equals in groupby(by_priority, key=lambda lane: lane.priority):
         group = list(equals)
         start = turn % len(group)
         ordered += group[start:] + group[:start]
     return ordered
+
+
+def deal(
+    lanes: Sequence[Lane],
+    limit: int,
+    *,
+    held: Mapping[Lane, int],
+    weight: Callable[[Lane], float] = lambda _: 1.0,
+) -> dict[Lane, int]:
+    """Deal ``limit`` slots to lanes of one priority, which stand in the order of their rotation.
+
+    Each slot goes to the lane that then holds the fewest leases for its weight; among equals, to the first.
+    """
+    most = max(FEWEST_LANES, limit // JOBS_A_LANE)
+    waiting = [(held.get(lane, 0) / weight(lane), place, lane) for place, lane in enumerate(lanes)]
+    line = heapq.nsmallest(most, waiting)
+    heapq.heapify(line)
+    takes: dict[Lane, int] = {}
+    for _ in range(limit if line else 0):
+        _, place, lane = line[0]
+        takes[lane] = takes.get(lane, 0) + 1
+        heapq.heapreplace(line, ((held.get(lane, 0) + takes[lane]) / weight(lane), place, lane))
+    return takes

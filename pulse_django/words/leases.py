@@ -50,6 +50,8 @@ class Claim(NamedTuple):
     trace: str | None = None
     masked: str | None = None  # what its task hid when the job was enqueued, as the text of ``Masks``
     meta_json: str | None = None
+    lane_key: str = ""
+    is_probe: bool = False  # its end says whether the breaker of its limit closes
     options: ClaimedOptions = ClaimedOptions()
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from .limiting import KeySource, Limit
 from .options import Isolation
 from .retry_policies import RetryPolicy
 from .timings import Timing
@@ -47,6 +48,9 @@ class Options(JobOptions):
     encrypted: bool = False
     schedule: Timing | None = None
     unique: Unique | None = None
+    limit: Limit | None = None
+    key: KeySource | None = None
+    share: KeySource | None = None
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict
 
+from .limiting import KeySource, Limit
 from .limits import (
     DEFAULT_QUEUE,
     HIGHEST_PRIORITY,
@@ -31,6 +32,7 @@ from .timings import Timing
 from .uniqueness import Unique
 
 DEFAULT_BACKEND = "default"  # of TASKS
+_OF_ARGUMENTS = CheckedElsewhere("a parameter's name, a tuple of them, or a function of the arguments")
 
 
 class Isolation(StrEnum):
@@ -150,6 +152,22 @@ class _Anywhere(TypedDict, total=False):
 
 class TaskOptions(_Anywhere, total=False):
     """What ``@task`` takes."""
+
+    limit: Annotated[
+        Limit | None,
+        Option(
+            kind=Made(Limit, "Limit(...)"),
+            help="How many of its jobs run at once, and how many start in a time: in all, and for each key.",
+        ),
+    ]
+    key: Annotated[
+        KeySource | None,
+        Option(kind=_OF_ARGUMENTS, help="What the keys of its limit are made of. Slots are shared among the keys."),
+    ]
+    share: Annotated[
+        KeySource | None,
+        Option(kind=_OF_ARGUMENTS, help="Who shares the slots: a free one goes to who holds the fewest."),
+    ]
 
     name: Annotated[
         str,

@@ -79,6 +79,7 @@ class Snoozed:
 
     name: ClassVar = OutcomeName.SNOOZED
     delay: timedelta
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

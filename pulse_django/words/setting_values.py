@@ -14,6 +14,7 @@ from typing import Any
 from .envelopes import KEY_BYTES
 
 MAX_KEY_ID = 100
+LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000
 _MAKE_A_KEY = "Make one with: openssl rand -base64 32"
 
 
@@ -74,6 +75,21 @@ def _alerts(value: object) -> Mapping[str, float | bool]:
         raise ValueError("A number is too large.") from error
 
 
+def _names_by_name(value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        raise TypeError("a dict of queues and names of parameters")
+    return MappingProxyType(dict(value))
+
+
+def _weights(value: object) -> Mapping[str, float]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("a dict of keys and weights")
+    for name, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+            raise ValueError(f"{name!r} is {weight!r}. A weight is a number from {LEAST_WEIGHT} to {MOST_WEIGHT:,}.")
+    return MappingProxyType({name: float(weight) for name, weight in value.items()})
+
+
 def _keys(value: object) -> Mapping[str, bytes]:
     """No message shows an id either: a key may stand in its place."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
@@ -102,4 +118,6 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "tuple[str, ...]": _names,
     "Mapping[str, float | bool]": _alerts,
     "Mapping[str, bytes]": _keys,
+    "Mapping[str, str]": _names_by_name,
+    "Mapping[str, float]": _weights,
 }

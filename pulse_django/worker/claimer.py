@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
@@ -11,14 +12,16 @@ from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS
-from pulse_django.store.job_queries import WaitingLane
+from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Claim
 
 from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
+from .keyed_lanes import KeyedLanes, lane_of
 from .lane_bounds import LaneBounds
 from .unanswered_claims import UnansweredClaims
 from .worker_options import WorkerOptions
@@ -27,6 +30,7 @@ from .worker_options import WorkerOptions
 # shorter looks for them in vain.
 LANES_KEPT = 1.0
 JITTER = 0.2
+LOCKED_PAUSE = 0.05  # seconds until the next look, while another session has locked what is to be made ready
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
 # was lost would wait longer.
 HEARING_SLOWS_BY = 5
@@ -63,6 +67,7 @@ class Claimer:
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._unanswered = UnansweredClaims(database)
         self._bounds = LaneBounds()
+        self._keyed = KeyedLanes(database, identity, in_flight, self._claim_dealt, self._granted)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
 
     def wake(self, queue: str, following: str | None = None) -> None:
@@ -121,13 +126,21 @@ class Claimer:
         now, was_idle = time.monotonic(), self._in_flight.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
-            waiting: list[WaitingLane] = self.database.call(self.database.jobs.waiting, self._options.queues or None)
+            waiting: list[WaitingLane] = self.database.call(
+                self.database.jobs.waiting, self._options.queues or None, self._keyed.cursors
+            )
+            if any(one.due_in <= 0 and not one.ready for one in waiting):
+                return 0.0 if self.database.call(self.database.jobs.promote) else LOCKED_PAUSE
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
             self._note_lanes(self._lanes)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting], was_idle)
-        if self._claim(limit, self._lanes, are_due=fresh) or not fresh:
+        if self._claim(limit, self._lanes, are_due=fresh):
+            return 0.0
+        if (pause := self._keyed.closed_for()) > 0:
+            return min(pause, self._until_poll())
+        if not fresh:
             return 0.0  # with lanes known from before nothing was said about others
         return self._nothing_due([], was_idle)
 
@@ -137,41 +150,70 @@ class Claimer:
             return []
         # One queue's work of one priority, lately: with several, what was never seen might have to come first.
         lanes = self._seen.get(woken, set())
-        return list(lanes) if len(lanes) == 1 else []
+        return list(lanes) if len(lanes) == 1 and not any(lane.key for lane in lanes) else []
 
     def _note_lanes(self, lanes: Sequence[Lane]) -> None:
         for lane in lanes:
-            self._seen.setdefault(lane.queue, set()).add(lane)
+            self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
+        self._keyed.saw(lanes)
 
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
         """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due."""
         self._turn += 1
-        found = self._claim_since(limit, lanes, self._bounds.of(lanes))
+        if any(lane.key for lane in lanes):
+            return self._claim_keyed(limit, lanes)
+        found = len(self._claim_since(limit, lanes, self._bounds.of(lanes)))
         if are_due and found < limit and self._bounds.must_look_behind(found):
-            found += self._claim_since(limit - found, lanes, NO_BOUNDS)
+            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
         if found < limit:
             self._lanes_at = float("-inf")  # these are empty now
         return found > 0
 
-    def _claim_since(self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float]) -> int:
+    def _claim_keyed(self, limit: int, lanes: Sequence[Lane]) -> bool:
+        """Claim from lanes of which some have keys: the slots are dealt among them, and limits are kept."""
+        found, self._lanes = self._keyed.claim(limit, lanes, self._turn)
+        if not self._lanes:
+            self._lanes_at = float("-inf")
+        return found > 0
+
+    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> list[Claim]:
+        """Claim from lanes without limits, of each so many."""
+        claims = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
+        if len(claims) < limit and self._bounds.must_look_behind(len(claims)):
+            left = Counter(takes) - Counter(lane_of(claim) for claim in claims)
+            claims += self._claim_since(limit - len(claims), lanes, NO_BOUNDS, left)
+        return claims
+
+    def _claim_since(
+        self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], takes: Mapping[Lane, int] | None = None
+    ) -> list[Claim]:
+        claims: list[Claim] = self._granted(
+            lambda: self.database.call(
+                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn, since=since,
+                takes=takes,
+            ),
+            limit,
+        )  # fmt: skip
+        self._bounds.claimed(claims)
+        return claims
+
+    def _granted(self, claim: Callable[[], list[Claim]], limit: int) -> list[Claim]:
+        """Start what a claim brings."""
         granted_at = time.monotonic()
         try:
-            claims = self.database.call(
-                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn, since=since
-            )
+            claims = claim()
         except Exception as error:
             if fault_of(error) is DatabaseFault.CUT_OFF:  # any other error says that it was rolled back
                 self._unanswered.add(self._identity.last_holder)
             raise
         if claims:
             self.drained = False
-            self._bounds.claimed(claims)
             self._start(self._in_flight.take(claims, granted_at))
             if self._woken_last is not None:
                 self._found_work(self._woken_last, len(claims) == limit)
             if len(claims) == limit:
                 self._wake_others()
-        return len(claims)
+        return claims
 
     def _wake_others(self) -> float:
         """Notify the workers that follow this one, if a notification woke it; a few times a second at most.

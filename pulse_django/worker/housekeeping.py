@@ -8,7 +8,7 @@ from django.db import DatabaseError
 
 from pulse_django import conf
 from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Queue, Worker
+from pulse_django.models import Limiter, Queue, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.payloads import one_line
@@ -24,13 +24,15 @@ OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 KEEP_WORKERS = timedelta(days=7)
 
 
-def keep_house(database: GuardedConnection, reaped: list[Reaped]) -> Swept:
+def keep_house(database: GuardedConnection, reaped: list[Reaped], *, has_limits: bool = False) -> Swept:
     """One bounded statement for each kind of thing; what is left over is for the next sweep."""
     settings, alias = conf.current(), database.alias
     resumed = database.call(Queue.objects.db_manager(alias).resume_ended)
     silence = settings.worker_silence
     gone = database.call(Worker.objects.db_manager(alias).mark_gone, silence)
     database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+    if has_limits:
+        database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
     given_up = database.call(unknown_tasks.give_up, alias)
     _see_to_days(database, days := settings.retention_of_days)
     pruned = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from pulse_django.execution.run import Run
+from pulse_django.words.lane_keys import limiter_of
 from pulse_django.words.leases import Claim
 
 from .shared_leases import SharedLeases
@@ -46,6 +47,7 @@ class InFlight:
         self._prefetch = 0
         self._mean = 0.0
         self._bytes = 0  # of all payloads in hand
+        self._freed: set[str] = set()  # limiters of runs that have been settled
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -82,6 +84,17 @@ class InFlight:
         limit = min(limit, MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
         worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
+
+    @property
+    def free_slots(self) -> int:
+        """How many jobs could begin now."""
+        return self.slots - len(self.stuck) - len(self._active)
+
+    def freed_limiters(self) -> set[str]:
+        """Return the limiters of which runs have ended since the last call."""
+        with self._lock:
+            freed, self._freed = self._freed, set()
+        return freed
 
     @property
     def is_used_up(self) -> bool:
@@ -174,6 +187,8 @@ class InFlight:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
+                    if run.claim.lane_key:
+                        self._freed.add(limiter_of(run.claim.lane_key))
                     run.tether.drop()  # type: ignore[union-attr]
 
     def learn(self, took: Sequence[float]) -> None:

@@ -1,23 +1,24 @@
-"""Fires the ticks of schedules, and lets the schedules follow the code of this worker.
+"""Fires the ticks of schedules, and lets schedules and limits follow the code of this worker.
 
 Every watchdog has this loop. It sleeps until the next instant, by the server's clock, and for a second at most. While
-there are no schedules it sends nothing.
+there are neither schedules nor limits it sends nothing.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-
-from django.conf import settings
+from typing import Any
 
 from pulse_django import conf
+from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.registry import registry
-from pulse_django.models import Schedule
-from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.models import Limiter, Schedule
+from pulse_django.protocol.declarations import Declarer, scope_of_code
+from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import FORGET_LIMIT, MOST_DUE, forget_ticks, look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.declarations import declared
@@ -56,6 +57,7 @@ class ScheduleLoop:
         self._watchdog = watchdog
         self._fleet_size = fleet_size
         self._definitions: Sequence[Definition] | None = None
+        self._limits: Mapping[str, Mapping[str, Any]] = {}
         self._booted_at: datetime | None = None
         self._declare_at = self._forget_at = 0.0
 
@@ -63,24 +65,31 @@ class ScheduleLoop:
         """Declare what is to be declared and fire what is due. Return for how long to wait."""
         if self._definitions is None:
             registry.discover()
+            if self._declarer:
+                self._limits = declared_limits()
             self._definitions = declared() if self._declarer else []
-        if not self._definitions and (self._watchdog is None or not self._watchdog.has_schedules):
-            return IDLE_PAUSE
-        if self._declarer and time.monotonic() >= self._declare_at:
-            self._declare(self._definitions)
-        if self._watchdog is None:
+        has_schedules = self._definitions or (self._watchdog is not None and self._watchdog.has_schedules)
+        has_limits = self._limits or (self._watchdog is not None and self._watchdog.has_limits)
+        if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
+            self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
+        if self._watchdog is None or not has_schedules:
             return IDLE_PAUSE
         if time.monotonic() >= self._forget_at:
             self._forget()
         return self._fire()
 
-    def _declare(self, definitions: Sequence[Definition]) -> None:
+    def _declare(
+        self, definitions: Sequence[Definition] | None, limits: Mapping[str, Mapping[str, Any]] | None
+    ) -> None:
         alias, silence = self.database.alias, conf.current().worker_silence
         if self._booted_at is None:
             self._booted_at = self.database.call(clock, alias)
-        declarer = Declarer(settings.SETTINGS_MODULE or "", self._declarer, self._booted_at)
-        schedules = Schedule.objects.db_manager(alias)
-        self.database.call(schedules.declare, declarer, definitions, silence=silence)
+        declarer = Declarer(scope_of_code(), self._declarer, self._booted_at)
+        if definitions is not None:
+            schedules = Schedule.objects.db_manager(alias)
+            self.database.call(schedules.declare, declarer, definitions, silence=silence)
+        if limits is not None:
+            self.database.call(Limiter.objects.db_manager(alias).declare, declarer, limits, silence=silence)
         self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
 
     def _forget(self) -> None:

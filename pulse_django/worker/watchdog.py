@@ -62,7 +62,7 @@ class Watchdog:
         self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
-        self.has_schedules = self._has_expired = False  # when it asked last
+        self.has_schedules = self.has_limits = self._has_expired = False  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
@@ -92,7 +92,7 @@ class Watchdog:
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
             return self.sweep()
         self._look_at_server(turn.clock)
-        self.has_schedules, self._has_expired = turn.has_schedules, turn.has_expired
+        self.has_schedules, self.has_limits, self._has_expired = turn.has_schedules, turn.has_limits, turn.has_expired
         if SWEEP in turn.taken & turn.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
         overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
@@ -187,7 +187,7 @@ class Watchdog:
         return reaped
 
     def _keep_house(self, reaped: list[Reaped]) -> Swept:
-        return keep_house(self.database, reaped)
+        return keep_house(self.database, reaped, has_limits=self.has_limits)
 
     def _look_at_server(self, clock: ServerClock) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.

@@ -82,7 +82,7 @@ class TestEnqueue:
 
     def test_using_keeps_the_key_and_the_other_options(self) -> None:
         derived = tasks.echo.using(priority=3).using(queue_name="q", idempotency_key="k").using(timeout=timedelta(1))
-        assert (derived.key, derived.priority, derived.queue_name) == ("shop.echo", 3, "q")
+        assert (derived.registered_name, derived.priority, derived.queue_name) == ("shop.echo", 3, "q")
         assert (derived.idempotency_key, derived.timeout) == ("k", timedelta(1))
         assert tasks.echo.priority == 0
 
@@ -277,7 +277,7 @@ class TestDeclaration:
             return
         declared = django_task(**options)(plain)
         assert isinstance(declared, PulseTask)
-        assert (declared.key, declared.max_attempts) == ("test.by.django", 3)
+        assert (declared.registered_name, declared.max_attempts) == ("test.by.django", 3)
         assert registry.get("test.by.django") is declared
 
     def test_djangos_own_decorator_alone_makes_a_task_of_ours(self) -> None:

@@ -97,7 +97,7 @@ UNFITTING: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 def ids(case: Any) -> str:
-    return str(getattr(case, "key", case))
+    return str(getattr(case, "registered_name", case))
 
 
 @pytest.mark.parametrize(("called", "args", "kwargs"), FITTING, ids=ids)
@@ -119,7 +119,7 @@ def test_a_call_that_does_not_fit_is_refused(called: Any, args: Any, kwargs: Any
 def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once(
     called: Any, args: Any, kwargs: Any, why: str
 ) -> None:
-    job = make_job(task=called.key, args=list(args), kwargs=kwargs)
+    job = make_job(task=called.registered_name, args=list(args), kwargs=kwargs)
     assert run_job(job).status == Status.DEAD_LETTERED
     job.refresh_from_db()
     assert job.last_error.startswith("CannotBeCalled: ")

@@ -194,7 +194,7 @@ class TestRegistry:
             task(name="test.fresh", aliases=("shop.parrot",))(more.fans_out.func)
         assert "test.fresh" not in list(registry)
 
-    @pytest.mark.parametrize("option", ["idempotency_key", "delay", "key"])
+    @pytest.mark.parametrize("option", ["idempotency_key", "delay"])
     def test_what_belongs_to_one_call_cannot_be_declared(self, option: str) -> None:
         with pytest.raises(TypeError, match="using"):
             task(**{option: "x"})  # type: ignore[call-overload]

@@ -92,8 +92,8 @@ def test_what_is_masked_is_not_shown(
     kwargs: dict[str, Any],
     seen: Any,
 ) -> None:
-    monkeypatch.setitem(registry._tasks, declared.key, replace(declared, masked=masked))
-    assert masking.shown(declared.key, args, kwargs) == seen
+    monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, masked=masked))
+    assert masking.shown(declared.registered_name, args, kwargs) == seen
 
 
 def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:

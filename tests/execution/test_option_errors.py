@@ -59,7 +59,7 @@ def test_an_unknown_option_of_the_decorator_says_which_was_meant(option: str, sa
     ("options", "said"),
     [
         ({"delay": 5}, "Did you mean 'run_after'?"),
-        ({"key": "x"}, "Did you mean 'idempotency_key'?"),
+        ({"idempotency": "x"}, "Did you mean 'idempotency_key'?"),
         ({"max_loses": 3}, r"Did you mean 'max_losses'\? Give it to @task."),
         ({"run_after": 5}, "run_after: 5 is neither a datetime nor a timedelta"),
         ({"run_after": "tomorrow"}, "run_after: 'tomorrow' is neither"),

@@ -269,7 +269,7 @@ class TestAMillionClaimableJobs:
         assert lanes[0] == Lane("queue-0", 100)
         plan = explain_claim(100, lanes)
         assert claimed(plan) == 100
-        assert "pulse_job_claim" in str(plan)
+        assert "pulse_job_lane" in str(plan)
         assert "pulse_job_expiry" not in str(plan)
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 3_000 + 3 * 5_000

@@ -48,7 +48,7 @@ NEW = Payload("[2]", "{}")
 
 @pytest.mark.parametrize("status", CLAIMABLE)
 def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Status) -> None:
-    job = make_job(status, task=order.key, args=[1], kwargs={"note": "a"}, next_run_at=now())
+    job = make_job(status, task=order.registered_name, args=[1], kwargs={"note": "a"}, next_run_at=now())
     answer = api.amend(job.pk, args=[2], by="ada", reason="the customer called")
     assert answer
     assert answer.refused is None
@@ -66,7 +66,7 @@ def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Statu
 
 @pytest.mark.parametrize("status", [status for status in Status if status not in CLAIMABLE])
 def test_a_job_that_does_not_wait_is_left_alone(status: Status) -> None:
-    job = make_job(status, task=order.key, args=[1])
+    job = make_job(status, task=order.registered_name, args=[1])
     before = Job.objects.values().get()
     answers = [api.amend(job.pk, args=[2]), Job.objects.amend(job.pk, NEW)]
     why = AmendRefusal.RUNNING if status == Status.RUNNING else AmendRefusal.ENDED
@@ -77,7 +77,7 @@ def test_a_job_that_does_not_wait_is_left_alone(status: Status) -> None:
 
 def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
     assert api.amend(10**15, args=[1]).refused is AmendRefusal.GONE
-    job = make_job(Status.RETRYING, task=order.key, args=[1])
+    job = make_job(Status.RETRYING, task=order.registered_name, args=[1])
     assert api.amend(job.pk, args=[2], attempt=0).refused is AmendRefusal.CHANGED
     assert api.amend(job.pk, args=[2], attempt=1)
 
@@ -98,7 +98,7 @@ def test_a_job_that_is_gone_or_has_had_another_attempt_is_refused() -> None:
     ids=str,
 )
 def test_arguments_that_could_not_be_enqueued_are_refused(change: Any, error: type[Exception]) -> None:
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     with pytest.raises(error):
         api.amend(job.pk, **change)
     assert Job.objects.get().args == [1]
@@ -111,7 +111,7 @@ def test_a_task_that_this_process_does_not_have_is_refused() -> None:
 
 
 def test_what_is_masked_is_not_shown() -> None:
-    job = make_job(task=masked.key, args=[1], masked='{"positions":[0]}')
+    job = make_job(task=masked.registered_name, args=[1], masked='{"positions":[0]}')
     with pytest.raises(PayloadError) as caught:
         api.amend(job.pk, args=[{"secret": {1}}])
     assert "secret" not in str(caught.value)
@@ -121,7 +121,7 @@ def test_what_is_masked_is_not_shown() -> None:
 
 def test_a_claim_that_comes_first_keeps_the_arguments_it_has(rival: Rival) -> None:
     """The claim locks the row, the amendment waits for it, and finds the job running."""
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     with transaction.atomic():
         sql(
             "UPDATE pulse_django_job_hot SET status = 'RUNNING', attempts = 1, locked_by = 'a:b:1', token = 1,"
@@ -136,7 +136,7 @@ def test_a_claim_that_comes_first_keeps_the_arguments_it_has(rival: Rival) -> No
 
 
 def test_a_claim_passes_by_a_job_that_is_being_amended(rival: Rival) -> None:
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     with transaction.atomic():
         assert api.amend(job.pk, args=[2])
         assert rival.start(Job.objects.claim, Identity("worker")).result(20) == []
@@ -145,7 +145,7 @@ def test_a_claim_passes_by_a_job_that_is_being_amended(rival: Rival) -> None:
 
 
 def test_an_attempt_that_came_and_went_meanwhile_is_seen(rival: Rival) -> None:
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     found = read_for_amending(Job.objects, job.pk)
     assert found is not None
     Job.objects.filter(pk=job.pk).update(status=Status.RETRYING, attempts=1)
@@ -155,7 +155,7 @@ def test_an_attempt_that_came_and_went_meanwhile_is_seen(rival: Rival) -> None:
 
 def test_two_amendments_at_once_lose_neither_half(rival: Rival) -> None:
     """Each replaces one kind of arguments. The second starts from what the first wrote."""
-    job = make_job(task=order.key, args=[1], kwargs={"note": "a"})
+    job = make_job(task=order.registered_name, args=[1], kwargs={"note": "a"})
     with transaction.atomic():
         api.amend(job.pk, args=[2])
         other = rival.start(api.amend, job.pk, kwargs={"note": "b"})
@@ -170,7 +170,7 @@ def test_two_amendments_at_once_lose_neither_half(rival: Rival) -> None:
 
 
 def test_a_rollback_of_the_caller_takes_it_back() -> None:
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     with transaction.atomic():
         assert api.amend(job.pk, args=[2])
         transaction.set_rollback(True)
@@ -215,7 +215,10 @@ class TestUniqueJobs:
 
 class TestOldArguments:
     def test_the_latest_are_kept(self) -> None:
-        job, other = make_job(task=order.key, args=[0]), make_job(task=order.key, args=["other"])
+        job, other = (
+            make_job(task=order.registered_name, args=[0]),
+            make_job(task=order.registered_name, args=["other"]),
+        )
         assert api.amend(other.pk, args=[1])
         for number in range(1, KEPT_AMENDMENTS + 5):
             assert api.amend(job.pk, args=[number])
@@ -227,7 +230,7 @@ class TestOldArguments:
     def test_are_deleted_with_their_job(self, status: Status) -> None:
         for ended in (make_job(status), make_job(status)):
             Amendment.objects.create(job_id=ended.pk, attempts=0, args=[], kwargs={})
-        kept = make_job(task=order.key, args=[1])
+        kept = make_job(task=order.registered_name, args=[1])
         api.amend(kept.pk, args=[2])
         Job.objects.prune(status, older_than=timedelta(), limit=1)
         assert Amendment.objects.count() == 2
@@ -249,12 +252,12 @@ class TestOldArguments:
 
 
 def test_tries_again_only_if_the_caller_names_no_attempt() -> None:
-    job = make_job(Status.RETRYING, task=order.key, args=[1])
+    job = make_job(Status.RETRYING, task=order.registered_name, args=[1])
     assert amending.amend("default", job.pk, args=[3], attempt=2).refused is AmendRefusal.CHANGED
 
 
 def test_an_expired_job_is_not_amended() -> None:
-    job = make_job(task=order.key, args=[1], expires_at=now(-timedelta(seconds=1)))
+    job = make_job(task=order.registered_name, args=[1], expires_at=now(-timedelta(seconds=1)))
     assert api.amend(job.pk, args=[2]).refused == AmendRefusal.ENDED
     assert Job.objects.amend(job.pk, NEW).refused == AmendRefusal.ENDED
     assert Job.objects.get().args == [1]
@@ -272,7 +275,7 @@ def test_a_twin_that_the_callers_snapshot_does_not_show_is_an_error(rival: Rival
 
 
 def test_only_what_was_read_is_replaced() -> None:
-    job = make_job(task=order.key, args=[1])
+    job = make_job(task=order.registered_name, args=[1])
     found = read_for_amending(Job.objects, job.pk)
     assert api.amend(job.pk, args=[5])
     answer = amending.amend("default", job.pk, args=[6], instead_of=found)

@@ -13,7 +13,8 @@ from pulse_django import Schedule as Declared
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.execution.registry import registry
 from pulse_django.models import Declaration, Schedule, Tick
-from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.declarations import Declarer
+from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import declarations
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.schedule_definitions import Definition

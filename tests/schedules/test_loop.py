@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import Every, task
-from pulse_django.models import Job, Schedule, Tick
+from pulse_django.models import Job, Limiter, Schedule, Tick
 from pulse_django.schedules import declarations
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.schedule_loop import BETWEEN_CLEANUPS, LONGEST_PAUSE, PUNCTUAL, ScheduleLoop
@@ -37,6 +37,7 @@ def watchdog() -> Iterator[Watchdog]:
 @pytest.fixture
 def loop(watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduleLoop]:
     monkeypatch.setattr("pulse_django.worker.schedule_loop.declared", list)
+    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_limits", dict)
     loop = ScheduleLoop(GuardedConnection("default", "schedules"), "w:1", watchdog=watchdog)
     yield loop
     loop.database.hang_up()
@@ -47,6 +48,21 @@ def test_a_fleet_without_schedules_sends_no_statement(watchdog: Watchdog, loop: 
     with CaptureQueriesContext(connection) as sent:
         assert loop.run_once() > 0
     assert len(sent) == 0
+
+
+def test_limits_of_the_code_are_declared_and_those_that_are_gone_forgotten(
+    watchdog: Watchdog, loop: ScheduleLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"stripe": {"running": 3}}
+    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_limits", lambda: limits)
+    watchdog.take_turn()
+    loop.run_once()
+    assert Limiter.objects.get().numbers == {"running": 3}
+    limits.clear()
+    watchdog.take_turn()
+    loop._declare_at = 0.0
+    loop.run_once()
+    assert Limiter.objects.get().numbers == {}
 
 
 def test_a_sweep_finds_the_first_schedule(watchdog: Watchdog, loop: ScheduleLoop) -> None:

@@ -32,12 +32,14 @@ from pulse_django.execution.fencing import fence
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
+from pulse_django.fleet.limits import limits
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Duty, Job, Minute, Queue, Schedule, Worker
+from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap
 from pulse_django.protocol.amend import read_for_amending
-from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.declarations import Declarer
+from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import forget_ticks
 from pulse_django.protocol.tick import look as look_at_schedules
 from pulse_django.schedules import facts
@@ -51,6 +53,9 @@ from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone,
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
+from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.lanes import Lane
+from pulse_django.words.limiting import Breaker, Limit, Rate
 from pulse_django.words.outcomes import (
     UNKNOWN_TASK,
     Cancelled,
@@ -302,6 +307,30 @@ def fencing() -> None:
     sql("DELETE FROM pulse_django_fence")
 
 
+def limiting() -> None:
+    """By each kind of limit, declared, overridden, closed, failing and full."""
+    rate, declarer = Rate(100, per=SOON), Declarer("project", "w:1", clock(ALIAS))
+    limit = Limit("mail", running=5, per_key=2, rate=rate, rate_per_key=rate).numbers()
+    assert Limiter.objects.declare_new("project", {"mail": limit, "gone": limit})
+    assert Limiter.objects.declare(declarer, {"mail": limit}, silence=SOON)
+    Limiter.objects.override("mail", {"per_key": 3}, for_=SOON, by="a", reason="b")
+    lanes = [Lane("default", 0, lane_key("mail", key)) for key in "ab"]
+    for lane in lanes:
+        Job.objects.enqueue(NewJob(task="t", lane_key=lane.key, run_after=SOON))
+        Job.objects.enqueue_many([NewJob(task="t", lane_key=lane.key)] * 3)
+    Job.objects.promote()
+    waiting = Job.objects.waiting(cursors=lanes)
+    assert Job.objects.held([one.lane for one in waiting])
+    for _ in range(2):
+        Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3)
+    assert limits(ALIAS)
+    breaker = Breaker(failures=2)
+    assert [Limiter.objects.failed("mail", breaker, reason="x") for _ in range(2)] == [False, True]
+    assert Limiter.objects.close("mail", for_=timedelta(days=1), reason="x")
+    assert Limiter.objects.reopen("mail")
+    Limiter.objects.forget_full_buckets()
+
+
 def pausing() -> None:
     Queue.objects.pause("mail", reason="x", lasting=AGO)
     seen = Queue.objects.get().paused_at
@@ -350,6 +379,7 @@ STORAGE = [
     *(enqueueing, expiring, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing),
     unknown_tasks,
     schedules,
+    limiting,
 ]
 
 

@@ -76,7 +76,9 @@ class TestASecretInArguments:
     def test_is_logged_only_if_that_is_wanted_and_not_where_it_is_masked(self, workers: Workers) -> None:
         failing = handlers.fails_with_a_secret_beside_it
         open_, hidden = failing.enqueue(CANARY).id, masked.enqueue(CANARY[::-1]).id
-        then = make_job(task=failing.key, args=[CANARY.upper()], max_attempts=1, masked=Masks(positions=(0,)).text)
+        then = make_job(
+            task=failing.registered_name, args=[CANARY.upper()], max_attempts=1, masked=Masks(positions=(0,)).text
+        )
         worker = workers.ready(settings=OURS | {"LOG_ARGUMENTS": True})
         wait_for(Status.DEAD_LETTERED, open_, hidden, then.pk)
         wait_until(lambda: worker.log.count("DEAD_LETTERED in") == 3)  # with its traceback each says more than once why

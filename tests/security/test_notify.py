@@ -23,7 +23,7 @@ from tests.security import handlers
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 SELDOM = LONG_LEASE | {"POLL_INTERVAL": 30, "TASK_MODULES": ["tests.security.handlers"]}
-LOOK, CLAIM = b"WITH RECURSIVE lane", b"SET status = 'RUNNING'"
+LOOK, CLAIM = b"WITH RECURSIVE pair", b"SET status = 'RUNNING'"
 FLOOD = 10_000
 LASTING = 2.0  # seconds in which it is sent
 # Each wake-up that is passed on is a look and, ten milliseconds later, a second one.

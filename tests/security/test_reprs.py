@@ -35,7 +35,8 @@ CARRIERS = {
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Act.done", "Act.label", "Act.says", "Head.options", "Option.annotation", "Option.default",
+    "Act.done", "Act.label", "Act.says", "Head.options", "LimitFacts.numbers", "LimitFacts.of_code",
+    "LimitFacts.override", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value",
     "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
 }  # fmt: skip

@@ -93,7 +93,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
         return jobs.filter(status=status).order_by("finished_at", "id")
     if status in CLAIMABLE:
         lanes = jobs.claimable().filter(queue=chosen[QUEUE]) if QUEUE in chosen else jobs.claimable()
-        return lanes.order_by("queue", F("priority").desc(), "next_run_at")
+        return lanes.order_by("queue", F("priority").desc(), F("ready").desc(), "lane_key", "next_run_at")
     return None
 
 

@@ -1,0 +1,28 @@
+"""The limits that the code of this process declares: those of its tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse_django.words.limiting import Limit
+
+from .lane_keys import limiter_name
+from .registry import registry
+from .tasks_framework import InvalidTask
+
+
+def declared_limits() -> dict[str, dict[str, Any]]:
+    """Return the numbers of all limits by name. Raise InvalidTask if two tasks give a name different numbers."""
+    found: dict[str, dict[str, Any]] = {}
+    declared_by: dict[str, str] = {}
+    registry.discover()
+    for key in registry:
+        task = registry.get(key)
+        limit: Limit | None = getattr(task, "limit", None)
+        if task is None or limit is None:
+            continue
+        name, numbers = limiter_name(task, limit), limit.numbers()
+        if found.setdefault(name, numbers) != numbers:
+            raise InvalidTask(f"Two limits are called {name!r}: those of {declared_by[name]} and of {key}.")
+        declared_by.setdefault(name, key)
+    return found

@@ -1,0 +1,89 @@
+"""What the end of a run means for the limit of its job: it closes for a time, or its breaker counts a failure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+
+from pulse_django.exceptions import RateLimited, Snooze
+from pulse_django.models import Limiter
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.lane_keys import limiter_of
+from pulse_django.words.limiting import Limit
+from pulse_django.words.payloads import error_in_one_line, one_line
+
+from .run import Run
+from .tasks_framework import Task
+
+logger = SafeLogger("pulse_django.limits")
+
+
+def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
+    """Tell the limit what a handler raised. Return what its run ends with."""
+    limit: Limit | None = getattr(task, "limit", None)
+    ends_with: BaseException = _rate_limited(limit, error) or error
+    limiter = limiter_of(run.claim.lane_key)
+    if not limiter:
+        return ends_with
+    limiters = Limiter.objects.db_manager(run.alias)
+    try:
+        if isinstance(ends_with, RateLimited):
+            if limiters.close(limiter, for_=ends_with.delay, reason=reason_of(run, ends_with)):
+                logger.warning("Limit %s is closed for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))
+        elif limit is not None and limit.breaker is not None and isinstance(error, limit.breaker.on):
+            reason = f"breaker: {type(error).__name__}"
+            if limiters.failed(limiter, limit.breaker, reason=reason):
+                logger.warning("Limit %s is closed for %s: %s", limiter, limit.breaker.for_, reason)
+    except DatabaseError as fault:
+        logger.warning("Limit %s could not be closed: %s", limiter, error_in_one_line(fault))
+    return ends_with
+
+
+async def anote_error(run: Run, task: Task, error: BaseException) -> BaseException:
+    """``note_error()`` for handlers on an event loop."""
+    if not run.claim.lane_key:
+        return error
+    return await sync_to_async(note_error)(run, task, error)
+
+
+def note_success(run: Run) -> None:
+    """Let all jobs of the limit start again, if this run was to find out whether they can."""
+    if not run.claim.is_probe:
+        return
+    limiter = limiter_of(run.claim.lane_key)
+    try:
+        if Limiter.objects.db_manager(run.alias).reopen(limiter):
+            logger.info("Limit %s is open again: a run has succeeded", limiter)
+    except DatabaseError as fault:
+        logger.warning("Limit %s could not be opened: %s", limiter, error_in_one_line(fault))
+
+
+async def anote_success(run: Run) -> None:
+    """``note_success()`` for handlers on an event loop."""
+    if run.claim.is_probe:
+        await sync_to_async(note_success)(run)
+
+
+def _rate_limited(limit: Limit | None, error: BaseException) -> RateLimited | None:
+    """Return the exception, or what ``close_when`` reads from it."""
+    if isinstance(error, RateLimited):
+        return error
+    if limit is None or limit.close_when is None or not isinstance(error, Exception):
+        return None
+    try:
+        after: timedelta | None = limit.close_when(error)
+        return None if after is None else RateLimited(after, type(error).__name__)
+    except Exception:
+        logger.exception("close_when of a limit raised an error")
+        return None
+
+
+def reason_of(run: Run, error: Snooze) -> str:
+    """Return what is shown to people. The reason may repeat an argument, so that of an encrypted job is left out."""
+    if not isinstance(error, RateLimited):
+        return ""
+    if run.claim.is_encrypted or not error.reason:
+        return "rate limited"
+    return f"rate limited: {one_line(error.reason)}"

@@ -1,0 +1,53 @@
+"""The tables of limits. ``models.py`` loads them with the others."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .protocol.limiters import LimiterManager
+from .store.short_texts import ShortText
+from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME
+
+
+class Limiter(models.Model):
+    """What limits the jobs whose lane keys begin with its name."""
+
+    name = ShortText(max_length=MAX_LIMITER_NAME, db_collation="C", primary_key=True)
+    numbers = models.JSONField(default=dict)  # of the code, as Limit.numbers() has them
+    declared_at = models.DateTimeField(null=True, blank=True)
+    declared_in = ShortText(max_length=200, blank=True, default="", db_default="")  # the settings module
+    override = models.JSONField(null=True, blank=True)  # what people set instead, field by field; a null: no limit
+    override_until = models.DateTimeField(null=True, blank=True)
+    overridden_by = ShortText(max_length=150, blank=True, default="", db_default="")
+    override_reason = models.TextField(blank=True, default="", db_default="")
+    half_open = models.BooleanField(default=False, db_default=False)  # the breaker lets one job run at a time
+    failures = models.PositiveIntegerField(default=0, db_default=0)  # that the breaker has counted
+    failures_since = models.DateTimeField(null=True, blank=True)
+    closed_until = models.DateTimeField(null=True, blank=True)  # nothing starts before
+    closed_reason = models.TextField(blank=True, default="", db_default="")
+
+    objects: ClassVar[LimiterManager] = LimiterManager()
+
+    class Meta:
+        verbose_name = _("limit")
+        verbose_name_plural = _("limits")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Bucket(models.Model):
+    """The starts that a rate allows now. One that would be full has no row."""
+
+    scope = ShortText(max_length=MAX_LANE_KEY, db_collation="C", primary_key=True)  # a limiter's name, or a lane key
+    tokens = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.scope}: {self.tokens:.1f}"

@@ -1,0 +1,175 @@
+"""Where work waits: the lanes that have claimable jobs, when their first is due, and how many leases they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from pulse_django.words.lanes import Lane
+
+from .loose_scan import loose_scan
+from .transactions import run_joined
+
+
+class WaitingLane(NamedTuple):
+    """A lane with claimable jobs."""
+
+    lane: Lane
+    due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
+    ready: bool = True  # False: its jobs are not claimable before ``promote()``
+
+
+# Of a row of pulse_django_queue: whether no worker may claim from that queue now.
+IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
+
+CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
+# "The next pair" is the same queue's next lower priority or else the next queue's highest.
+_PAIRS = loose_scan(
+    "pair",
+    "queue, priority",
+    where=CLAIMABLE,
+    order="queue, priority DESC",
+    following=("queue::text = pair.queue::text AND priority < pair.priority", "queue::text > pair.queue::text"),
+)
+
+# Of lanes with keys so many are met for each queue and priority: there may be a hundred thousand, at 9 us each.
+MOST_KEYS = 256
+_OF_PAIR = f"{CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
+_FIRST = "ORDER BY lane_key, next_run_at, id LIMIT 1"
+
+
+def _keys(first: str, *, end: str = "", most: str = str(MOST_KEYS)) -> str:
+    """Return the SQL of the lanes of a pair whose keys fulfil a condition: one probe of the index for each."""
+    return f"""
+        WITH RECURSIVE met AS (
+            (
+                SELECT lane_key, next_run_at, 1 AS place FROM pulse_django_job_hot
+                WHERE {_OF_PAIR} AND {first}{end} {_FIRST}
+            )
+            UNION ALL
+            SELECT following.lane_key, following.next_run_at, met.place + 1
+            FROM met
+            CROSS JOIN LATERAL (
+                SELECT lane_key, next_run_at FROM pulse_django_job_hot
+                WHERE {_OF_PAIR} AND lane_key::text > met.lane_key::text{end} {_FIRST}
+            ) AS following
+            WHERE met.place < {most}
+        )
+        SELECT lane_key, next_run_at FROM met"""  # noqa: S608 - made of constants
+
+
+# For the conditions and the depths: of many keys the first.
+LANES_CTE = f"""{_PAIRS},
+lane AS MATERIALIZED (
+    SELECT queue, priority, ''::varchar AS lane_key FROM pair
+    UNION ALL
+    SELECT pair.queue, pair.priority, keyed.lane_key
+    FROM pair
+    CROSS JOIN LATERAL ({_keys("lane_key::text > ''")}
+    ) AS keyed
+)"""  # noqa: S608 - made of constants
+IN_LANE = (
+    f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready "
+    "AND lane_key::text = lane.lane_key::text"
+)
+_LANES = f"""{LANES_CTE}
+SELECT queue, priority, lane_key FROM lane
+WHERE EXISTS (SELECT FROM pulse_django_job_hot WHERE {IN_LANE})
+"""  # noqa: S608 - made of constants
+
+# An idle worker asks this one question and no other: where work waits, and for how long it will have to. A probe of the
+# index for each lane. Keys are met from the cursor on, and then from the first, up to it.
+_WAITING = f"""{_PAIRS},
+known AS MATERIALIZED (
+    SELECT queue, priority, lane_key
+    FROM ROWS FROM (
+        pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[])
+    ) AS known (queue, priority, lane_key)
+),
+behind AS MATERIALIZED (
+    SELECT pair.queue, pair.priority, COALESCE(known.lane_key, '') AS cursor
+    FROM pair
+    LEFT JOIN known ON known.queue = pair.queue::text AND known.priority = pair.priority
+)
+SELECT
+    pair.queue, pair.priority, part.lane_key,
+    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
+FROM behind AS pair
+CROSS JOIN LATERAL (
+    (
+        SELECT lane_key, next_run_at FROM pulse_django_job_hot
+        WHERE {_OF_PAIR} AND lane_key::text = '' ORDER BY next_run_at, id LIMIT 1
+    )
+    UNION ALL
+    (
+        (SELECT * FROM ({_keys("lane_key::text > pair.cursor")}) AS ahead)
+        UNION ALL
+        (
+            SELECT * FROM ({_keys("lane_key::text > ''", end=" AND lane_key::text <= pair.cursor")}) AS behind
+            WHERE pair.cursor <> ''
+        )
+        LIMIT {MOST_KEYS}
+    )
+) AS part
+WHERE pair.queue::text <> ALL (ARRAY(
+    SELECT name::text FROM pulse_django_queue
+    WHERE {IS_PAUSED}
+))
+UNION ALL
+(
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false
+    FROM pulse_django_job_hot
+    WHERE {CLAIMABLE} AND NOT ready
+    ORDER BY next_run_at, id
+    LIMIT 1
+)
+"""  # noqa: S608 - made of constants
+
+# How many leases each of these lanes holds. Jobs without a lane key are counted by their queue.
+_HELD = """
+SELECT
+    CASE
+        WHEN lane.key = '' THEN (
+            SELECT count(*) FROM pulse_django_job_hot
+            WHERE status::text = 'RUNNING' AND queue::text = lane.queue AND lane_key::text = ''
+        )
+        ELSE (
+            SELECT count(*) FROM pulse_django_job_hot
+            WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
+        )
+    END
+FROM ROWS FROM (
+    pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
+) WITH ORDINALITY AS lane (queue, key, place)
+ORDER BY lane.place
+"""
+
+
+class LaneReader:
+    """What ``Job.objects`` says of lanes."""
+
+    @property
+    def write_alias(self) -> str:
+        raise NotImplementedError
+
+    def lanes(self, queues: Collection[str] | None = None) -> list[Lane]:
+        """Return the lanes that hold claimable jobs, of all queues or of these."""
+        lanes = [Lane(*row) for row in run_joined(self.write_alias, _LANES, [])]
+        return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
+
+    def waiting(self, queues: Collection[str] | None = None, cursors: Collection[Lane] = ()) -> list[WaitingLane]:
+        """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due.
+
+        Of each queue and priority the lanes of up to ``MOST_KEYS`` keys, those behind its cursor first. One more is not
+        ready, if there is any such: the lane of the first job that ``promote()`` has to make ready, of whatever queue.
+        """
+        known = [[lane.queue for lane in cursors], [lane.priority for lane in cursors], [lane.key for lane in cursors]]
+        rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
+        waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready in rows]
+        return waiting if queues is None else [one for one in waiting if one.lane.queue in queues or not one.ready]
+
+    def held(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+        """Return how many leases each of these lanes holds now: those of one key, in whatever queue."""
+        params = [[lane.queue for lane in lanes], [lane.key for lane in lanes]]
+        rows = run_joined(self.write_alias, _HELD, params, plan_once=True)
+        return {lane: held for lane, (held,) in zip(lanes, rows, strict=True)}

@@ -1,0 +1,68 @@
+"""Lane keys: the limiter and the key of a job that has a limit or a share, as one text.
+
+``<limiter>:<four digits of a hash><key>``, or ``<limiter>`` alone if its jobs have no key. A share has no limiter, so
+its lane keys begin with the colon. Jobs without either have an empty lane key.
+
+The digits stand in front of the key so that a worker which looks from some lane on does not always meet the same keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from pulse_django.exceptions import InvalidJob
+
+from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME
+from .payloads import canonical
+
+SEPARATOR = ":"
+_DIGITS = 4
+# A longer one is replaced by its hash, which fits beside the longest name.
+_LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
+
+
+def check_limiter_name(name: object) -> None:
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > MAX_LIMITER_NAME
+        or SEPARATOR in name
+        or not name.isprintable()
+    ):
+        raise InvalidJob(f"limit: {name!r} is not a name of at most {MAX_LIMITER_NAME} characters without colons")
+
+
+def limiter_of_task(key: str) -> str:
+    """Return the name of a task's own limiter: the task's, if it can be one."""
+    try:
+        check_limiter_name(key)
+    except InvalidJob:
+        return f"task-{_digest(key)[:32]}"
+    return key
+
+
+def text_of_key(value: object) -> str:
+    """Return what stands for a value in a lane key. Text stands for itself, and anything else is spelt as JSON."""
+    text = value if isinstance(value, str) and value.isprintable() else canonical(value, what="key")
+    return text if len(text) <= _LONGEST_KEY else _digest(text)
+
+
+def lane_key(limiter: str, key: str | None) -> str:
+    """Spell a lane key. ``key`` is a text of ``text_of_key``; None: the jobs of the limiter have no key."""
+    if key is None:
+        return limiter
+    return f"{limiter}{SEPARATOR}{_digest(key)[:_DIGITS]}{key}"
+
+
+def limiter_of(lane_key: str) -> str:
+    """Return the limiter's name; it is empty for a share, and for a job without a lane key."""
+    return lane_key.partition(SEPARATOR)[0]
+
+
+def key_of(lane_key: str) -> str | None:
+    _, separator, rest = lane_key.partition(SEPARATOR)
+    return rest[_DIGITS:] if separator else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

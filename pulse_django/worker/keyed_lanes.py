@@ -1,0 +1,166 @@
+"""Claims from lanes with keys: deals the slots among them, and leaves limits alone that allow nothing now."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from pulse_django import conf
+from pulse_django.execution.declared_limits import declared_limits
+from pulse_django.models import Limiter
+from pulse_django.protocol.claim_limited import LimitedClaim
+from pulse_django.protocol.declarations import scope_of_code
+from pulse_django.store.lane_queries import MOST_KEYS
+from pulse_django.words.identity import Identity
+from pulse_django.words.lane_keys import key_of, limiter_of
+from pulse_django.words.lanes import Lane, deal, rotation
+from pulse_django.words.leases import Claim
+
+from .guarded_connection import GuardedConnection
+from .in_flight import InFlight
+from .lane_marks import LaneMarks
+
+# Seconds for which counted leases are taken for current. Longer deals slots to lanes that hold more by now; shorter
+# asks for each claim of a batch.
+HELD_KEPT = 0.02
+# Seconds until a limit that allows nothing is tried again, unless a run of this worker frees it. Other workers fill
+# what they free, so this is for runs that ended with their worker.
+CLOSED_FOR = 1.0
+# Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
+CONTENDED_FOR = (0.001, 0.004)
+
+Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], list[Claim]]
+Granted = Callable[[Callable[[], list[Claim]], int], list[Claim]]
+
+
+class KeyedLanes:
+    def __init__(
+        self,
+        database: GuardedConnection,
+        identity: Identity,
+        in_flight: InFlight,
+        claim_dealt: Claiming,
+        granted: Granted,
+    ) -> None:
+        """``claim_dealt`` claims from lanes without limits, and ``granted`` starts what any other claim brings."""
+        self._database, self._identity, self._in_flight = database, identity, in_flight
+        self._claim_dealt, self._granted = claim_dealt, granted
+        self._cursors: dict[tuple[str, int], Lane] = {}
+        self._held: Counter[Lane] = Counter()
+        self._held_at = float("-inf")
+        self._closed: dict[str, float] = {}  # limiters, and until when they allow nothing
+        self._marks = LaneMarks()
+        self._are_declared = False  # the limits of the code that this process has loaded
+
+    @property
+    def cursors(self) -> Collection[Lane]:
+        """Where the next look goes on, of queues that have more lanes than a look brings."""
+        return self._cursors.values()
+
+    def saw(self, lanes: Sequence[Lane]) -> None:
+        """Note what a look brought."""
+        self._cursors.clear()
+        keyed = sorted(lane for lane in lanes if lane.key)
+        for pair, group in groupby(keyed, key=lambda lane: (lane.queue, lane.priority)):
+            found = list(group)
+            if len(found) >= MOST_KEYS:
+                self._cursors[pair] = random.choice(found)  # noqa: S311 - no secret
+
+    def closed_for(self) -> float:
+        """Return for how long all that was met is closed; 0 if no limit stood in the way."""
+        return max(0.0, min(self._closed.values(), default=0.0) - time.monotonic())
+
+    def claim(self, limit: int, lanes: Sequence[Lane], turn: int) -> tuple[int, list[Lane]]:
+        """Claim from lanes that were due. Return how many jobs, and which lanes may have more."""
+        now = time.monotonic()
+        freed = self._in_flight.freed_limiters()
+        self._closed = {name: until for name, until in self._closed.items() if until > now and name not in freed}
+        parts = [part for part in _parts(lanes, turn) if limiter_of(part[0].key) not in self._closed]
+        if any(limiter_of(part[0].key) for part in parts):
+            self._declare()
+            limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
+        self._count([lane for part in parts for lane in part], now)
+        found, empty = 0, set[Lane]()
+        for part in parts:
+            if found >= limit:
+                break
+            takes = deal(part, limit - found, held=self._held, weight=_weight)
+            claims, exhausted = self._claim_part(limit - found, part, takes)
+            found += len(claims)
+            empty |= exhausted
+            for claim in claims:
+                self._held[lane_of(claim)] += 1
+        return found, [lane for lane in lanes if lane not in empty]
+
+    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[list[Claim], set[Lane]]:
+        """Claim from lanes of one limiter, or without any. Return which of them had fewer jobs than they might give."""
+        chosen = [lane for lane in part if lane in takes]
+        limiter = limiter_of(chosen[0].key)
+        if not limiter:
+            claims = self._claim_dealt(limit, chosen, takes)
+            return claims, _short(takes, claims)
+        answer = LimitedClaim([])
+
+        def claim() -> list[Claim]:
+            nonlocal answer
+            answer = self._database.call(
+                self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
+                marks=self._marks.known,
+            )  # fmt: skip
+            return list(answer.claims)
+
+        claims = self._granted(claim, limit)
+        self._marks.learn(answer.version, answer.marks)
+        exhausted = _short(answer.allowed, claims)
+        if not claims and not exhausted:
+            self._close(limiter, answer)
+        return claims, exhausted
+
+    def _declare(self) -> None:
+        """Write down limits that are new, before the first claim. Those that changed are written by the keeper."""
+        if self._are_declared:
+            return
+        limiters = Limiter.objects.db_manager(self._database.alias)
+        if limits := declared_limits():
+            self._database.call(limiters.declare_new, scope_of_code(), limits)
+        self._are_declared = True
+
+    def _close(self, limiter: str, answer: LimitedClaim) -> None:
+        pause = CLOSED_FOR * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
+        if answer.is_contended:
+            pause = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
+        elif answer.due_in is not None:
+            pause = min(pause, max(0.001, answer.due_in))
+        self._closed[limiter] = time.monotonic() + pause
+
+    def _count(self, lanes: Sequence[Lane], now: float) -> None:
+        """Find out how many leases each lane holds in the fleet, unless it was just asked."""
+        if now - self._held_at > HELD_KEPT or any(lane not in self._held for lane in lanes):
+            self._held = Counter(self._database.call(self._database.jobs.held, lanes)) if lanes else Counter()
+            self._held_at = now
+
+
+def _weight(lane: Lane) -> float:
+    return conf.current().share_weights.get(key_of(lane.key) or "", 1.0)
+
+
+def lane_of(claim: Claim) -> Lane:
+    return Lane(claim.queue, claim.priority, claim.lane_key)
+
+
+def _parts(lanes: Sequence[Lane], turn: int) -> Iterator[list[Lane]]:
+    """Cut lanes into those of one priority that have the same limiter, or none. Which comes first changes each turn."""
+    for _, equals in groupby(rotation(lanes, turn), key=lambda lane: lane.priority):
+        by_limiter: dict[str, list[Lane]] = {}
+        for lane in equals:
+            by_limiter.setdefault(limiter_of(lane.key), []).append(lane)
+        yield from by_limiter.values()
+
+
+def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:
+    """Return the lanes that gave fewer jobs than they might have."""
+    got = Counter(lane_of(claim) for claim in claims)
+    return {lane for lane, take in most.items() if got[lane] < take}

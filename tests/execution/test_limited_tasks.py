@@ -1,0 +1,355 @@
+"""Tasks with limits, keys and shares: what is refused, what stands on their jobs, and what their exceptions close."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.error
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from email.message import Message
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, retry_after, task
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.execute import perform
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Run
+from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.models import Job, Limiter
+from pulse_django.testing import drain
+from pulse_django.words.identity import Identity
+from pulse_django.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, limiter_of
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.states import Status
+from tests.factories import make_job
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+MINUTE = timedelta(minutes=1)
+
+
+class TooMany(Exception):
+    def __init__(self, status: int = 429, headers: dict[str, str] | None = None) -> None:
+        super().__init__("secret")
+        self.response = SimpleNamespace(status_code=status, headers=headers or {})
+
+
+SHARED = Limit("tests.api", running=20, close_when=retry_after, breaker=Breaker(failures=2, on=(ConnectionError,)))
+RAISES: dict[str, Callable[[], BaseException]] = {
+    "limited": lambda: RateLimited(MINUTE, "enough\nfor now"),
+    "429": lambda: TooMany(headers={"Retry-After": "90"}),
+    "500": lambda: TooMany(500),
+    "connection": lambda: ConnectionError("no"),
+    "value": lambda: ValueError("no"),
+}
+
+
+@task(name="tests.limited", limit=SHARED, key="customer")
+def limited(customer: Any = 1, *, how: str = "") -> None:
+    if how:
+        raise RAISES[how]()
+
+
+@task(name="tests.limited_async", limit=SHARED)
+async def limited_async(how: str) -> None:
+    await asyncio.sleep(0)
+    raise RAISES[how]()
+
+
+@task(name="tests.encrypted_limited", limit=SHARED, masked=("customer",), key="customer")
+def masked(customer: str) -> None: ...
+
+
+@task(name="tests.own_limit", limit=Limit(running=3))
+def own() -> None: ...
+
+
+@task(name="tests.shared_slots", share=("customer", "region"))
+def shared(customer: int, region: str = "eu") -> None: ...
+
+
+@task(
+    name="tests.limited_counted",
+    limit=Limit("tests.counted", rate=Rate(10, per=MINUTE)),
+    key=lambda order: order["customer"],
+)
+def counted(order: dict[str, int]) -> None: ...
+
+
+def nothing() -> None: ...
+
+
+@task(name="tests.unlimited")
+def unlimited() -> None:
+    raise RateLimited(MINUTE)
+
+
+@task(name="tests.holds", limit=SHARED, takes_context=True)
+def holds(context: Context, name: str | None) -> None:
+    context.hold(MINUTE, limit=name, reason="maintenance")
+
+
+@task(name="tests.holds_nothing", takes_context=True)
+def holds_nothing(context: Context) -> None:
+    context.hold(MINUTE)
+
+
+def lane_key_of(result: Any) -> str:
+    return Job.objects.get(pk=result.id).lane_key
+
+
+class TestLaneKeys:
+    def test_a_limit_and_a_key(self) -> None:
+        found = lane_key_of(limited.enqueue("anna"))
+        assert (limiter_of(found), key_of(found)) == ("tests.api", "anna")
+
+    def test_a_limit_of_a_task_without_a_key(self) -> None:
+        assert lane_key_of(own.enqueue()) == "tests.own_limit"
+
+    def test_a_share_of_several_parameters_with_a_default(self) -> None:
+        found = lane_key_of(shared.enqueue(3))
+        assert (limiter_of(found), key_of(found)) == ("", '[3,"eu"]')
+
+    def test_a_function_of_the_arguments(self) -> None:
+        assert key_of(lane_key_of(counted.enqueue({"customer": 7}))) == "7"
+
+    def test_a_key_of_none_is_a_key_of_its_own(self) -> None:
+        assert key_of(lane_key_of(limited.enqueue(None))) == "null"
+        assert key_of(lane_key_of(limited.enqueue("null"))) == "null"
+
+    def test_a_masked_key_is_a_hash(self) -> None:
+        found = key_of(lane_key_of(masked.enqueue("anna"))) or ""
+        assert "anna" not in found
+        assert found == key_of(lane_key_of(masked.enqueue("anna")))
+
+    def test_a_long_key_is_a_hash(self) -> None:
+        found = lane_key_of(limited.enqueue("a" * 5_000))
+        assert len(found) <= MAX_LANE_KEY
+
+    @pytest.mark.parametrize("key", ["", ":", "a:b", "\x00", "ä\n", "☃" * 90, "'; DROP TABLE x"])
+    def test_any_text_can_be_a_key(self, key: str) -> None:
+        if "\x00" in key:
+            with pytest.raises(InvalidJob):
+                limited.enqueue(key)
+            return
+        found = lane_key_of(limited.enqueue(key))
+        assert limiter_of(found) == "tests.api"
+        assert len(found) <= MAX_LANE_KEY
+
+    def test_the_queue_can_name_what_shares_its_slots(self, settings: Any) -> None:
+        settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "customer"}}
+        assert key_of(lane_key_of(shared.enqueue(3))) == '[3,"eu"]'
+        settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "how"}}
+        assert lane_key_of(own.enqueue()) == lane_key("tests.own_limit", "null")
+
+    def test_many_at_once(self) -> None:
+        ids = enqueue_many(limited, [(customer,) for customer in ("a", "b", "a")])
+        assert [key_of(Job.objects.get(pk=one).lane_key) for one in ids] == ["a", "b", "a"]
+
+
+class TestAmending:
+    def test_another_key_is_another_lane(self) -> None:
+        job_id = int(limited.enqueue("anna").id)
+        assert amend(job_id, args=["bert"])
+        assert key_of(Job.objects.get(pk=job_id).lane_key) == "bert"
+        assert not Job.objects.get(pk=job_id).ready
+        assert Job.objects.promote() == ["default"]
+
+    def test_the_same_key_stays_ready(self) -> None:
+        job_id = int(limited.enqueue("anna").id)
+        assert amend(job_id, kwargs={"how": "value"})
+        assert Job.objects.get(pk=job_id).ready
+
+    def test_an_error_of_the_function_names_the_option(self) -> None:
+        job_id = int(counted.enqueue({"customer": 7}).id)
+        with pytest.raises(InvalidJob, match="key: KeyError"):
+            amend(job_id, args=[{}])
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"key": "customer"}, "give a limit"),
+            ({"limit": Limit(per_key=2)}, "need a key"),
+            ({"limit": Limit(running=2), "key": "customer", "share": "customer"}, "cannot be combined"),
+            ({"share": "stranger"}, "no parameter 'stranger'"),
+            ({"limit": 3}, "limit"),
+        ],
+    )
+    def test_options_that_do_not_fit(self, options: dict[str, Any], says: str) -> None:
+        with pytest.raises((InvalidTask, TypeError), match=says):
+            task(**options)(shared.func)
+
+    @pytest.mark.parametrize(
+        "limit",
+        [
+            lambda: Limit(),
+            lambda: Limit("a:b", running=1),
+            lambda: Limit("x" * 101, running=1),
+            lambda: Limit(running=0),
+            lambda: Limit(running=True),
+            lambda: Limit(running=1.5),  # type: ignore[arg-type]
+            lambda: Limit(rate=3),  # type: ignore[arg-type]
+            lambda: Limit(close_when=3),  # type: ignore[arg-type]
+            lambda: Limit(breaker=3),  # type: ignore[arg-type]
+            lambda: Rate(0, per=MINUTE),
+            lambda: Rate(1, per=timedelta()),
+            lambda: Rate(1, per=60),  # type: ignore[arg-type]
+            lambda: Rate(2, per=MINUTE, burst=3),
+            lambda: Breaker(failures=0),
+            lambda: Breaker(for_=timedelta()),
+            lambda: Breaker(on=()),
+            lambda: Breaker(on=(BaseException,)),  # type: ignore[arg-type]
+        ],
+    )
+    def test_numbers_that_mean_nothing(self, limit: Callable[[], object]) -> None:
+        with pytest.raises(InvalidJob):
+            limit()
+
+    def test_two_limits_of_one_name(self) -> None:
+        assert checks.check_limits() == []
+
+        task(name="tests.other_numbers", limit=Limit("tests.api", running=1))(nothing)
+        try:
+            [problem] = checks.check_limits()
+            assert problem.id == "pulse_django.E015"
+            assert "'tests.api'" in problem.msg
+        finally:
+            del registry._tasks["tests.other_numbers"]
+
+
+class TestClosing:
+    def closed(self, name: str = "tests.api") -> str | None:
+        row = Limiter.objects.filter(name=name).exclude(closed_until=None).first()
+        return None if row is None else row.closed_reason
+
+    @pytest.mark.parametrize(
+        ("how", "reason", "delay"),
+        [("limited", "rate limited: enough for now", MINUTE), ("429", "rate limited: TooMany", timedelta(seconds=90))],
+    )
+    @pytest.mark.parametrize("declared", [limited, limited_async])
+    def test_a_rate_limit_closes_the_limit_and_costs_no_attempt(
+        self, declared: Any, how: str, reason: str, delay: timedelta
+    ) -> None:
+        job_id = declared.enqueue(how=how).id
+        [ran] = drain()
+        assert (ran.outcome, ran.status) == (OutcomeName.SNOOZED, Status.PENDING)
+        job = Job.objects.get(pk=job_id)
+        assert (job.attempts, job.refunds, job.last_error) == (1, 1, reason)
+        assert job.next_run_at > job.created_at + delay
+        assert self.closed() == reason
+
+    @pytest.mark.parametrize("how", ["500", "value"])
+    def test_other_errors_are_retried(self, how: str) -> None:
+        limited.enqueue(how=how)
+        [ran] = drain()
+        assert (ran.outcome, ran.status) == (OutcomeName.FAILED, Status.RETRYING)
+        assert self.closed() is None
+
+    def test_a_breaker_counts_its_kinds_of_errors(self) -> None:
+        Limiter.objects.declare_new("", {"tests.api": {"running": 20}})
+        for how in ("connection", "value"):
+            limited.enqueue(how=how)
+        drain()
+        assert self.closed() is None
+        limited.enqueue(how="connection")
+        drain()
+        assert self.closed() == "breaker: ConnectionError"
+
+    def test_the_success_of_a_probe_opens_the_limit(self) -> None:
+        Limiter.objects.create(name="tests.api", half_open=True)
+        limited.enqueue()
+        lanes = Job.objects.lanes()
+        [claim] = Job.objects.claim_limited(Identity("me"), "tests.api", lanes, dict.fromkeys(lanes, 1), limit=1).claims
+        perform(Run(claim))
+        assert not Limiter.objects.get().half_open
+
+    def test_a_task_without_a_limit_only_waits(self) -> None:
+        unlimited.enqueue()
+        [ran] = drain()
+        assert (ran.outcome, ran.status) == (OutcomeName.SNOOZED, Status.PENDING)
+        assert not Limiter.objects.exists()
+
+    @pytest.mark.parametrize("name", [None, "elsewhere"])
+    def test_a_handler_can_hold_a_limit_and_go_on(self, name: str | None) -> None:
+        holds.enqueue(name)
+        [ran] = drain()
+        assert ran.status == Status.COMPLETED
+        assert self.closed(name or "tests.api") == "maintenance"
+
+    def test_hold_needs_a_name_if_the_task_has_no_limit(self) -> None:
+        job_id = holds_nothing.enqueue().id
+        drain()
+        assert "hold() needs the name of a limit" in Job.objects.get(pk=job_id).last_error
+
+    def test_an_error_of_close_when_is_logged_and_changes_nothing(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def broken(error: BaseException) -> timedelta:
+            raise KeyError("x")
+
+        declared = registry.get("tests.limited")
+        assert declared is not None
+        broken_limit = Limit("tests.api", running=20, close_when=broken)
+        monkeypatch.setitem(registry._tasks, "tests.limited", replace(declared, limit=broken_limit))  # type: ignore[call-arg]
+        limited.enqueue(how="value")
+        with caplog.at_level(logging.ERROR, "pulse_django.limits"):
+            [ran] = drain()
+        assert ran.outcome == OutcomeName.FAILED
+        assert "close_when" in caplog.text
+
+
+class TestRetryAfter:
+    @pytest.mark.parametrize(
+        ("error", "wait"),
+        [
+            (TooMany(), 30),
+            (TooMany(headers={"Retry-After": "7"}), 7),
+            (TooMany(headers={"retry-after": "0.5"}), 0.5),
+            (TooMany(headers={"Retry-After": "-3"}), 0),
+            (TooMany(headers={"Retry-After": "1e99"}), 30),
+            (TooMany(headers={"Retry-After": "nan"}), 30),
+            (TooMany(headers={"Retry-After": "soon"}), 30),
+            (TooMany(headers={"Retry-After": "9999999"}), 86_400),
+            (TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), 30),
+            (
+                TooMany(
+                    headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:27:00 GMT"}
+                ),
+                60,
+            ),
+            (
+                TooMany(
+                    headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:29:00 GMT"}
+                ),
+                0,
+            ),
+            (
+                TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00"}),
+                30,
+            ),
+            (TooMany(503, {"Retry-After": "7"}), 7),
+            (TooMany(503), None),
+            (TooMany(500, {"Retry-After": "7"}), None),
+            (ValueError("429"), None),
+        ],
+    )
+    def test_what_it_reads(self, error: Exception, wait: float | None) -> None:
+        assert retry_after(error) == (None if wait is None else timedelta(seconds=wait))
+
+    def test_an_answer_of_urllib(self) -> None:
+        headers = Message()
+        headers["Retry-After"] = "9"
+        error = urllib.error.HTTPError("https://example.com", 429, "Too Many", headers, None)
+        assert retry_after(error) == timedelta(seconds=9)
+
+
+def test_a_job_made_by_hand_has_no_lane_key() -> None:
+    job = make_job()
+    assert (job.lane_key, job.ready) == ("", True)

@@ -1,0 +1,159 @@
+"""Limits: never more leases than they allow, and never more starts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_django.models import Bucket, Job, Limiter
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import key_of, lane_key, limiter_of
+from pulse_django.words.lanes import Lane, deal
+from pulse_django.words.limiting import Limit, Rate
+from tests.factories import lease_of
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+ME = Identity("me")
+MINUTE = timedelta(minutes=1)
+
+
+def declare(name: str = "stripe", **numbers: object) -> None:
+    Limiter.objects.declare_new("project", {name: Limit(name, **numbers).numbers()})  # type: ignore[arg-type]
+
+
+def enqueue(count: int = 10, *, limiter: str = "stripe", key: str | None = None, queue: str = "default") -> Lane:
+    lane = Lane(queue, 0, lane_key(limiter, key))
+    Job.objects.enqueue_many([NewJob(task="t", queue=queue, lane_key=lane.key)] * count)
+    return lane
+
+
+def claim(*lanes: Lane, limit: int = 100, limiter: str = "stripe") -> int:
+    return len(Job.objects.claim_limited(ME, limiter, lanes, dict.fromkeys(lanes, limit), limit=limit).claims)
+
+
+def test_a_limit_counts_leases() -> None:
+    declare(running=3)
+    lane = enqueue()
+    assert claim(lane) == 3
+    assert claim(lane) == 0
+    job = Job.objects.running().first()
+    assert job is not None
+    Job.objects.release([lease_of(job)])
+    assert claim(lane) == 1
+
+
+def test_a_limit_of_each_key() -> None:
+    declare(per_key=2)
+    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
+    assert claim(*lanes) == 6
+    assert claim(*lanes) == 0
+
+
+def test_a_limit_of_each_key_within_one_of_all() -> None:
+    declare(per_key=2, running=5)
+    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
+    assert claim(*lanes) == 5
+    assert sorted(Job.objects.running().values_list("lane_key").distinct().count() for _ in "1") == [3]
+
+
+def test_a_key_in_two_queues_is_granted_once() -> None:
+    declare(per_key=2)
+    lanes = [enqueue(key="a"), enqueue(key="a", queue="other")]
+    assert claim(*lanes) == 2
+
+
+def test_a_rate_allows_its_burst_and_then_the_rest() -> None:
+    declare(rate=Rate(10, per=MINUTE, burst=4))
+    lane = enqueue()
+    assert claim(lane) == 4
+    answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 100}, limit=100)
+    assert answer.claims == []
+    assert answer.due_in is not None
+    assert 7 < answer.due_in <= 60 / 7
+    sql("UPDATE pulse_django_bucket SET at = at - interval '20 s'")
+    assert claim(lane) == 2
+    assert Bucket.objects.get().tokens < 1
+
+
+def test_a_rate_of_one_starts_one_in_each_period() -> None:
+    declare(rate=Rate(1, per=MINUTE))
+    lane = enqueue()
+    assert claim(lane) == 1
+    sql("UPDATE pulse_django_bucket SET at = at - interval '59 s'")
+    assert claim(lane) == 0
+    sql("UPDATE pulse_django_bucket SET at = at - interval '1 s'")
+    assert claim(lane) == 1
+
+
+def test_a_rate_of_each_key() -> None:
+    declare(rate_per_key=Rate(20, per=MINUTE))
+    lanes = [enqueue(key="a"), enqueue(key="b")]
+    assert claim(*lanes) == 4
+    assert sorted(Bucket.objects.values_list("scope", flat=True)) == sorted(lane.key for lane in lanes)
+
+
+def test_a_start_stands_in_the_ledger_as_the_bucket_counts_it() -> None:
+    declare(rate=Rate(10, per=MINUTE))
+    claim(enqueue())
+    [bucket] = Bucket.objects.all()
+    assert set(Job.objects.running().values_list("started_at", flat=True)) == {bucket.at}
+
+
+def test_a_closed_limiter_starts_nothing_until_then() -> None:
+    declare(running=5)
+    lane = enqueue()
+    assert Limiter.objects.close("stripe", for_=MINUTE, reason="429")
+    assert not Limiter.objects.close("stripe", for_=timedelta(seconds=1))
+    answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
+    assert answer.claims == []
+    assert answer.due_in is not None
+    assert 59 < answer.due_in <= 60
+    assert Limiter.objects.reopen("stripe")
+    assert claim(lane) == 5
+
+
+def test_people_override_field_by_field_and_for_a_time() -> None:
+    declare(running=5, per_key=1)
+    lanes = [enqueue(key=key) for key in ("a", "b", "c")]
+    Limiter.objects.override("stripe", {"running": 2}, for_=MINUTE, by="ann", reason="slow")
+    assert claim(*lanes) == 2
+    sql("UPDATE pulse_django_limiter SET override_until = clock_timestamp()")
+    assert claim(*lanes) == 1
+    Limiter.objects.override("stripe", {"per_key": None})
+    assert claim(*lanes) == 2
+
+
+def test_a_limiter_without_a_row_has_no_limit() -> None:
+    assert claim(enqueue()) == 10
+
+
+def test_lane_keys_say_what_they_were_made_of() -> None:
+    for limiter, key in (("stripe", "a:b"), ("stripe", None), ("", "tenant")):
+        made = lane_key(limiter, key)
+        assert (limiter_of(made), key_of(made)) == (limiter, key)
+
+
+@pytest.mark.parametrize(
+    ("held", "limit", "takes"),
+    [
+        ((0, 0, 0), 3, (1, 1, 1)),
+        ((0, 0, 0), 4, (2, 1, 1)),
+        ((5, 0, 1), 3, (0, 2, 1)),
+        ((9, 9, 9), 1, (1, 0, 0)),
+        ((2, 0, 0), 0, (0, 0, 0)),
+    ],
+)
+def test_slots_go_to_who_holds_fewest(held: tuple[int, ...], limit: int, takes: tuple[int, ...]) -> None:
+    lanes = [Lane("q", 0, key) for key in "abc"]
+    dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
+    assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
+
+
+def test_weights_divide_what_is_held() -> None:
+    lanes = [Lane("q", 0, key) for key in "ab"]
+    assert deal(lanes, 8, held={}, weight=lambda lane: 3.0 if lane.key == "a" else 1.0) == {lanes[0]: 6, lanes[1]: 2}
+    assert deal(lanes, 4, held={lanes[0]: 6}, weight=lambda lane: 3.0 if lane.key == "a" else 1.0)[lanes[1]] == 3

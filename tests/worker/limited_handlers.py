@@ -1,0 +1,35 @@
+"""Handlers of tasks with limits and shares, for each executor. Load them by ``PULSE["TASK_MODULES"]``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import Context, Limit, RateLimited
+from tests.worker.handlers import Nap, everywhere, trace
+
+MODULES = {"TASK_MODULES": ["tests.worker.handlers", "tests.worker.limited_handlers"]}
+THREE = Limit("workers.three", running=3, per_key=2)
+
+
+@everywhere(limit=THREE, key=lambda customer: customer)
+async def naps_as_one_of_three(context: Context, nap: Nap, customer: int) -> None:
+    await nap(0.02)
+
+
+@everywhere(limit=Limit("workers.api", running=10), max_attempts=1)
+async def is_told_to_wait(context: Context, nap: Nap) -> None:
+    trace("asked", context.job_id)
+    if context.attempt == 1:
+        raise RateLimited(timedelta(seconds=0.5), "enough")
+
+
+@everywhere(limit=Limit("workers.alone", running=1), max_attempts=5)
+async def naps_alone(context: Context, nap: Nap, seconds: float) -> None:
+    trace("works", context.job_id)
+    await nap(seconds if context.attempt == 1 else 0.0)
+
+
+@everywhere(share=lambda customer: customer)
+async def shares(context: Context, nap: Nap, customer: Any) -> None:
+    await nap(0.01)

@@ -1,0 +1,88 @@
+"""Limits in real workers: never more runs than allowed, in whatever executor, and no slot is lost with its worker."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from pulse_django.models import Attempt, Job, Limiter
+from pulse_django.words.states import Status
+from tests.crash.processes import database_url
+from tests.crash.workers import Workers, wait_for, wait_until
+from tests.proxy import CountingProxy
+from tests.worker import handlers
+from tests.worker.limited_handlers import MODULES
+from tests.worker.test_executors import SETTINGS as QUICK
+
+
+def enqueue(name: str, *args: Any, count: int = 1) -> list[int]:
+    """Enqueue so many jobs for each executor."""
+    tasks = [handlers.registered(f"{executor}.{name}") for executor in handlers.EXECUTORS]
+    return [int(task.enqueue(*args).id) for _ in range(count) for task in tasks]
+
+
+def most_at_once(jobs: list[int]) -> int:
+    """Return how many runs of these jobs there were at once, by the server's clock."""
+    edges = []
+    for begin, end in Attempt.objects.filter(job_id__in=jobs).values_list("started_at", "finished_at"):
+        edges += [(begin, 1), (end, -1)]
+    running = most = 0
+    for _, step in sorted(edges):  # where one ends as another begins, the end comes first
+        running += step
+        most = max(most, running)
+    return most
+
+
+def test_never_more_runs_than_allowed_in_two_workers(workers: Workers) -> None:
+    by_customer = {customer: enqueue("naps_as_one_of_three", customer, count=5) for customer in range(4)}
+    jobs = [job for some in by_customer.values() for job in some]
+    for name in ("one", "two"):
+        workers.start("--name", name, "--concurrency", "6", "--processes", "2", settings=MODULES)
+    wait_for(Status.COMPLETED, *jobs)
+    assert most_at_once(jobs) == 3
+    assert max(most_at_once(some) for some in by_customer.values()) <= 2
+    assert Limiter.objects.get(name="workers.three").numbers == {"running": 3, "per_key": 2}
+
+
+def test_a_rate_limit_is_told_by_every_executor(workers: Workers) -> None:
+    jobs = enqueue("is_told_to_wait")
+    workers.start(settings=MODULES)
+    wait_for(Status.COMPLETED, *jobs)
+    assert set(Job.objects.filter(pk__in=jobs).values_list("attempts", "refunds")) == {(2, 1)}
+    assert {workers.trace.count("asked")[job] for job in jobs} == {2}
+    assert Limiter.objects.get(name="workers.api").closed_reason == "rate limited: enough"
+
+
+@pytest.mark.parametrize("executor", handlers.EXECUTORS)
+def test_the_slot_of_a_killed_worker_is_free_again(workers: Workers, executor: str) -> None:
+    task = handlers.registered(f"{executor}.naps_alone")
+    first, second = (int(task.enqueue(60.0 if place == 0 else 0.0).id) for place in range(2))
+    worker = workers.ready(settings=QUICK | MODULES)
+    wait_until(lambda: workers.trace.of(first, "works"))
+    worker.kill()
+    workers.ready(settings=QUICK | MODULES)
+    wait_for(Status.COMPLETED, first, second)
+    assert most_at_once([first, second]) == 1
+
+
+def test_shares_are_run_and_leave_nothing_behind(workers: Workers) -> None:
+    jobs = [job for customer in range(5) for job in enqueue("shares", customer, count=3)]
+    workers.start(settings=MODULES)
+    wait_for(Status.COMPLETED, *jobs)
+    assert not Limiter.objects.filter(name="").exists()
+
+
+def test_jobs_without_limits_cause_no_statement_for_them(workers: Workers) -> None:
+    texts = (b"pg_try_advisory_xact_lock", b"SET ready = true", b"lane.key = ''")
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:  # sockets have little room for paths
+        proxy = CountingProxy(Path(folder), connection.settings_dict, *texts)
+        workers.ready(settings=MODULES, env={"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)})
+        wait_for(Status.COMPLETED, *enqueue("succeeds", 1, count=5))
+        assert {text: proxy.counted[text] for text in texts} == dict.fromkeys(texts, 0)
+        wait_for(Status.COMPLETED, *enqueue("shares", 1))
+        assert proxy.counted[texts[2]], "or the test could not fail"
+        proxy.close()
