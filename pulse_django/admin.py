@@ -8,14 +8,16 @@ from .console.board.admin import BoardAdmin
 from .console.dead_letters.admin import DeadLetterAdmin
 from .console.jobs.admin import JobAdmin
 from .console.jobs.of_object import JobsOfObject as JobsOfObject
+from .console.limits.admin import LimiterAdmin
 from .console.queues.admin import QueueAdmin
 from .console.schedules.admin import ScheduleAdmin
 from .console.workers.admin import WorkerAdmin
-from .models import Board, DeadLetter, Job, Queue, Schedule, Worker
+from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, Worker
 
 admin.site.register(Board, BoardAdmin)
 admin.site.register(DeadLetter, DeadLetterAdmin)
 admin.site.register(Job, JobAdmin)
+admin.site.register(Limiter, LimiterAdmin)
 admin.site.register(Queue, QueueAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(Worker, WorkerAdmin)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Subquery
+from django.db.models import Exists, Subquery
 
 from pulse_django import conf
 from pulse_django.fleet import conditions, history, snapshot_queries
+from pulse_django.fleet.limits import LimitFacts, limits
 from pulse_django.fleet.snapshot import Health
-from pulse_django.models import Minute, Schedule
+from pulse_django.models import Limiter, Minute, Schedule
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import (
@@ -20,6 +21,9 @@ from pulse_django.words.vital_signs import (
     CONDITIONS,
     COUNTED,
     IN_FLIGHT,
+    LIMIT_CLOSED,
+    LIMIT_DUE,
+    LIMIT_RUNNING,
     MINUTE_AGE,
     ORPHANED_JOBS,
     PREFETCHED,
@@ -47,22 +51,27 @@ class Reading:
 
 def read(alias: str) -> list[Reading]:
     """Read every sign. What was never counted is left out."""
-    now, minute, signs, totals, schedule_due = _latest(alias)
+    now, minute, signs, totals, schedule_due, has_limits = _latest(alias)
     health = snapshot_queries.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
     found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
     lateness = [Reading(SCHEDULE_LATENESS, (), _lateness(now, schedule_due))] if schedule_due is not None else []
-    return [*counted, *found, *age, *lateness, *_of_queues(health), *_of_workers(health)]
+    of_limits = _of_limits(limits(alias)) if has_limits else ()
+    return [*counted, *found, *age, *lateness, *_of_queues(health), *_of_workers(health), *of_limits]
 
 
 def _latest(alias: str) -> Any:
     next_due = Schedule.objects.filter(next_at__isnull=False).order_by("next_at").values("next_at")[:1]
     rows = Minute.objects.using(alias).filter(totals__isnull=False)
-    rows = rows.annotate(now=StatementTimestamp(), schedule_due=Subquery(next_due))
-    latest: Any = rows.order_by("-minute").values_list("now", "minute", "signs", "totals", "schedule_due").first()
-    return latest or (None, None, {}, {}, None)
+    rows = rows.annotate(
+        now=StatementTimestamp(), schedule_due=Subquery(next_due), has_limits=Exists(Limiter.objects.all())
+    )
+    latest: Any = (
+        rows.order_by("-minute").values_list("now", "minute", "signs", "totals", "schedule_due", "has_limits").first()
+    )
+    return latest or (None, None, {}, {}, None, False)
 
 
 def _lateness(now: datetime, due_at: datetime) -> float:
@@ -97,6 +106,20 @@ def _of_queues(health: Health) -> Iterator[Reading]:
         yield Reading(QUEUE_DUE, (name,), due)
         yield Reading(QUEUE_LATER, (name,), later)
         yield Reading(QUEUE_OLDEST_DUE, (name,), (oldest_due or timedelta()).total_seconds())
+
+
+def _of_limits(found: list[LimitFacts]) -> Iterator[Reading]:
+    """Limits beyond those that an outlet bears are added up: those with the most waiting jobs come first."""
+    found = sorted(found, key=lambda one: (-one.waiting, -one.running, one.name))
+    shown, others = found[: counters.MOST_VALUES], found[counters.MOST_VALUES :]
+    rows = [(one.name, one.running, one.waiting, int(one.closed_until is not None)) for one in shown]
+    if others:
+        closed = sum(one.closed_until is not None for one in others)
+        rows.append((counters.OTHER, sum(one.running for one in others), sum(one.waiting for one in others), closed))
+    for name, running, due, closed in rows:
+        yield Reading(LIMIT_RUNNING, (name,), running)
+        yield Reading(LIMIT_DUE, (name,), due)
+        yield Reading(LIMIT_CLOSED, (name,), closed)
 
 
 def _of_workers(health: Health) -> Iterator[Reading]:

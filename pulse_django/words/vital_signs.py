@@ -236,11 +236,33 @@ SCHEDULE_LATENESS = VitalSign(
     means="How long the schedule that waits longest has been due. Not present if there are no schedules.",
     to_do="More than a few seconds: no watchdog that knows its task is running, or a transaction has locked its row.",
 )
+LIMIT_RUNNING = VitalSign(
+    name="limit_running",
+    kind=SignKind.GAUGE,
+    labels=("limit",),
+    means="Number of running jobs of a limit. Not present if there are no limits.",
+    to_do="If it is what the limit allows, and jobs wait, the limit decides how many jobs run. Raise it, if it may be.",
+)
+LIMIT_DUE = VitalSign(
+    name="limit_due",
+    kind=SignKind.GAUGE,
+    labels=("limit",),
+    means="Number of due jobs of a limit. Counting stops at a limit of its own.",
+    to_do="If it grows for long, jobs arrive faster than the limit lets them start.",
+)
+LIMIT_CLOSED = VitalSign(
+    name="limit_closed",
+    kind=SignKind.GAUGE,
+    labels=("limit",),
+    means="1 while a limit is closed by people, by an answer of another system or by its breaker: then none of its "
+    "jobs starts.",
+    to_do="The page of the limit in the admin says why and until when.",
+)
 
 BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED, RUNS,
     RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
-    MINUTE_AGE, SCHEDULE_LATENESS,
+    MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

@@ -51,7 +51,7 @@ def form_of(client: Client, job: Job, **changes: Any) -> dict[str, Any]:
 
 
 def waiting(**fields: Any) -> Job:
-    job: Job = make_job(**{"task": order.key, "args": [1], "kwargs": {"note": "a"}} | fields)
+    job: Job = make_job(**{"task": order.registered_name, "args": [1], "kwargs": {"note": "a"}} | fields)
     return job
 
 
@@ -185,7 +185,7 @@ def test_only_what_the_page_shows_of_old_arguments_is_read(may_see: bool) -> Non
 
 
 def test_what_is_masked_is_neither_offered_nor_listed() -> None:
-    client, job = staff(*MAY), waiting(task=masked.key, args=["4711"], kwargs={})
+    client, job = staff(*MAY), waiting(task=masked.registered_name, args=["4711"], kwargs={})
     assert api.amend(job.pk, args=["4712"])
     page = client.get(page_of(job)).content.decode()
     assert url_of(job) not in page
@@ -196,7 +196,7 @@ def test_what_is_masked_is_neither_offered_nor_listed() -> None:
 def test_a_job_that_does_not_wait_and_a_task_that_is_gone_say_so() -> None:
     client = staff(*MAY)
     for job, says in (
-        (make_job(Status.COMPLETED, task=order.key), "Only a waiting job"),
+        (make_job(Status.COMPLETED, task=order.registered_name), "Only a waiting job"),
         (make_job(task="gone"), "does not have the task"),
     ):
         assert url_of(job) not in client.get(page_of(job)).content.decode()

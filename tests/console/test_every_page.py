@@ -23,7 +23,7 @@ from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
-from pulse_django.models import Job, Queue, Schedule, Worker
+from pulse_django.models import Job, Limiter, Queue, Schedule, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
@@ -32,7 +32,7 @@ from tests.protocol.steps import sql
 pytestmark = pytest.mark.django_db
 
 ERROR = "KeyError: 'x'"
-VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_arguments")
+VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_limiter", "view_arguments")
 OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]
 ACTING = (
     "retry_job",
@@ -43,6 +43,7 @@ ACTING = (
     "delete_job",
     "change_schedule",
     "delete_schedule",
+    "change_limiter",
 )
 
 
@@ -76,7 +77,10 @@ def with_rows() -> list[Address]:
     Worker.objects.note(presence("host-1"))
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
     Schedule.objects.pause(schedule.pk, reason="first")
-    row = {
+    Limiter.objects.override("mail", {"running": 3}, reason="first")
+    Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
+    row: dict[str, Any] = {
+        "limiter": "mail",
         "schedule": schedule.pk,
         "job": job.pk,
         "deadletter": dead.pk,
@@ -86,7 +90,7 @@ def with_rows() -> list[Address]:
     return [address for name in names() for address in _addresses(name, row)]
 
 
-def _addresses(name: str, row: dict[str, int]) -> Iterator[Address]:
+def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     model = name.split("_")[2]
     mine = row.get(model, 1)
     data = {
@@ -104,6 +108,12 @@ def _addresses(name: str, row: dict[str, int]) -> Iterator[Address]:
         for act in SCHEDULE_ACTS:
             form = {f"{act.name}-{field}": value for field, value in data.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_limiter_act":
+        fields = {"running": 5, "per": 60, "key_per": 60, "lasting": 600, "reason": "x"}
+        fields |= {"close-lasting": 86_400, "close-reason": "x"}
+        for act in ("change", "reset", "close", "open"):
+            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act]), data=data | fields)
         return
     if name == "pulse_django_queue_pause":
         data |= {"name": "another"}
@@ -143,7 +153,9 @@ def everything() -> list[Any]:
 
 
 def test_there_are_addresses_for_every_entry() -> None:
-    assert {name.split("_")[2] for name in names()} == {"board", "deadletter", "job", "queue", "schedule", "worker"}
+    assert {name.split("_")[2] for name in names()} == {
+        "board", "deadletter", "job", "limiter", "queue", "schedule", "worker",
+    }  # fmt: skip
     assert {"pulse_django_queue_pause", "pulse_django_job_act", "pulse_django_board_changelist"} <= set(names())
 
 
@@ -183,7 +195,7 @@ def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]
         did |= {address.url.partition("?")[0].rstrip("/").rpartition("/")[2]} if everything() != before else set()
         sql("ROLLBACK TO SAVEPOINT untouched")
     waiting = {act.name for act in ACTS if Status.PENDING in act.statuses}
-    assert {"pause", "resume", "retry", "delete", *waiting} <= did
+    assert {"pause", "resume", "retry", "delete", "change", "reset", "close", "open", *waiting} <= did
 
 
 @pytest.mark.parametrize("user", ["operator", "superuser"])

@@ -15,7 +15,8 @@ from django.urls import reverse
 
 from pulse_django import Cron, Every, task
 from pulse_django.models import Job, Schedule, Tick
-from pulse_django.protocol.schedules import Declarer, clock
+from pulse_django.protocol.declarations import Declarer
+from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due

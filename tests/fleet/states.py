@@ -165,6 +165,8 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "failure-rate": lambda: record(3, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
     "leases-expired": lambda: record(3, lease_expirations_total=101),
     "child-of-cancelled": _child_of_cancelled,
+    "limiter-starved": lambda: make_job(lane_key="stripe", next_run_at=now(LONG_AGO)),
+    "ready-overdue": lambda: make_job(lane_key="stripe", ready=False, next_run_at=now(LONG_AGO)),
     "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
     "schedule-refused": _schedule_refused,
     "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),

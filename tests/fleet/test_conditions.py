@@ -13,13 +13,14 @@ from django.db import IntegrityError
 from pulse_django import conf
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Job, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
+from pulse_django.models import Attempt, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
 from tests.fleet.states import LONG_AGO, brought_about, live_worker, with_schedule, without
+from tests.fleet.test_limits import MINUTE, declare, enqueue, start
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -512,9 +513,9 @@ def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
 
 
 def test_a_missing_index_is_built_again() -> None:
-    sql("DROP INDEX pulse_job_claim")
+    sql("DROP INDEX pulse_job_lane")
     assert found("schema-incomplete").subjects == [
-        ("pulse_job_claim", "the index of pulse_django_job is missing"),
+        ("pulse_job_lane", "the index of pulse_django_job is missing"),
     ]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
@@ -648,6 +649,41 @@ def test_jobs_whose_key_a_worker_does_not_have() -> None:
     AttemptFactory(job=plain, number=1, outcome="RELEASED", message="the worker stopped")
     Job.objects.filter(pk=tried_again.pk).update(attempts=2, refunds=2)
     assert found("key-missing").subjects == [("secret", f"1 jobs or more; {said}")]
+
+
+class TestLimits:
+    def test_jobs_that_wait_for_their_limit_for_long(self, settings: Any) -> None:
+        declare(running=1)
+        start(enqueue(2), limit=1)
+        assert is_clear("limiter-starved")
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '20 min'")
+        finding = found("limiter-starved")
+        assert keys(finding) == ["stripe"]
+        assert "1 of 1 running" in finding.subjects[0].words
+        Limiter.objects.close("stripe", for_=MINUTE, reason="429")
+        assert "(429)" in found("limiter-starved").subjects[0].words
+        settings.PULSE = {"ALERTS": {"limiter-starved": 3_600}}
+        assert is_clear("limiter-starved")
+
+    def test_they_are_no_fault_of_the_workers(self) -> None:
+        declare(running=1)
+        start(enqueue(2), limit=1)
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        for condition in ("overdue-while-idle", "queue-overdue"):
+            assert is_clear(condition)
+
+    def test_shares_are_not_limits(self) -> None:
+        enqueue(2, limiter="", key="a")
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        assert is_clear("limiter-starved")
+
+    def test_jobs_that_nobody_makes_ready(self) -> None:
+        enqueue(2, run_after=MINUTE)
+        assert is_clear("ready-overdue")
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        assert keys(found("ready-overdue")) == ["default"]
+        assert Job.objects.promote() == ["default"] * 2
+        assert is_clear("ready-overdue")
 
 
 def test_every_condition_was_found() -> None:

@@ -231,7 +231,7 @@ def test_indexes_of_strangers_are_named_and_worst_on_what_heartbeats_write() -> 
 def test_scans_of_a_large_table_and_indexes_that_nobody_uses() -> None:
     own = [
         ("pulse_job_reap", 0, "", False),
-        ("pulse_job_claim", 9, "", False),
+        ("pulse_job_lane", 9, "", False),
         ("pulse_django_job_hot_pkey", 0, "", True),
     ]
     small = list(tables._of_indexes(own, scans=100, scanned=100, live=10))

@@ -139,7 +139,7 @@ FROM (
     (
         SELECT id, task, attempts, status, NULL FROM pulse_django_job_hot
         WHERE status::text IN ('PENDING', 'RETRYING')
-        ORDER BY queue, priority DESC, next_run_at, id LIMIT %(sample)s
+        ORDER BY queue, priority DESC, ready DESC, lane_key, next_run_at, id LIMIT %(sample)s
     )
 ) AS job
 WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (

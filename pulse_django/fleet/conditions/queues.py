@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Queue
-from pulse_django.store.job_queries import IS_PAUSED, LANES_CTE
+from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .catalogue import Condition, Repair, Severity, Threshold, register
@@ -17,13 +17,16 @@ JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 _DUE = f"""
 {LANES_CTE},
 due AS (
-    SELECT lane.queue, pg_catalog.min(earliest.next_run_at) AS since
+    SELECT
+        lane.queue, pg_catalog.min(earliest.next_run_at) AS since,
+        pg_catalog.min(earliest.next_run_at) FILTER (
+            WHERE pg_catalog.split_part(lane.lane_key::text, ':', 1) = ''
+        ) AS unlimited_since  -- of jobs that no limit keeps waiting
     FROM lane
     CROSS JOIN LATERAL (
         SELECT next_run_at
         FROM pulse_django_job_hot
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
-            AND priority = lane.priority
+        WHERE {IN_LANE}
         ORDER BY next_run_at, id
         LIMIT 1
     ) AS earliest
@@ -105,7 +108,7 @@ begun AS (
     )
 )
 SELECT due.queue, pg_catalog.concat(
-    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since),
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since),
     ' while ', idle.free, ' slots are free'
 )
 FROM due
@@ -114,14 +117,14 @@ CROSS JOIN LATERAL (
     FROM live
     WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
 ) AS idle
-WHERE due.since < statement_timestamp() - %(overdue)s
+WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
     AND due.queue::text NOT IN (SELECT name::text FROM paused)
     AND idle.free > 0
     AND NOT EXISTS (
         SELECT FROM begun
         WHERE begun.queue::text = due.queue::text AND begun.started_at > statement_timestamp() - %(overdue)s
     )
-ORDER BY due.since
+ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
     )
@@ -139,13 +142,13 @@ register(
         sql=f"""
 {_DUE}
 SELECT due.queue, pg_catalog.concat(
-    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since)
+    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since)
 )
 FROM due
-WHERE due.since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
+WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
     AND due.queue::text NOT IN (SELECT name::text FROM paused)
     AND EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
-ORDER BY due.since
+ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
     )
@@ -194,8 +197,7 @@ oldest AS (
     CROSS JOIN LATERAL (
         SELECT id, task, queue, created_at
         FROM pulse_django_job_hot
-        WHERE status::text IN ('PENDING', 'RETRYING') AND queue::text = lane.queue::text
-            AND priority = lane.priority
+        WHERE {IN_LANE}
             AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
         ORDER BY next_run_at, id
         LIMIT 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from getpass import getuser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,6 +12,7 @@ from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
 from pulse_django.operations.terminal import showable
+from pulse_django.operations.users import user_of
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.ticking import run_now
@@ -89,7 +89,7 @@ class Command(BaseCommand):
     def _run(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         row = self._named(alias, options["name"])
         try:
-            job_id = run_now(alias, row.pk, by=_user())
+            job_id = run_now(alias, row.pk, by=user_of("pulse_schedules"))
         except PulseError as error:
             raise CommandError(str(error)) from error
         return {"name": row.name, "job": job_id}, [f"Job {job_id} was enqueued."]
@@ -97,14 +97,16 @@ class Command(BaseCommand):
     def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         row = self._named(alias, options["name"])
         schedules = Schedule.objects.db_manager(alias)
-        done = schedules.pause(row.pk, reason=options["reason"], lasting=options["lasting"], by=_user())
+        done = schedules.pause(
+            row.pk, reason=options["reason"], lasting=options["lasting"], by=user_of("pulse_schedules")
+        )
         if not done:
             raise CommandError(f"{row.name!r} is not declared by the code any more: it does not run.")
         return {"name": row.name, "paused": True}, [f"{inert(row.name)} is paused."]
 
     def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         row = self._named(alias, options["name"])
-        done = bool(Schedule.objects.db_manager(alias).resume(row.pk, by=_user()))
+        done = bool(Schedule.objects.db_manager(alias).resume(row.pk, by=user_of("pulse_schedules")))
         return {"name": row.name, "resumed": done}, [f"{inert(row.name)} {'is resumed' if done else 'was not paused'}."]
 
     @staticmethod
@@ -113,10 +115,3 @@ class Command(BaseCommand):
         if row is None:
             raise CommandError(f"There is no schedule {name!r}.")
         return row
-
-
-def _user() -> str:
-    try:
-        return f"{getuser()} (pulse_schedules)"
-    except (KeyError, OSError):  # a container's user may have no name
-        return "pulse_schedules"

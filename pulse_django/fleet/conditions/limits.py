@@ -1,0 +1,87 @@
+"""Conditions of limits: jobs that wait for one for long, and jobs that nobody makes ready."""
+
+from __future__ import annotations
+
+from pulse_django.protocol.limiters import IN_FORCE
+from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, LANES_CTE
+
+from .catalogue import Condition, Severity, Threshold, register
+
+LIMITS = "how-to/limits.md"
+
+register(
+    Condition(
+        name="limiter-starved",
+        severity=Severity.RISK,
+        says="No job has waited for its limit for too long.",
+        means="Jobs of this limit arrive faster than it lets them start, long jobs hold all of it, or it is closed.",
+        to_do="Run pulse_limits. Raise the limit there or in the code, or open it if it is closed.",
+        page=LIMITS,
+        threshold=Threshold(default=900, unit="seconds"),
+        sql=f"""
+{LANES_CTE},
+due AS (
+    SELECT pg_catalog.split_part(lane.lane_key::text, ':', 1) AS limiter, pg_catalog.min(earliest.next_run_at) AS since
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT next_run_at
+        FROM pulse_django_job_hot
+        WHERE {IN_LANE}
+        ORDER BY next_run_at, id
+        LIMIT 1
+    ) AS earliest
+    WHERE NOT (pg_catalog.split_part(lane.lane_key::text, ':', 1) = '')
+        AND earliest.next_run_at < statement_timestamp() - %(limiter_starved)s::float8 * interval '1 s'
+    GROUP BY 1
+),
+limiter AS (
+    SELECT name, {IN_FORCE} AS n, closed_until, closed_reason FROM pulse_django_limiter
+)
+SELECT due.limiter, pg_catalog.concat(
+    'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', ',
+    held.n, COALESCE(' of ' || (limiter.n ->> 'running'::text), ''), ' running',
+    CASE
+        WHEN limiter.closed_until > statement_timestamp() THEN pg_catalog.concat(
+            ', closed until ', pg_catalog.date_trunc('second', limiter.closed_until), ' (', limiter.closed_reason, ')'
+        )
+    END
+)
+FROM due
+LEFT JOIN limiter ON limiter.name::text = due.limiter
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.count(*) AS n
+    FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
+        AND (pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = due.limiter
+) AS held
+ORDER BY due.since
+LIMIT %(limit)s
+""",
+    )
+)
+
+register(
+    Condition(
+        name="ready-overdue",
+        severity=Severity.STUCK,
+        says="Jobs with a limit or a share become ready when they are due.",
+        means="No worker looks for such jobs, or a transaction has locked them: they cannot be claimed.",
+        to_do="Start a worker. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
+        page=LIMITS,
+        sql=f"""
+SELECT queue, pg_catalog.concat(
+    'due for ', pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)), ' and not ready'
+)
+FROM (
+    SELECT queue, next_run_at
+    FROM pulse_django_job_hot
+    WHERE {CLAIMABLE} AND NOT ready AND next_run_at < statement_timestamp() - %(silence)s
+    ORDER BY next_run_at, id
+    LIMIT %(sample)s
+) AS unready
+GROUP BY queue
+ORDER BY pg_catalog.min(next_run_at)
+LIMIT %(limit)s
+""",
+    )
+)

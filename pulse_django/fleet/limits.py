@@ -1,0 +1,166 @@
+"""Limits as people see them: what is in force, how much of it is in use, and what waits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pulse_django.protocol.limiters import IN_FORCE
+from pulse_django.store.lane_queries import IN_LANE, LANES_CTE
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.lane_keys import key_of
+from pulse_django.words.limiting import in_words
+
+from .read_only import read_only
+
+MOST_LISTED = 1_000
+MOST_COUNTED = 10_000  # waiting jobs of all limits together
+MOST_KEYS = 10  # of one limit: those with the most runs
+
+# Runs are counted from the index of leases, and waiting jobs lane by lane, each up to its share.
+_LIMITS = f"""{LANES_CTE},
+share (most) AS MATERIALIZED (
+    SELECT GREATEST(10, %(counted)s / GREATEST(count(*), 1)) FROM lane WHERE NOT (lane_key::text = '')
+),
+waiting AS (
+    SELECT
+        pg_catalog.split_part(lane.lane_key::text, ':', 1) AS limiter, pg_catalog.sum(due.jobs)::bigint AS jobs,
+        pg_catalog.bool_or(due.jobs > share.most) AS is_more,
+        EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8 AS since
+    FROM lane
+    CROSS JOIN share
+    CROSS JOIN LATERAL (
+        SELECT pg_catalog.count(*) AS jobs, pg_catalog.min(next_run_at) AS since
+        FROM (
+            SELECT next_run_at FROM pulse_django_job_hot
+            WHERE {IN_LANE} AND next_run_at <= statement_timestamp()
+            ORDER BY next_run_at, id
+            LIMIT share.most + 1
+        ) AS counted
+    ) AS due
+    WHERE NOT (lane.lane_key::text = '') AND due.jobs > 0
+    GROUP BY 1
+),
+held AS (
+    SELECT
+        pg_catalog.split_part(lane_key::text, ':', 1) AS limiter, lane_key::text AS lane_key,
+        pg_catalog.count(*) AS jobs,
+        row_number() OVER (
+            PARTITION BY pg_catalog.split_part(lane_key::text, ':', 1) ORDER BY pg_catalog.count(*) DESC, lane_key::text
+        ) AS place
+    FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
+    GROUP BY 1, 2
+),
+used AS (
+    SELECT
+        limiter, pg_catalog.sum(jobs)::bigint AS jobs,
+        pg_catalog.jsonb_agg(pg_catalog.jsonb_build_array(lane_key, jobs) ORDER BY place)
+            FILTER (WHERE place <= {MOST_KEYS}) AS most
+    FROM held
+    GROUP BY limiter
+)
+SELECT
+    limiter.name, {IN_FORCE}::text, limiter.numbers::text,
+    CASE
+        WHEN limiter.override_until IS NULL OR limiter.override_until > statement_timestamp()
+        THEN limiter.override::text
+    END,
+    limiter.override_until, limiter.overridden_by, limiter.override_reason, limiter.declared_at IS NOT NULL,
+    CASE WHEN limiter.closed_until > statement_timestamp() THEN limiter.closed_until END, limiter.closed_reason,
+    limiter.half_open, COALESCE(used.jobs, 0), COALESCE(used.most, '[]')::text, COALESCE(waiting.jobs, 0),
+    COALESCE(waiting.is_more, false), waiting.since
+FROM pulse_django_limiter AS limiter
+LEFT JOIN used ON used.limiter = limiter.name::text
+LEFT JOIN waiting ON waiting.limiter = limiter.name::text
+WHERE %(name)s::text IS NULL OR limiter.name::text = %(name)s
+ORDER BY limiter.name
+LIMIT {MOST_LISTED}
+"""  # noqa: S608 - made of constants
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """One limit, as it is now."""
+
+    name: str
+    numbers: dict[str, Any]  # in force
+    of_code: dict[str, Any]
+    override: dict[str, Any] | None
+    override_until: datetime | None
+    overridden_by: str
+    override_reason: str
+    is_declared: bool
+    closed_until: datetime | None
+    closed_reason: str
+    half_open: bool
+    running: int
+    keys: list[tuple[str, int]]  # those with the most runs, with their numbers
+    waiting: int  # due jobs
+    is_more: bool  # than was counted
+    waiting_for: float | None  # for how many seconds the first of them has been due
+
+    @property
+    def in_words(self) -> str:
+        return in_words(self.numbers)
+
+    @property
+    def state(self) -> str:
+        """Return ``closed``, ``probing``, ``full`` or ``open``."""
+        if self.closed_until is not None:
+            return "closed"
+        if self.half_open:
+            return "probing"
+        most = self.numbers.get("running")
+        return "full" if most is not None and self.running >= most else "open"
+
+    @property
+    def full_keys(self) -> list[str]:
+        """The keys of those listed that allow no further run."""
+        most = self.numbers.get("per_key")
+        return [] if most is None else [key for key, runs in self.keys if runs >= most]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "state": self.state,
+            "numbers": self.numbers,
+            "of_code": self.of_code,
+            "override": self.override,
+            "override_until": _iso(self.override_until),
+            "overridden_by": self.overridden_by,
+            "override_reason": self.override_reason,
+            "is_declared": self.is_declared,
+            "closed_until": _iso(self.closed_until),
+            "closed_reason": self.closed_reason if self.state in ("closed", "probing") else "",
+            "running": self.running,
+            "keys": [{"key": key, "running": runs} for key, runs in self.keys],
+            "waiting": self.waiting,
+            "is_more": self.is_more,
+            "waiting_for": self.waiting_for,
+        }
+
+
+def limits(alias: str, name: str | None = None) -> list[LimitFacts]:
+    """Return all limits, or the one of that name."""
+    with read_only(alias):
+        rows = run_joined(alias, _LIMITS, {"counted": MOST_COUNTED, "name": name})
+    return [_facts(*row) for row in rows]
+
+
+def _facts(name: str, numbers: str, of_code: str, override: str | None, *rest: Any) -> LimitFacts:
+    *about, most, waiting, is_more, waiting_for = rest
+    in_force, declared = json.loads(numbers), json.loads(of_code)
+    changed = None if override is None else json.loads(override)
+    values = (name, in_force, declared, changed, *about, _keys(most), waiting, is_more, waiting_for)
+    return LimitFacts(*values)
+
+
+def _keys(counted: str) -> list[tuple[str, int]]:
+    return [(key, runs) for lane_key, runs in json.loads(counted) if (key := key_of(lane_key)) is not None]
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

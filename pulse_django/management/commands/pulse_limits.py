@@ -1,0 +1,153 @@
+"""``manage.py pulse_limits``: list limits, change, close and open them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.fleet.limits import LimitFacts, limits
+from pulse_django.models import Limiter
+from pulse_django.operations import arguments
+from pulse_django.operations.terminal import showable, table
+from pulse_django.operations.users import user_of
+from pulse_django.store.tables import require_tables
+from pulse_django.words.display import in_words, inert
+from pulse_django.words.limiting import Rate, override_of
+from pulse_django.words.limiting import in_words as numbers_in_words
+
+ACTS = ("list", "show", "set", "reset", "close", "open")
+NO_LIMIT = "none"
+
+
+class Command(BaseCommand):
+    help = "List limits and what uses them, change, close and open them."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        parser.add_argument("name", nargs="?", help="of the limit; needed by every act but list")
+        number, rate = _or_none(arguments.whole(1, 1_000_000)), _or_none(_rate)
+        parser.add_argument("--running", type=number, metavar="N", help="set: so many at once, or none")
+        parser.add_argument("--per-key", type=number, metavar="N", help="set: so many of each key, or none")
+        parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a time: 100/1m, or none")
+        parser.add_argument("--rate-per-key", type=rate, metavar="N/DURATION", help="set: the same of each key")
+        parser.add_argument(
+            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="set, close: for so long"
+        )
+        parser.add_argument("--reason", default="", help="set, close: shown beside it")
+        arguments.add_output(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias, act = arguments.alias_of(options), options["act"]
+        require_tables(alias)
+        if act != "list" and options["name"] is None:
+            raise CommandError(f"{act}: name the limit.")
+        said, lines = getattr(self, f"_{act}")(alias, options)
+        if options["json"]:
+            self.stdout.write(json.dumps({"command": "pulse_limits", "act": act, "database": alias, **said}))
+            return
+        for line in lines:
+            self.stdout.write(showable(line, self.stdout))
+
+    def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        found = limits(alias)
+        rows = [(one.name, one.state, one.in_words, one.running, _waiting(one), _note(one)) for one in found]
+        headers = ("limit", "state", "allows", "running", "due", "")
+        lines = table(headers, rows, indent="") if rows else ["There are no limits."]
+        return {"limits": [one.as_json() for one in found]}, lines
+
+    def _show(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, options["name"])
+        lines = [
+            f"{inert(one.name)}: {one.state}, allows {one.in_words}",
+            f"running: {one.running}",
+            f"due: {_waiting(one)}",
+            *([inert(_note(one))] if _note(one) else []),
+            f"the code says: {numbers_in_words(one.of_code) if one.is_declared else 'nothing'}",
+            *(table(("key", "running"), one.keys) if one.keys else []),
+        ]
+        return {"limit": one.as_json()}, lines
+
+    def _set(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, options["name"])
+        given = {name: options[name] for name in ("running", "per_key", "rate", "rate_per_key") if options[name]}
+        if not given:
+            raise CommandError("set: give --running, --per-key, --rate or --rate-per-key.")
+        numbers = override_of({name: None if value == NO_LIMIT else value for name, value in given.items()})
+        Limiter.objects.db_manager(alias).override(
+            one.name, numbers, for_=options["lasting"], by=user_of("pulse_limits"), reason=options["reason"]
+        )
+        return self._changed(alias, one.name)
+
+    def _reset(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, options["name"])
+        Limiter.objects.db_manager(alias).override(one.name, None, by=user_of("pulse_limits"))
+        return self._changed(alias, one.name)
+
+    def _close(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, options["name"])
+        if options["lasting"] is None:
+            raise CommandError("close: say for how long with --for.")
+        reason = options["reason"] or f"closed by {user_of('pulse_limits')}"
+        if not Limiter.objects.db_manager(alias).close(one.name, for_=options["lasting"], reason=reason):
+            raise CommandError(f"{one.name!r} is closed for longer already. Open it first.")
+        return self._changed(alias, one.name)
+
+    def _open(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, options["name"])
+        Limiter.objects.db_manager(alias).reopen(one.name)
+        return self._changed(alias, one.name)
+
+    def _changed(self, alias: str, name: str) -> tuple[dict[str, Any], list[str]]:
+        one = self._named(alias, name)
+        note = f". {_note(one)}" if _note(one) else ""
+        return {"limit": one.as_json()}, [inert(f"{one.name}: {one.state}, allows {one.in_words}{note}")]
+
+    @staticmethod
+    def _named(alias: str, name: str) -> LimitFacts:
+        found = limits(alias, name)
+        if not found:
+            raise CommandError(f"There is no limit {name!r}. Those of the code are written when a worker starts.")
+        return found[0]
+
+
+def _waiting(one: LimitFacts) -> str:
+    if not one.waiting:
+        return "0"
+    more = "+" if one.is_more else ""
+    return f"{one.waiting}{more}, the first for {in_words(one.waiting_for or 0.0)}"
+
+
+def _note(one: LimitFacts) -> str:
+    """Return what people or answers of other systems have changed."""
+    parts = []
+    if one.closed_until is not None:
+        parts.append(f"closed until {one.closed_until:%Y-%m-%d %H:%M:%S%z}: {one.closed_reason}")
+    elif one.half_open:
+        parts.append(f"one job runs at a time: {one.closed_reason}")
+    if one.override is not None:
+        until = f" until {one.override_until:%Y-%m-%d %H:%M:%S%z}" if one.override_until else ""
+        parts.append(f"changed by {one.overridden_by or 'unknown'}{until}: {one.override_reason or 'no reason given'}")
+    return "; ".join(parts)
+
+
+def _or_none(parse: Any) -> Any:
+    def value(text: str) -> Any:
+        return NO_LIMIT if text == NO_LIMIT else parse(text)
+
+    return value
+
+
+def _rate(text: str) -> Rate:
+    n, slash, per = text.partition("/")
+    try:
+        if not slash:
+            raise ValueError
+        period: timedelta = arguments.duration(per)
+        return Rate(int(n), per=period)
+    except (ValueError, InvalidJob) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number and a time, as 100/1m") from error
