@@ -27,7 +27,8 @@ from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.managers import ScheduleManager
-from pulse_django.words import retry_policies, uniqueness, verb_results, vital_signs
+from pulse_django.protocol.limiters import LimiterManager
+from pulse_django.words import limiting, retry_after, retry_policies, uniqueness, verb_results, vital_signs
 from pulse_django.words.declared_options import OPTIONS
 
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
@@ -150,6 +151,7 @@ FROM_DJANGO = {
 OF_A_RUN = {
     "task_result": "The result of this run as Django has it: its arguments, and the errors of earlier runs.",
 }
+OF_LIMITS = ("override", "close", "reopen")
 OF_SCHEDULES = ("create", "change", "follow_code", "pause", "resume")
 FUNCTIONS = ("enqueue_many", "get", "jobs", "progress", "cancel", "amend", "retry", "release")
 ANSWERS = {
@@ -170,6 +172,10 @@ def python_page() -> str:
             *of_contexts(),
             "\n## Unique jobs\n",
             *of_unique(),
+            "\n## Limits\n\n[How to use them](../how-to/limits.md).\n",
+            *(entry(name, getattr(limiting, name)) for name in ("Limit", "Rate", "Breaker")),
+            entry("retry_after", retry_after.retry_after),
+            *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
             "\n## Retry policies\n",
             *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",
