@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, RateLimited, Snooze, StaleToken
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
+    from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule
     from .tasks import task
     from .words.limiting import Breaker, Limit, Rate
@@ -24,6 +25,7 @@ _HOMES = {
     "execution.context": ("Context",),
     "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "RateLimited", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "fleet.explanation": ("Explanation", "explain"),
     "words.limiting": ("Breaker", "Limit", "Rate"),
     "words.retry_after": ("retry_after",),
     "words.retry_policies": ("NO_RETRIES", "Backoff", "RetryPolicy", "never", "only"),
@@ -42,6 +44,7 @@ __all__ = [
     "Cron",
     "Discard",
     "Every",
+    "Explanation",
     "FencedModel",
     "JobCancelled",
     "LeaseLost",
@@ -56,6 +59,7 @@ __all__ = [
     "amend",
     "cancel",
     "enqueue_many",
+    "explain",
     "fence",
     "fenced_update",
     "get",

@@ -25,7 +25,9 @@ from django.core.management import BaseCommand, load_command_class
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
 from pulse_django.execution import context, fencing
+from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
+from pulse_django.fleet.explanation import sentences
 from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
 from pulse_django.words import limiting, retry_after, retry_policies, uniqueness, verb_results, vital_signs
@@ -169,6 +171,7 @@ def python_page() -> str:
             "[Options of a task](task-options.md) have a page of their own.\n",
             *of_tasks(),
             *of_functions(),
+            *of_explanations(),
             *of_contexts(),
             "\n## Unique jobs\n",
             *of_unique(),
@@ -210,6 +213,20 @@ def of_functions() -> list[str]:
             lines.append("\n| of the answer | |\n|---|---|\n")
             fields = comments_beside(verb_results.__file__, ANSWERS[name].__name__)
             lines += [f"| `{field}` | {said} |\n" for field, said in fields.items()]
+    return lines
+
+
+def of_explanations() -> list[str]:
+    """The function, what it answers, and a reason."""
+    lines = [entry("explain", explanation.explain)]
+    for head, file, kind in (
+        ("of the answer, an `Explanation`", explanation, "Explanation"),
+        ("of a reason", sentences, "Reason"),
+    ):
+        lines.append(f"\n| {head} | |\n|---|---|\n")
+        lines += [f"| `{name}` | {said} |\n" for name, said in comments_beside(str(file.__file__), kind).items()]
+        described = {name: one for name, one in vars(getattr(file, kind)).items() if isinstance(one, property)}
+        lines += [f"| `{name}` | {text_of(one)} |\n" for name, one in described.items()]
     return lines
 
 

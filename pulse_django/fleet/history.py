@@ -42,9 +42,7 @@ class History:
 
     def sampled(self, queue: str) -> int:
         """Return how many jobs were due in a queue when they were last counted."""
-        queues = self._said("queues")
-        found = queues.get(queue) if isinstance(queues, dict) else None
-        return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else 0
+        return due_in({"queues": self._said("queues")}, queue)
 
     def _said(self, key: str) -> Any:
         """The latest minute may be so fresh that its writer is still asking."""
@@ -90,11 +88,11 @@ class History:
 NOTHING = History(now=None, minutes=())
 
 
-def read(alias: str) -> History:
-    """Read the last hours: one query."""
+def read(alias: str, within: timedelta = SPAN) -> History:
+    """Read the last hours, or less: one query."""
     rows = (
         Minute.objects.using(alias)
-        .filter(minute__gt=StatementTimestamp() - SPAN, minute__lte=StatementTimestamp())
+        .filter(minute__gt=StatementTimestamp() - within, minute__lte=StatementTimestamp())
         .order_by("minute")
         .annotate(now=StatementTimestamp())
         .values_list("now", "minute", "signs")
@@ -102,6 +100,13 @@ def read(alias: str) -> History:
     found = list(rows)
     minutes = [(minute, signs if isinstance(signs, dict) else {}) for _, minute, signs in found]
     return History(now=found[0][0] if found else None, minutes=minutes)
+
+
+def due_in(signs: Signs, queue: str) -> int:
+    """Return how many jobs a minute found due in a queue."""
+    queues = signs.get("queues")
+    found = queues.get(queue) if isinstance(queues, dict) else None
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else 0
 
 
 def numbers(found: Any) -> dict[str, int]:

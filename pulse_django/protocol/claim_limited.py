@@ -30,7 +30,7 @@ NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
 # The limiter's numbers. Without a row it has no limit.
-_LIMITER = f"""
+LIMITER = f"""
 limiter AS MATERIALIZED (
     SELECT
         asked.name, CASE WHEN half_open THEN 1 ELSE (n ->> 'running'::text)::int END AS running,
@@ -52,7 +52,7 @@ limiter AS MATERIALIZED (
 
 # The first scope is the limiter, the others are keys. What has no limit needs no lock.
 _LOCK = f"""
-WITH {_LIMITER}
+WITH {LIMITER}
 SELECT
     pg_catalog.set_config('pulse.got', COALESCE(pg_catalog.array_agg(scope.place)::text, '{{}}'), true),
     COALESCE(pg_catalog.array_agg(scope.name), '{{}}'::text[])
@@ -67,14 +67,14 @@ END
 
 # A bucket holds ``burst`` tokens and gets n - burst + 1 in each period: never more than n starts in any period. One
 # that held n, and got n, would let nearly 2n start after a pause.
-_TOKENS = """LEAST(
+TOKENS = """LEAST(
             {burst},
             COALESCE({bucket}.tokens, {burst}) + ({n} - {burst} + 1::float8) / {per}
                 * GREATEST(0, EXTRACT(epoch FROM {at} - {bucket}.at)::float8)
         )"""
-_NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
-_OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
-_OF_KEY = {
+NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
+OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
+OF_KEY = {
     "n": "limiter.key_rate",
     "per": "limiter.key_rate_per",
     "burst": "limiter.key_rate_burst",
@@ -87,7 +87,7 @@ _AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
 # under its lock, so whoever has it knows all of them.
 _COUNT = f"""
-WITH {_LIMITER},
+WITH {LIMITER},
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
 held AS MATERIALIZED (
     SELECT pg_catalog.count(*) AS n, pg_catalog.min(token) AS low
@@ -103,7 +103,7 @@ overall AS MATERIALIZED (
         END AS is_mine,
         CASE WHEN limiter.running IS NOT NULL THEN limiter.running - (SELECT n FROM held) END AS slots,
         CASE WHEN limiter.running IS NOT NULL THEN (SELECT low FROM held) END AS low,
-        {_TOKENS.format(at="clock.at", **_OVERALL)} AS tokens
+        {TOKENS.format(at="clock.at", **OVERALL)} AS tokens
     FROM limiter
     CROSS JOIN clock
     LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
@@ -116,7 +116,7 @@ keyed AS MATERIALIZED (
             ELSE lane.place + 1 = ANY (clock.got)
         END AS is_mine,
         CASE WHEN limiter.per_key IS NOT NULL THEN limiter.per_key - count.n END AS slots,
-        {_TOKENS.format(at="clock.at", **_OF_KEY)} AS tokens
+        {TOKENS.format(at="clock.at", **OF_KEY)} AS tokens
     FROM limiter
     CROSS JOIN clock
     CROSS JOIN ROWS FROM (
@@ -156,9 +156,9 @@ SELECT
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
         EXTRACT(epoch FROM limiter.closed_until - clock.at)::float8,
-        CASE WHEN overall.tokens < 1::float8 THEN {_NEXT_IN.format(tokens="overall.tokens", **_OVERALL)} END,
+        CASE WHEN overall.tokens < 1::float8 THEN {NEXT_IN.format(tokens="overall.tokens", **OVERALL)} END,
         (
-            SELECT pg_catalog.min({_NEXT_IN.format(tokens="keyed.tokens", **_OF_KEY)}) FROM keyed
+            SELECT pg_catalog.min({NEXT_IN.format(tokens="keyed.tokens", **OF_KEY)}) FROM keyed
             HAVING pg_catalog.max(keyed.tokens) < 1::float8
         )
     )
@@ -182,12 +182,12 @@ _PICK = f"""
 
 # Of a limiter that was closed or has no rate, nothing is spent.
 _SPENT = f""",
-{_LIMITER},
+{LIMITER},
 spent AS (
     INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)
     SELECT
         taken.scope,
-        {_TOKENS.format(at=_AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
+        {TOKENS.format(at=_AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
         GREATEST(old.at, {_AT})
     FROM (
         SELECT

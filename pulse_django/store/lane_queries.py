@@ -58,8 +58,9 @@ def _keys(first: str, *, end: str = "", most: str = str(MOST_KEYS)) -> str:
         SELECT lane_key, next_run_at FROM met"""  # noqa: S608 - made of constants
 
 
-# For the conditions and the depths: of many keys the first.
-LANES_CTE = f"""{_PAIRS},
+def lanes_cte(pairs: str) -> str:
+    """Return the lanes of these pairs of queue and priority as a CTE: of many keys the first."""
+    return f"""{pairs},
 lane AS MATERIALIZED (
     SELECT queue, priority, ''::varchar AS lane_key FROM pair
     UNION ALL
@@ -68,6 +69,9 @@ lane AS MATERIALIZED (
     CROSS JOIN LATERAL ({_keys("lane_key::text > ''")}
     ) AS keyed
 )"""  # noqa: S608 - made of constants
+
+
+LANES_CTE = lanes_cte(_PAIRS)  # for the conditions and the depths
 IN_LANE = (
     f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready "
     "AND lane_key::text = lane.lane_key::text"

@@ -32,6 +32,7 @@ from pulse_django.execution.fencing import fence
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
+from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Schedule, Worker
@@ -338,6 +339,23 @@ def pausing() -> None:
     Queue.objects.resume("mail", seen=Pause(Queue.objects.get().paused_at))
 
 
+def explaining() -> None:
+    """Jobs of each status, and one with a limit of every kind."""
+    for job in some_of_each():
+        explain(job.pk)
+    numbers = {"running": 1, "per_key": 1, "rate": 9, "rate_per": 60, "rate_burst": 1}
+    keyed = {"key_rate": 9, "key_rate_per": 60, "key_rate_burst": 1}
+    Limiter.objects.declare_new("project", {"stripe": numbers | keyed})
+    lane = Lane("default", 0, lane_key("stripe", "k"))
+    for _ in range(2):
+        limited = make_job(lane_key=lane.key, next_run_at=now(-SOON))
+    assert Job.objects.claim_limited(ME, "stripe", [lane], {lane: 1}, limit=1).claims
+    assert explain(limited.pk).is_blocked
+    sql("UPDATE pulse_django_limiter SET numbers = '{}'")
+    explain(limited.pk)
+    call_command("pulse_explain", str(limited.pk), stdout=io.StringIO())
+
+
 def unknown_tasks() -> None:
     WorkerFactory(tasks=["known"], last_beat_at=now())
     job = make_job(attempts=1, refunds=1, created_at=now(-9 * AGO), next_run_at=now(-SOON))
@@ -377,6 +395,7 @@ def schedules() -> None:
 
 STORAGE = [
     *(enqueueing, expiring, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing),
+    explaining,
     unknown_tasks,
     schedules,
     limiting,

@@ -21,7 +21,8 @@ from django.db import DatabaseError, ProgrammingError, connection
 from django.test import Client
 
 from pulse_django.fleet.conditions import ask, named
-from pulse_django.models import Duty, Job, Minute, Queue, Worker
+from pulse_django.fleet.explanation import explain
+from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Worker
 from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
@@ -41,6 +42,7 @@ from tests.security import handlers
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
 PAGE = ROOT / "docs/explanation/security.md"
+READING = ROOT / "docs/how-to/why-does-a-job-not-run.md"
 OURS = {"TASK_MODULES": ["tests.security.handlers"]}
 CREATE, GRANT = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
 PRODUCER, WORKER, WATCHDOG, OPERATOR = ROLES = tuple(re.findall(r"^CREATE ROLE (\w+)", CREATE, re.MULTILINE))
@@ -346,6 +348,27 @@ def test_commands_work_for_who_may_operate_and_for_nobody_else(capsys: pytest.Ca
         call_command("pulse_cancel", str(dead.pk), "--yes", stdout=io.StringIO(), stderr=io.StringIO())
     dead.refresh_from_db()
     assert dead.status == Status.CANCELLED
+
+
+def test_who_may_read_jobs_may_be_told_why_they_do_not_run() -> None:
+    Limiter.objects.declare_new("project", {"stripe": {"running": 1}})
+    job = make_job(lane_key="stripe:0000k", next_run_at=now(-AGE))
+    for role in (WORKER, WATCHDOG, OPERATOR):
+        with acting_as(role):
+            assert explain(job.pk).position == 0, role
+    with acting_as(PRODUCER), pytest.raises(ProgrammingError, match="permission denied"):
+        explain(job.pk)
+    reader = "pulse_reader"
+    grants = re.search(r"`SELECT` on (.*?)\.", READING.read_text(), re.DOTALL)
+    assert grants is not None
+    sql(f"CREATE ROLE {reader} NOLOGIN")
+    try:
+        sql(f"GRANT SELECT ON {', '.join(re.findall(r'`(.+?)`', grants[1]))} TO {reader}")
+        with acting_as(reader):
+            assert explain(job.pk).position == 0
+    finally:
+        sql(f"DROP OWNED BY {reader}")
+        sql(f"DROP ROLE {reader}")
 
 
 def test_every_page_opens_and_acts_under_the_operators_role(root: Client) -> None:

@@ -23,6 +23,7 @@ from pulse_django.words.masks import is_encrypted
 
 from . import actions
 from .amending import AmendPage, amendments_of
+from .explaining import explanation_of
 from .field_texts import JobWords
 from .job_list import JobList
 from .page_window import TAG
@@ -193,6 +194,7 @@ class JobAdmin(AmendPage, JobList):
                 "amendments": amendments,
                 "sees_arguments": sees_arguments,
             }
+            context |= explanation_of(job)
             if not sees_arguments:
                 context["checkpoint"] = ""
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

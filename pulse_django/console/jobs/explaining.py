@@ -1,0 +1,40 @@
+"""The box on the page of a waiting job that says why it does not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import OperationalError
+
+from pulse_django.fleet.explanation import Explanation, explained
+from pulse_django.fleet.read_only import briefly, is_lost
+from pulse_django.models import Job
+from pulse_django.words.display import in_words
+from pulse_django.words.payloads import error_in_one_line
+from pulse_django.words.states import Status
+
+TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
+
+
+def explanation_of(job: Job) -> dict[str, Any]:
+    """Return what the template shows; nothing of a job that does not wait."""
+    alias = job._state.db
+    if alias is None or not Status(job.status).is_claimable:
+        return {}
+    try:
+        with briefly(alias, TIMEOUT):
+            explanation = explained(alias, job.pk)
+    except Job.DoesNotExist:  # it was deleted a moment ago
+        return {}
+    except OperationalError as refused:
+        if is_lost(alias):
+            raise
+        return {"unexplained": error_in_one_line(refused)}
+    return {"explanation": explanation, "starts_in": _span(explanation)}
+
+
+def _span(explanation: Explanation) -> dict[str, str] | None:
+    if explanation.starts_in is None:
+        return None
+    least, most = (in_words(one.total_seconds()) for one in explanation.starts_in)
+    return {"least": least, "most": most}

@@ -1,0 +1,97 @@
+"""Why a job does not run, where in line it stands, and when it may start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pulse_django.execution.databases import locate
+from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet.read_only import read_only
+from pulse_django.words.states import Status
+
+from . import asking, reasons
+from .facts import JobFacts, LimitFacts
+from .sentences import Reason as Reason
+from .start import starts_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What stands in the way of a job, as it was at one instant."""
+
+    job_id: int  # of the job, in its database
+    status: Status  # of the job
+    now: datetime  # by the server's clock
+    reasons: Sequence[Reason]  # at least one, the most binding first
+    position: int | None = None  # due jobs before it, of its lane and of higher priority; None: it is not in line
+    is_more: bool = False  # there are more before it than were counted
+    starts_in: tuple[timedelta, timedelta] | None = None  # at least and at most; None: it is not known
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether something stands in its way."""
+        return self.status.is_claimable and self.reasons[0].code not in ("free", "expires")
+
+    @property
+    def place(self) -> str:
+        """The position as text: ``10,000+`` if there are more than were counted, empty if it is not in line."""
+        return "" if self.position is None else reasons.counted(self.position + self.is_more)
+
+    def to_json(self) -> dict[str, Any]:
+        said = {
+            "job": self.job_id,
+            "status": self.status.value,
+            "now": self.now,
+            "reasons": [reason.to_json() for reason in self.reasons],
+            "position": self.position,
+            "is_more": self.is_more,
+            "starts_in": self.starts_in,
+        }
+        found: dict[str, Any] = to_json(said)
+        return found
+
+
+def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
+    """Say why a job does not run: the reasons, its position in line, and when it may start. Reads only.
+
+    Raises ``Job.DoesNotExist``.
+    """
+    where = locate(job_id, using)
+    with read_only(where.alias):
+        return explained(where.alias, where.id)
+
+
+def explained(alias: str, job_id: int) -> Explanation:
+    """Explain a job in the transaction that is open, if there is one: at most four statements."""
+    job = asking.job(alias, job_id)
+    if not job.waits:
+        return _explanation(job, reasons.not_waiting(job))
+    found = reasons.lasting(job)
+    limit = asking.limit(alias, job) if job.limiter else None
+    if not job.is_due or job.is_expired:
+        closed = [one for one in reasons.of_limit(job, limit) if one.code == "limit-closed"] if limit else []
+        return _explanation(job, reasons.in_order([*found, *closed]) + reasons.note(job))
+    return _in_line(alias, job, limit, found)
+
+
+def _in_line(alias: str, job: JobFacts, limit: LimitFacts | None, found: list[Reason]) -> Explanation:
+    """Explain a job that is due."""
+    line = asking.line(alias, job)
+    found += reasons.of_limit(job, limit) if limit else ()
+    found = reasons.in_order([*found, *reasons.momentary(job, line)])
+    ahead = line.higher + line.own
+    is_stuck = any(reason.until is None and reason.code in reasons.STUCK for reason in found)
+    return _explanation(
+        job,
+        (found or [Reason(code="free")]) + reasons.note(job),
+        position=min(ahead, asking.COUNTED),
+        is_more=ahead > asking.COUNTED,
+        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), limit),
+    )
+
+
+def _explanation(job: JobFacts, found: list[Reason], **place: Any) -> Explanation:
+    return Explanation(job_id=job.id, status=Status(job.status), now=job.now, reasons=found, **place)

@@ -1,0 +1,190 @@
+"""Reads what stands in the way of a job: at most four statements, each bounded, with the conditions of the claim."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.fleet import history
+from pulse_django.models import Job
+from pulse_django.protocol import claim_limited
+from pulse_django.store.job_queries import is_expired
+from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, IS_PAUSED, lanes_cte
+from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.transactions import Row
+from pulse_django.words import counters
+from pulse_django.words.histograms import Histogram
+from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
+
+from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
+
+COUNTED = 10_000  # jobs of each kind, at most
+HOLDERS = 10  # jobs that are named
+MOST_WORKERS = 10_000
+MOST_SAID = 500  # characters of what a worker said
+
+_JOB = f"""
+SELECT
+    statement_timestamp(), job.id, job.task, job.queue, job.priority, job.lane_key, job.ready, job.status,
+    job.next_run_at <= statement_timestamp(), job.next_run_at,
+    CASE WHEN job.attempts = 0 THEN job.expires_at END, COALESCE({is_expired("job.")}, false),
+    job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
+    job.lease_until < statement_timestamp(), job.finished_at,
+    pause.name IS NOT NULL, pause.paused_until, pause.pause_reason, COALESCE(latest.said, ''),
+    fleet.serving, fleet.able, fleet.slots, fleet.free
+FROM pulse_django_job AS job
+LEFT JOIN (
+    SELECT name, paused_until, pause_reason FROM pulse_django_queue WHERE {IS_PAUSED}
+) AS pause ON pause.name::text = job.queue::text
+LEFT JOIN LATERAL (
+    SELECT pg_catalog.left(message, %(most_said)s::int) AS said
+    FROM pulse_django_attempt
+    WHERE job_id = job.id AND number = job.attempts AND outcome::text = 'RELEASED'
+) AS latest ON true
+CROSS JOIN LATERAL (
+    SELECT
+        count(*) FILTER (WHERE serves) AS serving,
+        count(*) FILTER (WHERE serves AND knows) AS able,
+        COALESCE(pg_catalog.sum(slots) FILTER (WHERE serves AND knows), 0)::bigint AS slots,
+        COALESCE(pg_catalog.sum(free) FILTER (WHERE serves AND knows), 0)::bigint AS free
+    FROM (
+        SELECT
+            slots, GREATEST(slots - in_flight - stuck_slots, 0) AS free,
+            queues = '[]' OR pg_catalog.jsonb_exists(queues, job.queue) AS serves,
+            tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task) AS knows
+        FROM pulse_django_worker
+        WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s::interval
+        LIMIT %(workers)s
+    ) AS live
+) AS fleet
+WHERE job.id = %(id)s
+"""  # noqa: S608 - made of constants
+
+# As the claim counts them, without its locks: it may be otherwise in the next moment.
+_HELD = """
+    SELECT pg_catalog.count(*) AS n, COALESCE((pg_catalog.array_agg(id ORDER BY token))[1:%(holders)s], '{{}}') AS ids
+    FROM (
+        SELECT id, token FROM pulse_django_job_hot
+        WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND {where}
+        ORDER BY token
+        LIMIT %(most)s
+    ) AS held"""
+_OF_LIMITER = """(pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = %(limiter)s::text"""
+
+
+def _rate(rate: str, tokens: str, names: dict[str, str]) -> str:
+    """Return the columns of a rate: its tokens, when there is a whole one, and how often one comes."""
+    when, every = (claim_limited.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
+    return f"CASE WHEN {rate} IS NOT NULL THEN {tokens} END, {when}, {every}"
+
+
+_LIMIT = f"""
+WITH {claim_limited.LIMITER.replace("%s", "%(limiter)s")},
+clock AS MATERIALIZED (SELECT statement_timestamp() AS at),
+overall AS MATERIALIZED (
+    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OVERALL)} AS tokens
+    FROM limiter
+    CROSS JOIN clock
+    LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
+),
+keyed AS MATERIALIZED (
+    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OF_KEY)} AS tokens
+    FROM limiter
+    CROSS JOIN clock
+    LEFT JOIN pulse_django_bucket AS bucket ON limiter.key_rate IS NOT NULL AND bucket.scope::text = %(lane_key)s::text
+)
+SELECT
+    limiter.running, held.n, held.ids, limiter.per_key, of_key.n, of_key.ids,
+    {_rate("limiter.rate", "overall.tokens", claim_limited.OVERALL)},
+    {_rate("limiter.key_rate", "keyed.tokens", claim_limited.OF_KEY)},
+    limiter.closed_until > clock.at, limiter.closed_until,
+    (SELECT closed_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
+    limiter.half_open
+FROM limiter
+CROSS JOIN clock
+CROSS JOIN overall
+CROSS JOIN keyed
+CROSS JOIN ({_HELD.format(where=_OF_LIMITER)}) AS held
+CROSS JOIN ({_HELD.format(where="lane_key::text = %(lane_key)s::text")}) AS of_key
+"""  # noqa: S608 - made of constants
+
+# The lanes of its queue that a claim may take before it, or instead of it.
+_PAIRS = loose_scan(
+    "pair",
+    "queue, priority",
+    where=f"{CLAIMABLE} AND queue::text = %(queue)s::text AND priority >= %(priority)s::smallint",
+    order="queue, priority DESC",
+    following=("priority < pair.priority",),
+)
+_DUE = f"SELECT FROM pulse_django_job_hot WHERE {IN_LANE} AND next_run_at <= statement_timestamp()"
+_LINE = f"""{lanes_cte(_PAIRS)}
+SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
+        WHERE lane.priority > %(priority)s::smallint
+        LIMIT %(most)s
+    ) AS higher),
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job_hot
+        WHERE {CLAIMABLE} AND queue::text = %(queue)s::text AND priority = %(priority)s::smallint AND ready
+            AND lane_key::text = %(lane_key)s::text AND next_run_at <= statement_timestamp()
+            AND (next_run_at, id) < (%(due)s::timestamptz, %(id)s::bigint)
+        LIMIT %(most)s
+    ) AS own),
+    (SELECT count(*) FROM (
+        SELECT FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
+        WHERE lane.priority = %(priority)s::smallint AND lane.lane_key::text <> %(lane_key)s::text
+        LIMIT %(most)s
+    ) AS beside)
+"""  # noqa: S608 - made of constants
+
+RECENT = timedelta(minutes=10)
+NEARLY_ALL = 0.95
+
+
+def job(alias: str, job_id: int) -> JobFacts:
+    """Read the job, its queue and its workers, or raise ``Job.DoesNotExist``."""
+    params = {
+        "id": job_id, "silence": conf.current().worker_silence, "workers": MOST_WORKERS, "most_said": MOST_SAID
+    }  # fmt: skip
+    if not (rows := _rows(alias, _JOB, params)):
+        raise Job.DoesNotExist(f"There is no job {job_id}.")
+    return JobFacts._make(rows[0])
+
+
+def limit(alias: str, found: JobFacts) -> LimitFacts:
+    params = {"limiter": found.limiter, "lane_key": found.lane_key, "most": COUNTED + 1, "holders": HOLDERS}
+    return LimitFacts._make(_rows(alias, _LIMIT, params)[0])
+
+
+def line(alias: str, found: JobFacts) -> LineFacts:
+    params = {
+        "id": found.id, "queue": found.queue, "priority": found.priority, "lane_key": found.lane_key,
+        "due": found.next_run_at, "most": COUNTED + 1,
+    }  # fmt: skip
+    return LineFacts._make(_rows(alias, _LINE, params)[0])
+
+
+def pace(alias: str, found: JobFacts) -> PaceFacts:
+    """Read how fast the queue was of late. A minute without a backlog says how much came, and not how fast it is."""
+    past = history.read(alias, within=RECENT)
+    starts = [
+        counters.total(signs, LEASE_ACQUISITION, queue=found.queue)
+        for _, signs in past.minutes
+        if history.due_in(signs, found.queue)
+    ]
+    ran = [
+        value["buckets"]
+        for _, signs in past.minutes
+        for _, value in counters.leaves(signs, RUN_DURATION, task=found.task)
+    ]
+    return PaceFacts(starts=starts, run_seconds=Histogram.merged(ran).quantile(NEARLY_ALL))
+
+
+def _rows(alias: str, sql: str, params: dict[str, Any]) -> list[Row]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())

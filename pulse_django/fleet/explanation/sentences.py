@@ -1,0 +1,85 @@
+"""One thing that keeps a job from starting, or says why it need not: a code, a sentence, an end and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.words.display import in_words, inert
+
+MOST_SHOWN = 300  # characters of one fact in a sentence
+
+# The codes are for programs, and do not change.
+SENTENCES: Mapping[str, Any] = {
+    "completed": _("It completed at %(at)s."),
+    "dead-letter": _("It is a dead letter since %(at)s. Retry it to run it again."),
+    "cancelled": _("It was cancelled at %(at)s."),
+    "running": _("It is running on %(worker)s since %(at)s. Its lease lasts until %(until)s if it is not extended."),
+    "lease-expired": _("It was running on %(worker)s, and its lease expired at %(at)s. A watchdog ends this run."),
+    "cancel-requested": _("It was asked to stop at %(at)s."),
+    "expired": _("It did not start before it expired at %(at)s. A watchdog cancels it."),
+    "queue-paused": _("The queue %(queue)s is paused until it is resumed."),
+    "queue-paused-until": _("The queue %(queue)s is paused until %(until)s."),
+    "no-worker": _("No live worker serves the queue %(queue)s."),
+    "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
+    "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
+    "not-due": _("It is not due before %(until)s."),
+    "limit-closed": _("The limit %(limit)s is closed until %(until)s."),
+    "limit-half-open": _("The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."),
+    "limit-full": _("The limit %(limit)s is full: %(held)s of %(most)s jobs are running."),
+    "key-full": _("The limit %(limit)s is full for the key %(key)s: %(held)s of %(most)s jobs are running."),
+    "rate": _("The limit %(limit)s has used up its rate. The next job may start in %(wait)s."),
+    "key-rate": _("The limit %(limit)s has used up its rate for the key %(key)s. The next job may start in %(wait)s."),
+    "not-ready": _("Its time has come. A worker puts it in line within a moment."),
+    "workers-busy": _("All %(slots)s slots of the workers that can run it are in use."),
+    "behind": _("It waits in line. Jobs before it: %(jobs)s."),
+    "expires": _("It is cancelled if it has not started by %(until)s."),
+    "free": _("Nothing stands in its way. It starts within a moment."),
+}
+REASON = _("Reason: %(reason)s.")
+HELD_BY = _("Running: %(jobs)s.")
+
+# Of these the sentence depends on whether an end is known.
+_WITH_END = {"queue-paused": "queue-paused-until"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a job does not start. ``code`` is one of the documentation; ``sentence`` is in the language of the reader."""
+
+    code: str  # what it is, for programs
+    until: datetime | None = None  # it ends by itself then; None: that is not known
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the names and numbers of the sentence
+
+    @property
+    def sentence(self) -> str:
+        """Say it. Names that were chosen by others are shown without what moves a cursor or turns text around."""
+        name = _WITH_END.get(self.code, self.code) if self.until is not None else self.code
+        shown = {key: in_text(value) for key, value in self.facts.items()} | {"until": in_text(self.until)}
+        parts = [str(SENTENCES[name]) % shown]
+        if self.facts.get("reason"):
+            parts.append(str(REASON) % {"reason": shown["reason"].rstrip(".")})
+        if self.facts.get("held_by"):
+            parts.append(str(HELD_BY) % {"jobs": shown["held_by"]})
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, "sentence": self.sentence, "until": self.until, "facts": dict(self.facts)}
+
+
+def in_text(value: Any) -> str:
+    """Return how a sentence shows a fact."""
+    match value:
+        case datetime():
+            local = timezone.localtime(value) if timezone.is_aware(value) else value
+            return f"{local:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+        case float():
+            return in_words(value)
+        case list():
+            return ", ".join(f"#{one}" for one in value)
+    return inert(str(value), MOST_SHOWN)
