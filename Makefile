@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled proofs chaos chaos-schedules chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled proofs chaos chaos-schedules chaos-limits chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
@@ -25,6 +25,7 @@ help:
 	@echo "make demo        see jobs being run, killed and recovered"
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
+	@echo "make chaos-limits  the same for limits: never more leases than allowed, and never more starts"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7')"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
 	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
@@ -62,6 +63,10 @@ chaos: $(READY)
 # Watchdogs that fire schedules are killed, and the server's clock is set: each tick must fire once.
 chaos-schedules: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.schedules --seed $$seed $(ARGS) || exit $$?; done
+
+# Workers claim jobs of all kinds of limits while they are killed: never more leases, and never more starts.
+chaos-limits: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.limits --seed $$seed $(ARGS) || exit $$?; done
 
 chaos-long: $(READY)
 	@$(PY) -m chaos.run --seconds 3600 $(ARGS)

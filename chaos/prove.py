@@ -14,11 +14,16 @@ import django
 
 django.setup()
 
+from chaos.limit_mutants import LIMIT_MUTANTS
 from chaos.mutants import MUTANTS
 from chaos.schedule_mutants import SCHEDULE_MUTANTS
 
 # Which run has to find each.
-RUNS = dict.fromkeys(MUTANTS, "chaos.run") | dict.fromkeys(SCHEDULE_MUTANTS, "chaos.schedules")
+RUNS = {
+    **dict.fromkeys(MUTANTS, "chaos.run"),
+    **dict.fromkeys(SCHEDULE_MUTANTS, "chaos.schedules"),
+    **dict.fromkeys(LIMIT_MUTANTS, "chaos.limits"),
+}
 TRIES = 3  # seeds: a race may need luck
 
 

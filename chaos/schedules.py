@@ -10,25 +10,21 @@ import json
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
-from chaos.clock import Clock, compile_into
-from testproject import postgres
-from tests.cluster import Cluster
+from chaos.clock import Clock
+from chaos.own_server import ClockSteps, ask, own_server, say
 
 WATCHDOGS = 8
 SCHEDULES = 100
 BETWEEN = (0.2, 0.8)  # seconds between two nemeses
 REST = 5.0  # seconds without any, at the end
-STEP = 2.0  # seconds by which the server's clock is set forward, and back
 SECOND = timedelta(seconds=1)
 
 
@@ -39,20 +35,8 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong: to measure the lateness alone")
     parser.add_argument("--mutant", default="", help="a bug to plant in the watchdogs: the run must find it")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # if root runs this, the server runs as another user and must read it
-        library = compile_into(folder)
-        clock = Clock(folder / "clock", library)
-        (folder / "clock").chmod(0o644)
-        postgres.EXTRA_ENVIRONMENT.update(clock.environment())
-        cluster = Cluster(folder, waits_for_standby=False)
-        try:
-            cluster.start()
-            os.environ["DATABASE_URL"] = cluster.primary.url
-            return Run(folder, clock, options).verdict()
-        finally:
-            cluster.end()
+    with own_server() as (folder, clock):
+        return Run(folder, clock, options).verdict()
 
 
 class Run:
@@ -63,10 +47,10 @@ class Run:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
-        self.folder, self.clock, self.options = folder, clock, options
+        self.folder, self.options = folder, options
         self.chance = random.Random(options.seed)
         self.happened: Counter[str] = Counter()
-        self.steps: list[tuple[datetime, datetime]] = []  # when the clock was set, with room on both sides
+        self.clock = ClockSteps(clock, self.happened)
         self.processes: list[Any] = []
 
     def verdict(self) -> int:
@@ -120,27 +104,18 @@ class Run:
         self.processes[place] = self._start(started, place)
 
     def _terminate(self, _started: Any) -> None:
-        self._ask(
+        ask(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulse schedules'"
             " ORDER BY random() LIMIT 2"
         )
         self.happened["terminate backends"] += 1
 
     def _set_clock(self, _started: Any) -> None:
-        if not self.clock.can_jump:
-            self.happened["set the clock (NOT: this machine has no C compiler)"] += 1
-            return
-        begin = self._now()
-        self.clock.jump_to(STEP)
-        time.sleep(1.5)
-        self.clock.jump_to(0.0)
-        time.sleep(STEP + 1.0)  # until the instants that were fired ahead of time have passed
-        self.steps.append((begin - SECOND, self._now() + timedelta(seconds=STEP) + SECOND))
-        self.happened["set the clock"] += 1
+        self.clock.step()
 
     def _judge(self) -> int:
         broken: list[str] = []
-        rows = self._ask(
+        rows = ask(
             "SELECT schedule_id, count(*), count(DISTINCT at), EXTRACT(epoch FROM max(at) - min(at))::int + 1,"
             " count(*) FILTER (WHERE outcome <> 'FIRED') FROM pulse_django_tick GROUP BY 1 ORDER BY 1"
         )
@@ -149,7 +124,7 @@ class Run:
         for schedule, ticks, distinct, expected, others in rows:
             if not ticks == distinct == expected or others:
                 broken.append(f"schedule {schedule}: {ticks} ticks of {expected}, {others} of them did not fire")
-        [(ticks, jobs, keys)] = self._ask(
+        [(ticks, jobs, keys)] = ask(
             "SELECT (SELECT count(*) FROM pulse_django_tick), (SELECT count(*) FROM pulse_django_job),"
             " (SELECT count(DISTINCT job_id) FROM pulse_django_tick)"
         )
@@ -172,30 +147,11 @@ class Run:
 
     def _lags(self) -> list[float]:
         """How late each tick was decided, since all watchdogs run and without those near a step of the clock."""
-        found = self._ask(
+        found = ask(
             "SELECT at, EXTRACT(epoch FROM decided_at - at)::float8 FROM pulse_django_tick"
             " WHERE at > (SELECT min(decided_at) + interval '5 s' FROM pulse_django_tick)"
         )
-        return sorted(late for at, late in found if not any(begin <= at <= end for begin, end in self.steps))
-
-    def _now(self) -> datetime:
-        [(now,)] = self._ask("SELECT clock_timestamp()")
-        found: datetime = now
-        return found
-
-    @staticmethod
-    def _ask(question: str) -> list[Any]:
-        from django.db import connection
-
-        with connection.cursor() as cursor:
-            cursor.execute(question)
-            rows: list[Any] = cursor.fetchall()
-            return rows
-
-
-def say(text: str) -> None:
-    with suppress(BrokenPipeError):
-        print(text, flush=True)
+        return sorted(late for at, late in found if not self.clock.covers(at))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""What happened to limits, and whether it was allowed: the judge of ``chaos.limits``.
+
+A trigger writes a line for each lease that begins or ends, and numbers them. A claim takes its number while it holds
+the lock, and after it has counted; a settle takes its number before it commits. So if the lines in their order never
+show more leases than a limit, there never were more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from pulse_django.words.lane_keys import limiter_of
+from pulse_django.words.limiting import Limit, Rate
+
+SCHEMA = """
+CREATE TABLE chaos_lease (
+    n bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL, began_at timestamptz, lane_key text NOT NULL,
+    job_id bigint NOT NULL, step int NOT NULL
+);
+CREATE FUNCTION chaos_lease() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        IF OLD.status <> 'RUNNING' AND NEW.status = 'RUNNING' THEN
+            INSERT INTO chaos_lease (at, began_at, lane_key, job_id, step)
+            VALUES (clock_timestamp(), NEW.started_at, NEW.lane_key, NEW.id, 1);
+        ELSIF OLD.status = 'RUNNING' AND NEW.status <> 'RUNNING' THEN
+            INSERT INTO chaos_lease (at, lane_key, job_id, step) VALUES (clock_timestamp(), OLD.lane_key, OLD.id, -1);
+        END IF;
+    ELSIF OLD.status = 'RUNNING' THEN
+        INSERT INTO chaos_lease (at, lane_key, job_id, step) VALUES (clock_timestamp(), OLD.lane_key, OLD.id, -1);
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER chaos_lease AFTER UPDATE OR DELETE ON pulse_django_job_hot
+    FOR EACH ROW EXECUTE FUNCTION chaos_lease();
+"""
+HISTORY = "SELECT at, began_at, lane_key, step FROM chaos_lease ORDER BY n"
+
+
+class Line(NamedTuple):
+    at: datetime  # by the server's clock
+    began_at: datetime | None  # of a lease that begins, as the ledger has it
+    lane_key: str
+    step: int  # 1: it begins; -1: it ends
+
+
+@dataclass
+class Verdict:
+    broken: list[str] = field(default_factory=list)
+    most: dict[str, int] = field(default_factory=dict)  # leases at once, or starts in a window, of each scope
+    used: dict[str, float] = field(default_factory=dict)  # mean share of ``running`` that was in use
+    begun: Counter[str] = field(default_factory=Counter)
+
+
+def judge(lines: Sequence[Line], limits: Iterable[Limit], is_unsure: Callable[[datetime], bool]) -> Verdict:
+    """Compare what happened with the limits. Windows of a rate in which the clock was set are left out."""
+    verdict = Verdict()
+    by_name = {limit.name: limit for limit in limits}
+    held, most = _counted(lines)
+    for scope, number in most.items():
+        limit = by_name.get(limiter_of(scope))
+        allowed = None if limit is None else limit.running if scope == limit.name else limit.per_key
+        verdict.most[f"{scope} at once"] = number
+        if allowed is not None and number > allowed:
+            verdict.broken.append(f"{scope}: {number} leases at once, {allowed} are allowed")
+    for name, limit in by_name.items():
+        if limit.running:
+            verdict.used[name] = held[name] / limit.running
+    for scope, starts in _starts(lines).items():
+        limit = by_name.get(limiter_of(scope))
+        rate = None if limit is None else limit.rate if scope == limit.name else limit.rate_per_key
+        verdict.begun[limiter_of(scope)] += len(starts) if scope == limiter_of(scope) else 0
+        if rate is not None:
+            number = _most_in_window([at for at in starts if not is_unsure(at)], rate)
+            verdict.most[f"{scope} in a window"] = number
+            if number > rate.n:
+                verdict.broken.append(f"{scope}: {number} starts within {rate.per}, {rate.n} are allowed")
+    return verdict
+
+
+def _scopes(lane_key: str) -> set[str]:
+    return {lane_key, limiter_of(lane_key)} - {""}
+
+
+def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the mean and the largest number of leases of each scope."""
+    now, most, since = Counter[str](), Counter[str](), dict[str, datetime]()
+    area: dict[str, float] = defaultdict(float)
+    for line in lines:
+        for scope in _scopes(line.lane_key):
+            if scope in since:
+                area[scope] += now[scope] * max(0.0, (line.at - since[scope]).total_seconds())
+            since[scope] = line.at
+            now[scope] += line.step
+            most[scope] = max(most[scope], now[scope])
+    span = max((lines[-1].at - lines[0].at).total_seconds(), 0.001) if lines else 1.0
+    return defaultdict(float, {scope: value / span for scope, value in area.items()}), most
+
+
+def _starts(lines: Sequence[Line]) -> dict[str, list[datetime]]:
+    found: dict[str, list[datetime]] = defaultdict(list)
+    for line in lines:
+        if line.began_at is not None:
+            for scope in _scopes(line.lane_key):
+                found[scope].append(line.began_at)
+    return found
+
+
+def _most_in_window(starts: Iterable[datetime], rate: Rate) -> int:
+    window, most = deque[datetime](), 0
+    for at in sorted(starts):
+        window.append(at)
+        while at - window[0] >= rate.per:
+            window.popleft()
+        most = max(most, len(window))
+    return most

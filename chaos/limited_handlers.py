@@ -1,0 +1,49 @@
+"""The tasks of the chaos of limits: each kind of limit, with jobs of some 40 ms and of half a second."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import timedelta
+
+from pulse_django import Limit, Rate, task
+
+SECOND = timedelta(seconds=1)
+API = Limit("chaos.api", running=20, per_key=2)
+LONG = Limit("chaos.long", running=5)
+RATE = Limit("chaos.rate", rate=Rate(100, per=SECOND))
+KEY_RATE = Limit("chaos.key_rate", rate_per_key=Rate(10, per=SECOND))
+LIMITS = (API, LONG, RATE, KEY_RATE)
+LONG_RUN = 0.5
+
+
+@task(name="chaos.api", limit=API, key="customer", max_attempts=200)
+def api(customer: int) -> None:
+    time.sleep(random.uniform(0.02, 0.06))
+
+
+@task(name="chaos.long", limit=LONG, max_attempts=200)
+def long(customer: int) -> None:
+    time.sleep(LONG_RUN)
+
+
+@task(name="chaos.rate", limit=RATE, max_attempts=200)
+def rate(customer: int) -> None: ...
+
+
+@task(name="chaos.key_rate", limit=KEY_RATE, key="customer", max_attempts=200)
+def key_rate(customer: int) -> None: ...
+
+
+@task(name="chaos.share", share="customer", max_attempts=200)
+def share(customer: int) -> None:
+    time.sleep(0.02)
+
+
+@task(name="chaos.plain", max_attempts=200)
+def plain(customer: int) -> None:
+    time.sleep(0.02)
+
+
+# How many customers each has, and how many of its jobs wait at least.
+LOAD = {api: (50, 300), long: (1, 60), rate: (1, 400), key_rate: (10, 400), share: (10, 60), plain: (1, 60)}
