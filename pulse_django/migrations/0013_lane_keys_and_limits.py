@@ -14,14 +14,16 @@ LIMIT_LOCKS = "SET LOCAL lock_timeout = '500ms'"
 
 COLUMNS = "(lane_key, ready)"
 TABLES = "pulse_django_limiter, pulse_django_bucket"
-GRANT_AGAIN = (
-    grant_like_column("INSERT", "pulse_django_job_hot", "max_attempts", f"INSERT {COLUMNS} ON pulse_django_job_hot"),
-    grant_like_column("UPDATE", "pulse_django_job_hot", "args", f"UPDATE {COLUMNS} ON pulse_django_job_hot"),
-    grant_like_column("UPDATE", "pulse_django_job_hot", "next_run_at", "UPDATE (ready) ON pulse_django_job_hot"),
+GRANT_TABLES = (
     grant_like("SELECT", "pulse_django_queue", f"SELECT ON {TABLES}"),
     # Those who may claim.
     grant_like_column("UPDATE", "pulse_django_job_hot", "lease_until", f"INSERT, UPDATE, DELETE ON {TABLES}"),
     grant_like("UPDATE", "pulse_django_job_hot", f"INSERT, UPDATE, DELETE ON {TABLES}"),
+)
+GRANT_COLUMNS = (
+    grant_like_column("INSERT", "pulse_django_job_hot", "max_attempts", f"INSERT {COLUMNS} ON pulse_django_job_hot"),
+    grant_like_column("UPDATE", "pulse_django_job_hot", "args", f"UPDATE {COLUMNS} ON pulse_django_job_hot"),
+    grant_like_column("UPDATE", "pulse_django_job_hot", "next_run_at", "UPDATE (ready) ON pulse_django_job_hot"),
 )
 SAME_OWNER = same_owner("TABLE pulse_django_limiter", "TABLE pulse_django_bucket")
 
@@ -38,14 +40,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunSQL(LIMIT_LOCKS, migrations.RunSQL.noop),
-        migrations.AddField(
-            "Job",
-            "lane_key",
-            pulse_django.store.short_texts.ShortText(
-                db_collation="C", db_default="", default="", editable=False, max_length=200
-            ),
-        ),
-        migrations.AddField("Job", "ready", models.BooleanField(db_default=True, default=True, editable=False)),
         migrations.CreateModel(
             name="Limiter",
             fields=[
@@ -92,5 +86,15 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
         migrations.RunSQL(SAME_OWNER, migrations.RunSQL.noop),
-        migrations.RunSQL(GRANT_AGAIN, migrations.RunSQL.noop),
+        migrations.RunSQL(GRANT_TABLES, migrations.RunSQL.noop),
+        # Last: every claim waits from here to the end of the migration.
+        migrations.AddField(
+            "Job",
+            "lane_key",
+            pulse_django.store.short_texts.ShortText(
+                db_collation="C", db_default="", default="", editable=False, max_length=200
+            ),
+        ),
+        migrations.AddField("Job", "ready", models.BooleanField(db_default=True, default=True, editable=False)),
+        migrations.RunSQL(GRANT_COLUMNS, migrations.RunSQL.noop),
     ]

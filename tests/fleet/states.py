@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.models import Queue, Schedule, Tick
+from pulse_django.models import Limiter, Queue, Schedule, Tick
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
@@ -148,6 +148,11 @@ def _schedule_refused() -> None:
     Tick.objects.create(schedule_id=with_schedule(), at=now(), outcome="REFUSED", note="no live worker has the task")
 
 
+def _limiter_starved() -> None:
+    Limiter.objects.override("stripe", {"running": 1})
+    make_job(lane_key="stripe", next_run_at=now(LONG_AGO))
+
+
 SIMPLE: dict[str, Callable[[], object]] = {
     "lease-too-long": lambda: make_job(Status.RUNNING, lease_until=now(timedelta(hours=1))),
     "attempt-missing": _attempt_missing,
@@ -165,7 +170,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "failure-rate": lambda: record(3, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
     "leases-expired": lambda: record(3, lease_expirations_total=101),
     "child-of-cancelled": _child_of_cancelled,
-    "limiter-starved": lambda: make_job(lane_key="stripe", next_run_at=now(LONG_AGO)),
+    "limiter-starved": _limiter_starved,
     "ready-overdue": lambda: make_job(lane_key="stripe", ready=False, next_run_at=now(LONG_AGO)),
     "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
     "schedule-refused": _schedule_refused,

@@ -30,7 +30,8 @@ due AS (
         ORDER BY next_run_at, id
         LIMIT 1
     ) AS earliest
-    WHERE NOT (pg_catalog.split_part(lane.lane_key::text, ':', 1) = '')
+    WHERE EXISTS (SELECT FROM pulse_django_limiter)  -- asked once: without one, nothing else is read
+        AND NOT (pg_catalog.split_part(lane.lane_key::text, ':', 1) = '')
         AND earliest.next_run_at < statement_timestamp() - %(limiter_starved)s::float8 * interval '1 s'
     GROUP BY 1
 ),
