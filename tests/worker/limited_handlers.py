@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
-from pulse_django import Context, Limit, RateLimited
+from pulse_django import Context, Limit, RateLimited, task
 from tests.worker.handlers import Nap, everywhere, trace
 
 MODULES = {"TASK_MODULES": ["tests.worker.handlers", "tests.worker.limited_handlers"]}
@@ -33,3 +34,11 @@ async def naps_alone(context: Context, nap: Nap, seconds: float) -> None:
 @everywhere(share=lambda customer: customer)
 async def shares(context: Context, nap: Nap, customer: Any) -> None:
     await nap(0.01)
+
+
+LONG, SHORT = 0.5, 0.02
+
+
+@task(name="shares.takes", share="tenant")
+def takes(tenant: str, seconds: float) -> None:
+    time.sleep(seconds)
