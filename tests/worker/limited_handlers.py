@@ -42,3 +42,12 @@ LONG, SHORT = 0.5, 0.02
 @task(name="shares.takes", share="tenant")
 def takes(tenant: str, seconds: float) -> None:
     time.sleep(seconds)
+
+
+@task(name="limits.sleeps", limit=Limit("workers.many", running=100))
+def sleeps(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="limits.does_nothing")
+def does_nothing() -> None: ...

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from pulse_django import enqueue_many
 from pulse_django.models import Attempt, Job, Limiter
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for, wait_until
 from tests.proxy import CountingProxy
-from tests.worker import handlers
+from tests.worker import handlers, limited_handlers
 from tests.worker.limited_handlers import MODULES
 from tests.worker.test_executors import SETTINGS as QUICK
 
@@ -85,4 +87,22 @@ def test_jobs_without_limits_cause_no_statement_for_them(workers: Workers) -> No
         assert {text: proxy.counted[text] for text in texts} == dict.fromkeys(texts, 0)
         wait_for(Status.COMPLETED, *enqueue("shares", 1))
         assert proxy.counted[texts[2]], "or the test could not fail"
+        proxy.close()
+
+
+def test_a_worker_without_a_free_slot_does_not_ask_again_and_again(workers: Workers) -> None:
+    """It has room to claim ahead, but not for jobs with a limit."""
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:
+        texts = (b"WITH RECURSIVE pair", b"lane.key = ''", b"pg_try_advisory_xact_lock")
+        proxy = CountingProxy(Path(folder), connection.settings_dict, *texts)
+        enqueue_many(limited_handlers.does_nothing, [()] * 3_000)  # so that it claims ahead
+        env = {"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)}
+        worker = workers.ready("--concurrency", "2", settings=MODULES, env=env)
+        wait_until(lambda: Job.objects.filter(status="COMPLETED").count() == 3_000, lambda: worker.log)
+        jobs = [int(limited_handlers.sleeps.enqueue(2.0).id) for _ in range(4)]
+        wait_until(lambda: Job.objects.running().count() == 2, lambda: worker.log)
+        before = sum(proxy.counted[text] for text in texts)
+        time.sleep(1.5)  # both sleep
+        assert sum(proxy.counted[text] for text in texts) - before < 20
+        wait_for(Status.COMPLETED, *jobs)
         proxy.close()
