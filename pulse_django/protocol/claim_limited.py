@@ -116,7 +116,7 @@ keyed AS MATERIALIZED (
             ELSE lane.place + 1 = ANY (clock.got)
         END AS is_mine,
         CASE WHEN limiter.per_key IS NOT NULL THEN limiter.per_key - count.n END AS slots,
-        {TOKENS.format(at="clock.at", **OF_KEY)} AS tokens
+        CASE WHEN lane.key <> limiter.name THEN {TOKENS.format(at="clock.at", **OF_KEY)} END AS tokens
     FROM limiter
     CROSS JOIN clock
     CROSS JOIN ROWS FROM (
@@ -180,7 +180,8 @@ _PICK = f"""
     LIMIT pg_catalog.current_setting('pulse.most')::int
 """  # noqa: S608 - made of constants
 
-# Of a limiter that was closed or has no rate, nothing is spent.
+# Of a limiter that was closed or has no rate, nothing is spent. Jobs from before the limit had keys have none, and the
+# bucket of their lane would be the limiter's.
 _SPENT = f""",
 {LIMITER},
 spent AS (
@@ -201,7 +202,7 @@ spent AS (
         SELECT claimed.lane_key, key_rate, key_rate_per, key_rate_burst, pg_catalog.count(*)::float8
         FROM claimed
         CROSS JOIN limiter
-        WHERE key_rate IS NOT NULL
+        WHERE key_rate IS NOT NULL AND claimed.lane_key::text <> limiter.name
         GROUP BY 1, 2, 3, 4
     ) AS taken
     LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope

@@ -157,3 +157,11 @@ def test_weights_divide_what_is_held() -> None:
     lanes = [Lane("q", 0, key) for key in "ab"]
     assert deal(lanes, 8, held={}, weight=lambda lane: 3.0 if lane.key == "a" else 1.0) == {lanes[0]: 6, lanes[1]: 2}
     assert deal(lanes, 4, held={lanes[0]: 6}, weight=lambda lane: 3.0 if lane.key == "a" else 1.0)[lanes[1]] == 3
+
+
+def test_jobs_from_before_their_limit_had_keys_are_claimed_by_the_rate_of_all() -> None:
+    declare(rate=Rate(10, per=MINUTE, burst=3), rate_per_key=Rate(10, per=MINUTE, burst=1))
+    without_key, with_key = enqueue(5), enqueue(5, key="a")
+    assert claim(without_key, with_key) == 3
+    scopes = {bucket.scope: bucket.tokens for bucket in Bucket.objects.all()}
+    assert scopes["stripe"] < 1
