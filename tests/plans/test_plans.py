@@ -296,21 +296,6 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == 100
         assert buffers(plan) < 3_000
 
-    def test_leases_of_a_limit_and_of_a_key_are_counted_from_the_index_of_leases(self) -> None:
-        sql(
-            "UPDATE pulse_django_job_hot SET status = 'RUNNING', attempts = 1, locked_by = 'w:b:1', token = id,"
-            " lease_until = clock_timestamp() + interval '1 h', started_at = clock_timestamp(),"
-            " lane_key = 'api:' || (id %% 10) WHERE queue = 'queue-0' AND priority = 9 AND id <= 20000"
-        )
-        Limiter.objects.override("api", {"running": 500, "per_key": 100})
-        keys = [f"api:{key}" for key in range(10)]
-        sql("SELECT set_config('pulse.got', '{1}', true)")
-        count = ["api", "api", 0, keys, [10] * 10, [0] * 10, 100]
-        plan = explain(claim_limited._COUNT, *count)
-        assert "pulse_job_held_" in str(plan)
-        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
-        assert buffers(plan) < 1_000
-
     def test_the_jobs_of_an_object_are_found_without_reading_the_others(self) -> None:
         sql(
             "INSERT INTO pulse_django_job (task, tags)"
@@ -339,6 +324,25 @@ class TestAMillionClaimableJobs:
         # A lane takes some four buffers to find, and there are a thousand.
         too_many = {name: read for name, read in read_by_conditions().items() if read > 20_000}
         assert too_many == {}
+
+    # The last one: dead index entries of its many changes stay after the rollback.
+    def test_leases_of_a_limit_and_of_a_key_are_counted_from_the_index_of_leases(self) -> None:
+        sql(
+            "UPDATE pulse_django_job_hot SET status = 'RUNNING', attempts = 1, locked_by = 'w:b:1', token = id,"
+            " lease_until = clock_timestamp() + interval '1 h', started_at = clock_timestamp(),"
+            " lane_key = CASE WHEN queue = 'queue-0' THEN 'api:' ELSE 'other:' END || (id / 100 %% 10)"
+            " WHERE id IN (SELECT id FROM pulse_django_job_hot ORDER BY id LIMIT 20000)"
+        )
+        sql("ANALYZE pulse_django_job_hot")
+        Limiter.objects.override("api", {"running": 500, "per_key": 100})
+        keys = [f"api:{key}" for key in range(10)]
+        sql("SELECT set_config('pulse.got', '{1}', true)")
+        count = ["api", "api", 0, keys, [10] * 10, [0] * 10, 100]
+        plan = explain(claim_limited._COUNT, *count)
+        assert "pulse_job_held_limit" in str(plan)
+        assert "pulse_job_held_key" in str(plan)
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 1_000
 
 
 @pytest.mark.usefixtures("pulse_db")
