@@ -89,16 +89,18 @@ def _scopes(lane_key: str) -> set[str]:
 
 def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
     """Return the mean and the largest number of leases of each scope."""
-    now, most, since = Counter[str](), Counter[str](), dict[str, datetime]()
+    now, most, since = Counter[str](), Counter[str](), dict[str, float]()
     area: dict[str, float] = defaultdict(float)
+    clock, last = 0.0, lines[0].at if lines else None
     for line in lines:
+        clock += max(0.0, (line.at - last).total_seconds()) if last is not None else 0.0  # it may be set back
+        last = line.at
         for scope in _scopes(line.lane_key):
-            if scope in since:
-                area[scope] += now[scope] * max(0.0, (line.at - since[scope]).total_seconds())
-            since[scope] = line.at
+            area[scope] += now[scope] * (clock - since.get(scope, clock))
+            since[scope] = clock
             now[scope] += line.step
             most[scope] = max(most[scope], now[scope])
-    span = max((lines[-1].at - lines[0].at).total_seconds(), 0.001) if lines else 1.0
+    span = max(clock, 0.001)
     return defaultdict(float, {scope: value / span for scope, value in area.items()}), most
 
 

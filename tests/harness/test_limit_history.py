@@ -48,7 +48,9 @@ def test_one_more_of_a_key_is_found() -> None:
 
 def test_the_order_of_the_lines_counts_and_not_their_clock() -> None:
     """The clock was set back: what ended before the next began stands before it."""
-    assert judged(begin(5, "api:a"), end(9, "api:a"), begin(6, "api:a")).broken == []
+    verdict = judged(begin(5, "api:a"), end(9, "api:a"), begin(6, "api:a"), end(8, "api:a"))
+    assert verdict.broken == []
+    assert verdict.used["api"] == 0.5
 
 
 def test_a_window_is_any_window() -> None:
