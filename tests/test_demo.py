@@ -12,12 +12,13 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.core.management.base import OutputWrapper
 from django.core.management.color import no_style
+from django.db import connection
 
 from pulse_django import conf
 from pulse_django.demo import deaths, handlers
@@ -84,6 +85,53 @@ def test_a_demo_that_is_terminated_leaves_no_worker_behind(pulse_db: None) -> No
     assert len(family) == 3
     assert left == []
     assert Worker.objects.get().stopped_at is not None  # or the next demo would be refused
+
+
+def test_a_last_heartbeat_of_a_killed_worker_is_waited_for(
+    pulse_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server still runs what a killed worker sent. It marks the worker as alive, so goodbye comes after it."""
+    row = WorkerFactory(name="demo-A")
+    stage = Stage(tmp_path, "demo", {})
+    monkeypatch.setattr(stage, "kill", lambda: None)
+    stage.started.append(cast(Any, SimpleNamespace(name=row.name, pid=row.pid)))
+    beat = connection.copy()
+    beat.settings_dict = beat.settings_dict | {"OPTIONS": {"application_name": "pulse heartbeat"}}
+    with beat.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE pulse_django_worker SET stopped_at = NULL WHERE id = %s", [row.pk])
+    waits: list[float] = []
+
+    def ends_at_the_second_look(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            with beat.cursor() as cursor:
+                cursor.execute("COMMIT")
+            beat.close()
+
+    monkeypatch.setattr(pulse_demo.time, "sleep", ends_at_the_second_look)
+    try:
+        pulse_demo._say_goodbye_for_the_dead(stage)
+    finally:
+        beat.close()
+    assert len(waits) >= 2
+    assert Worker.objects.get().stopped_at is not None
+
+
+def test_goodbye_does_not_wait_for_ever(pulse_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = WorkerFactory(name="demo-A")
+    stage = Stage(tmp_path, "demo", {})
+    monkeypatch.setattr(stage, "kill", lambda: None)
+    stage.started.append(cast(Any, SimpleNamespace(name=row.name, pid=row.pid)))
+    monkeypatch.setattr(pulse_demo, "PATIENCE_WITH_SESSIONS", 0.1)
+    pooled = connection.copy()
+    pooled.settings_dict = pooled.settings_dict | {"OPTIONS": {"application_name": "pulse pooled"}}
+    pooled.ensure_connection()
+    try:
+        pulse_demo._say_goodbye_for_the_dead(stage)
+    finally:
+        pooled.close()
+    assert Worker.objects.get().stopped_at is not None
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -14,7 +15,7 @@ from django.conf import ENVIRONMENT_VARIABLE
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, router
+from django.db import Error, connections, router
 from django.db.models import Value
 
 from pulse_django import conf
@@ -29,6 +30,15 @@ from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words
 
 MISSED_BEATS = 3  # after which a worker that never said goodbye is taken for gone
+PATIENCE_WITH_SESSIONS = 2.0  # seconds; behind a pool, sessions outlive their workers
+
+_SESSIONS_OF_WORKERS = """
+SELECT pg_catalog.count(*)
+FROM pg_catalog.pg_stat_activity
+WHERE datname = pg_catalog.current_database()
+    AND application_name LIKE 'pulse %'
+    AND pid <> pg_catalog.pg_backend_pid()
+"""
 
 
 class Command(BaseCommand):
@@ -93,12 +103,24 @@ class Command(BaseCommand):
 def _say_goodbye_for_the_dead(stage: Stage) -> None:
     """Who was killed could not: without it the next demo would take them for alive for a while."""
     stage.kill()
+    if not stage.started:
+        return
     with suppress(Error):
-        rows = Worker.objects.using(alias := router.db_for_write(Worker)).filter(
-            stopped_at=None, name__in=[worker.name for worker in stage.started]
-        )
+        _await_end_of_sessions(alias := router.db_for_write(Worker))
+        rows = Worker.objects.using(alias).filter(stopped_at=None, name__in=[worker.name for worker in stage.started])
         for row in rows.filter(pid__in=[worker.pid for worker in stage.started]):
             Worker.objects.db_manager(alias).farewell(row.name, row.boot_id)
+
+
+def _await_end_of_sessions(alias: str) -> None:
+    """Wait a little for the sessions of killed workers: a last heartbeat would mark its worker as alive again."""
+    deadline = time.monotonic() + PATIENCE_WITH_SESSIONS
+    while time.monotonic() < deadline:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(_SESSIONS_OF_WORKERS)
+            if cursor.fetchone() == (0,):
+                return
+        time.sleep(0.05)
 
 
 @contextmanager
