@@ -27,19 +27,19 @@ def _replaced(name: str, *pairs: tuple[str, str]) -> None:
 
 def no_lock() -> None:
     """Take every lock for held."""
-    _replaced("_LOCK", (f"ELSE {_TRIED}(", "ELSE true OR pg_catalog.pg_try_advisory_xact_lock_shared("))
+    _replaced("LOCK", (f"ELSE {_TRIED}(", "ELSE true OR pg_catalog.pg_try_advisory_xact_lock_shared("))
 
 
 def _wait_for_locks() -> None:
     """Wait, so that whoever has counted claims."""
-    _replaced("_LOCK", (f"ELSE {_TRIED}(", "ELSE '' = pg_catalog.pg_advisory_xact_lock("))
-    _replaced("_LOCK", (", pg_catalog.hashtext(scope.name))", ", pg_catalog.hashtext(scope.name))::text"))
+    _replaced("LOCK", (f"ELSE {_TRIED}(", "ELSE '' = pg_catalog.pg_advisory_xact_lock("))
+    _replaced("LOCK", (", pg_catalog.hashtext(scope.name))", ", pg_catalog.hashtext(scope.name))::text"))
 
 
 def count_before_the_lock() -> None:
     """Count, then wait for the locks, then claim."""
     _wait_for_locks()
-    _replaced("_COUNT", ("pg_catalog.current_setting('pulse.got')::int[]", "ARRAY(SELECT generate_series(1, 100))"))
+    _replaced("COUNT", ("pg_catalog.current_setting('pulse.got')::int[]", "ARRAY(SELECT generate_series(1, 100))"))
     run_message = claim_limited.run_message
 
     def in_another_order(alias: str, statements: Any) -> Any:
@@ -69,21 +69,22 @@ def mark_too_high() -> None:
     lane_marks.SETTLES_IN = -1.0
     marks = claim_limited._marks
 
-    def latest(lowest: Mapping[str, int | None], limiter: str, claims: Any) -> dict[str, int]:
+    def latest(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Any) -> dict[str, int]:
         last = max((claim.token for claim in claims), default=0)
-        return dict.fromkeys(lowest, last) if last else marks(lowest, limiter, claims)
+        return dict.fromkeys(lowest, last) if last else marks(lowest, shared, claims)
 
     claim_limited._marks = latest  # type: ignore[attr-defined]
 
 
 def bucket_without_reserve() -> None:
     """Let a bucket hold n tokens, and refill n in each period."""
-    for name in ("_LOCK", "_COUNT", "_SPENT"):
+    for name in ("LOCK", "COUNT", "SPENT"):
         statement: str = getattr(claim_limited, name)
         for rate in ("rate", "key_rate"):
             statement = statement.replace(f"COALESCE((n ->> '{rate}_burst'::text)::float8, 1)", "1e9::float8")
-            of_limiter = f"(limiter.{rate} - limiter.{rate}_burst + 1::float8)"
-            statement = statement.replace(of_limiter, f"limiter.{rate}")
+            for row in ("limiter", "whole"):
+                refilled = f"({row}.{rate} - {row}.{rate}_burst + 1::float8)"
+                statement = statement.replace(refilled, f"{row}.{rate}")
         statement = statement.replace("(taken.n - taken.burst + 1::float8)", "taken.n")
         setattr(claim_limited, name, statement)
 

@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from .words.limiting import Limit
 from .words.limits import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
 from .words.retry_policies import Backoff
 from .words.setting_values import PARSER_OF_TYPE
@@ -108,6 +109,8 @@ class PulseSettings:
     queue_shares: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # By share or key: how many times as many slots it gets as one that is not named.
     share_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # By queue: how many of its jobs run at once, and how many start in a time, as {"mail": {"running": 50}}.
+    queue_limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
     # them, and only users with the permission `view_board` see them.
     metrics_token: str = field(default="", repr=False)

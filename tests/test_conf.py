@@ -8,7 +8,7 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
-from pulse_django import conf
+from pulse_django import Limit, conf
 from pulse_django.conf import PulseSettings, parse
 
 
@@ -44,6 +44,15 @@ PROBLEMS: list[tuple[object, list[str]]] = [
     ({"TASK_MODULES": ["a.module", 5]}, ["pulse_django.E003"]),
     ({"TASK_MODULES": ["a.module"]}, []),
     ({"RETRY_JITTER": "much"}, ["pulse_django.E003"]),
+    ({"QUEUE_LIMITS": {"mail": {"running": 5, "rate": {"n": 10, "per": 60}}}}, []),
+    ({"QUEUE_LIMITS": {"mail": Limit(running=5)}}, []),
+    ({"QUEUE_LIMITS": ["mail"]}, ["pulse_django.E003"]),
+    ({"QUEUE_LIMITS": {"mail": 5}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": {"per_key": 5}}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": {"walking": 5}}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": {"rate": {"n": 10}}}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"mail": Limit("mail", running=5)}}, ["pulse_django.E004"]),
+    ({"QUEUE_LIMITS": {"a:b": {"running": 5}}}, ["pulse_django.E004"]),
     ({"MAX_ATTEMPTS": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": 0}, ["pulse_django.E004"]),
     ({"POLL_INTERVAL": float("nan")}, ["pulse_django.E004"]),
@@ -105,6 +114,7 @@ def test_every_setting_has_a_range() -> None:
         "opentelemetry",
         "encryption_keys",
         "encrypt_all",
+        "queue_limits",
         "queue_shares",
         "share_weights",
     }

@@ -1,9 +1,11 @@
-"""The limits that the code of this process declares: those of its tasks."""
+"""The limits that the code of this process declares: those of its tasks, and of queues."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pulse_django import conf
+from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.limiting import Limit
 
 from .lane_keys import limiter_name
@@ -25,4 +27,5 @@ def declared_limits() -> dict[str, dict[str, Any]]:
         if found.setdefault(name, numbers) != numbers:
             raise InvalidTask(f"Two limits are called {name!r}: those of {declared_by[name]} and of {key}.")
         declared_by.setdefault(name, key)
-    return found
+    of_queues = {limiter_of_queue(queue): limit.numbers() for queue, limit in conf.current().queue_limits.items()}
+    return found | of_queues

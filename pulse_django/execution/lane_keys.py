@@ -9,7 +9,7 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.words.lane_keys import lane_key, limiter_of_task, text_of_key
+from pulse_django.words.lane_keys import lane_key, limiter_of_queue, limiter_of_task, limiters_of_lane, text_of_key
 from pulse_django.words.limiting import KeySource, Limit
 
 from .registry import key_of
@@ -21,16 +21,27 @@ _SALT = "pulse_django.lane"
 
 def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the lane key of a job with these arguments, which fit the task."""
-    limit: Limit | None = getattr(task, "limit", None)
-    source = key_source_of(task)
-    if limit is None and source is None:
+    limiter, source = _limiter_of_jobs(task), key_source_of(task)
+    if not limiter and source is None:
         return ""
-    limiter = "" if limit is None else limiter_name(task, limit)
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
 
 
 def has_lane_key(task: Task) -> bool:
-    return getattr(task, "limit", None) is not None or key_source_of(task) is not None
+    return bool(_limiter_of_jobs(task)) or key_source_of(task) is not None
+
+
+def _limiter_of_jobs(task: Task) -> str:
+    """Return the name of the limit that stands in the lane keys: the task's, or else its queue's."""
+    limit: Limit | None = getattr(task, "limit", None)
+    if limit is not None:
+        return limiter_name(task, limit)
+    return limiter_of_queue(task.queue_name) if task.queue_name in conf.current().queue_limits else ""
+
+
+def limiters_of_claim(queue: str, key: str) -> tuple[str, ...]:
+    """Return the names of the limits that hold for jobs of a lane."""
+    return limiters_of_lane(queue, key, conf.current().queue_limits)
 
 
 def key_source_of(task: Task) -> KeySource | None:

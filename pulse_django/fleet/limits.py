@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from pulse_django.protocol.limiters import IN_FORCE
-from pulse_django.store.lane_queries import IN_LANE, LANES_CTE
+from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.lane_keys import key_of
 from pulse_django.words.limiting import in_words
@@ -26,7 +26,7 @@ share (most) AS MATERIALIZED (
 ),
 waiting AS (
     SELECT
-        pg_catalog.split_part(lane.lane_key::text, ':', 1) AS limiter, pg_catalog.sum(due.jobs)::bigint AS jobs,
+        limits.limiter, pg_catalog.sum(due.jobs)::bigint AS jobs,
         pg_catalog.bool_or(due.jobs > share.most) AS is_more,
         EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8 AS since
     FROM lane
@@ -40,17 +40,16 @@ waiting AS (
             LIMIT share.most + 1
         ) AS counted
     ) AS due
+    CROSS JOIN LATERAL ({limits_of("lane")}) AS limits
     WHERE NOT (lane.lane_key::text = '') AND due.jobs > 0
     GROUP BY 1
 ),
 held AS (
     SELECT
-        pg_catalog.split_part(lane_key::text, ':', 1) AS limiter, lane_key::text AS lane_key,
-        pg_catalog.count(*) AS jobs,
-        row_number() OVER (
-            PARTITION BY pg_catalog.split_part(lane_key::text, ':', 1) ORDER BY pg_catalog.count(*) DESC, lane_key::text
-        ) AS place
-    FROM pulse_django_job_hot
+        limits.limiter, lane_key::text AS lane_key, pg_catalog.count(*) AS jobs,
+        row_number() OVER (PARTITION BY limits.limiter ORDER BY pg_catalog.count(*) DESC, lane_key::text) AS place
+    FROM pulse_django_job_hot AS job
+    CROSS JOIN LATERAL ({limits_of("job")}) AS limits
     WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
     GROUP BY 1, 2
 ),

@@ -6,10 +6,12 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
+from pulse_django import conf
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import check_priority, check_queue_name
+from pulse_django.words.lane_keys import OF_QUEUE, limiter_of_queue
 from pulse_django.words.verb_results import Changed
 
 from .statements import check_delay
@@ -35,7 +37,21 @@ _RESCHEDULE = _WAITING.format(
     change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second', ready = job.lane_key::text = ''"
 )
 
-_MOVE = _WAITING.format(change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority)")
+# A job without a limit of its task has that of its queue, which another queue may not have.
+_OF_QUEUE_ALONE = (
+    f"pg_catalog.split_part(job.lane_key::text, ':', 1) IN ('', pg_catalog.concat('{OF_QUEUE}', job.queue))"
+)
+_ELSEWHERE = f"""
+    CASE
+        WHEN %s::text IS NOT NULL AND {_OF_QUEUE_ALONE} THEN pg_catalog.concat(
+            %s::text, pg_catalog.substr(job.lane_key::text, pg_catalog.strpos(job.lane_key::text || ':', ':'))
+        )
+        ELSE job.lane_key::text
+    END"""
+_MOVE = _WAITING.format(
+    change=f"queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority), lane_key = {_ELSEWHERE}, "
+    f"ready = job.ready AND ({_ELSEWHERE}) = job.lane_key::text"
+)
 
 
 def reschedule(
@@ -63,7 +79,9 @@ def move(
     if priority is not None:
         check_priority(priority)
     check_attempt(attempt)
-    return _change(jobs, _MOVE, job_ids, [attempt, queue, priority])
+    limiter = limiter_of_queue(queue) if queue is not None and queue in conf.current().queue_limits else ""
+    elsewhere = [queue, limiter]
+    return _change(jobs, _MOVE, job_ids, [attempt, queue, priority, *elsewhere, *elsewhere])
 
 
 def _change(jobs: JobReader, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:

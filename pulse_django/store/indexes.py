@@ -37,6 +37,7 @@ JOB_INDEXES = [
     # Leases are counted by these. With the token, what ended long ago is not read while an old snapshot keeps it.
     models.Index(fields=["lane_key", "token"], name="pulse_job_held_key", condition=HOLDS_KEY),
     models.Index(LimiterOf("lane_key"), "token", name="pulse_job_held_limit", condition=HOLDS_KEY),
+    models.Index(fields=["queue", "token"], name="pulse_job_held_queue", condition=HOLDS_KEY),
     models.Index(
         fields=["status", "finished_at", "id"],
         name="pulse_job_retention",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from pulse_django.words.lane_keys import OF_QUEUE
 from pulse_django.words.lanes import Lane
 
 from .loose_scan import loose_scan
@@ -69,6 +70,14 @@ lane AS MATERIALIZED (
     CROSS JOIN LATERAL ({_keys("lane_key::text > ''")}
     ) AS keyed
 )"""  # noqa: S608 - made of constants
+
+
+def limits_of(row: str) -> str:
+    """Return a query for the names of the limits of a job or a lane: its own, and its queue's."""
+    return (
+        f"SELECT pg_catalog.split_part({row}.lane_key::text, ':', 1) AS limiter "
+        f"UNION SELECT pg_catalog.concat('{OF_QUEUE}', {row}.queue)"
+    )
 
 
 LANES_CTE = lanes_cte(_PAIRS)  # for the conditions and the depths

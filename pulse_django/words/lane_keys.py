@@ -9,6 +9,7 @@ The digits stand in front of the key so that a worker which looks from some lane
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 
 from pulse_django.exceptions import InvalidJob
 
@@ -16,6 +17,7 @@ from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME
 from .payloads import canonical
 
 SEPARATOR = ":"
+OF_QUEUE = "queue="  # in front of a queue's name: its limit
 _DIGITS = 4
 # A longer one is replaced by its hash, which fits beside the longest name.
 _LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
@@ -39,6 +41,20 @@ def limiter_of_task(key: str) -> str:
     except InvalidJob:
         return f"task-{_digest(key)[:32]}"
     return key
+
+
+def limiter_of_queue(queue: str) -> str:
+    return f"{OF_QUEUE}{queue}"
+
+
+def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:
+    """Return the names of the limits that a claim from the lane keeps; ``limited`` are the queues that have one."""
+    if not lane_key:
+        return ()
+    own, whole = limiter_of(lane_key), limiter_of_queue(queue)
+    if own == whole or not own:
+        return (whole,) if own or queue in limited else ()
+    return (own, whole) if queue in limited else (own,)
 
 
 def text_of_key(value: object) -> str:

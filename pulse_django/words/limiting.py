@@ -10,7 +10,7 @@ from typing import Any
 from pulse_django.exceptions import InvalidJob
 
 from .display import in_words as seconds_in_words
-from .lane_keys import check_limiter_name
+from .lane_keys import OF_QUEUE, check_limiter_name, limiter_of_queue
 
 MOST_RUNNING = 1_000_000
 SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
@@ -92,6 +92,8 @@ class Limit:
     def __post_init__(self) -> None:
         if self.name != "":
             check_limiter_name(self.name)
+            if self.name.startswith(OF_QUEUE):
+                raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
         numbers = {"running": self.running, "per_key": self.per_key}
         for name, number in numbers.items():
             if number is not None:
@@ -122,6 +124,22 @@ class Limit:
 def _check_number(name: str, number: object) -> None:
     if type(number) is not int or not 1 <= number <= MOST_RUNNING:
         raise InvalidJob(f"{name}: {number!r} is not a whole number between 1 and {MOST_RUNNING:,}")
+
+
+def limit_of_queue(queue: str, given: object) -> Limit:
+    """Return the limit of a queue as a setting gives it: a Limit, or a dict of its numbers."""
+    check_limiter_name(limiter_of_queue(queue))
+    if isinstance(given, Mapping):
+        numbers = dict(given)
+        if isinstance(rate := numbers.get("rate"), Mapping):
+            per = rate.get("per")
+            numbers["rate"] = Rate(**{**rate, "per": timedelta(seconds=per) if isinstance(per, int | float) else per})
+        given = Limit(**numbers)
+    if not isinstance(given, Limit):
+        raise InvalidJob(f"limit: {given!r} is not a Limit(...) or a dict of its numbers")
+    if given.name or given.needs_key or given.close_when or given.breaker:
+        raise InvalidJob("limit: a queue's has no name, and only running and rate")
+    return given
 
 
 def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+from pulse_django.exceptions import InvalidJob
+
 from .envelopes import KEY_BYTES
+from .limiting import Limit, limit_of_queue
 
 MAX_KEY_ID = 100
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000
@@ -90,6 +93,18 @@ def _weights(value: object) -> Mapping[str, float]:
     return MappingProxyType({name: float(weight) for name, weight in value.items()})
 
 
+def _queue_limits(value: object) -> Mapping[str, Limit]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("a dict of queues and limits")
+    limits = {}
+    for queue, given in value.items():
+        try:
+            limits[queue] = limit_of_queue(queue, given)
+        except (InvalidJob, TypeError) as error:
+            raise ValueError(f"{queue!r}: {error}.") from error
+    return MappingProxyType(limits)
+
+
 def _keys(value: object) -> Mapping[str, bytes]:
     """No message shows an id either: a key may stand in its place."""
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
@@ -120,4 +135,5 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "Mapping[str, bytes]": _keys,
     "Mapping[str, str]": _names_by_name,
     "Mapping[str, float]": _weights,
+    "Mapping[str, Limit]": _queue_limits,
 }

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from threading import Lock
 
+from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.execution.run import Run
-from pulse_django.words.lane_keys import limiter_of
 from pulse_django.words.leases import Claim
 
 from .shared_leases import SharedLeases
@@ -188,7 +188,7 @@ class InFlight:
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
                     if run.claim.lane_key:
-                        self._freed.add(limiter_of(run.claim.lane_key))
+                        self._freed.update(limiters_of_claim(run.claim.queue, run.claim.lane_key))
                     run.tether.drop()  # type: ignore[union-attr]
 
     def learn(self, took: Sequence[float]) -> None:

@@ -10,12 +10,13 @@ from itertools import groupby
 
 from pulse_django import conf
 from pulse_django.execution.declared_limits import declared_limits
+from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim_limited import LimitedClaim
 from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
 from pulse_django.words.identity import Identity
-from pulse_django.words.lane_keys import key_of, limiter_of
+from pulse_django.words.lane_keys import key_of, limiter_of_queue
 from pulse_django.words.lanes import Lane, deal, rotation
 from pulse_django.words.leases import Claim
 
@@ -33,6 +34,7 @@ CLOSED_FOR = 1.0
 CONTENDED_FOR = (0.001, 0.004)
 
 Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], list[Claim]]
+Limits = tuple[str, ...]  # the names of those that a claim keeps
 Granted = Callable[[Callable[[], list[Claim]], int], list[Claim]]
 
 
@@ -51,7 +53,7 @@ class KeyedLanes:
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
         self._held_at = float("-inf")
-        self._closed: dict[str, float] = {}  # limiters, and until when they allow nothing
+        self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self._marks = LaneMarks()
         self._are_declared = False  # the limits of the code that this process has loaded
 
@@ -77,9 +79,11 @@ class KeyedLanes:
         """Claim from lanes that were due. Return how many jobs, and which lanes may have more."""
         now = time.monotonic()
         freed = self._in_flight.freed_limiters()
-        self._closed = {name: until for name, until in self._closed.items() if until > now and name not in freed}
-        parts = [part for part in _parts(lanes, turn) if limiter_of(part[0].key) not in self._closed]
-        if any(limiter_of(part[0].key) for part in parts):
+        self._closed = {
+            limits: until for limits, until in self._closed.items() if until > now and freed.isdisjoint(limits)
+        }
+        parts = [part for part in _parts(lanes, turn) if _limits_of(part[0]) not in self._closed]
+        if any(_limits_of(part[0]) for part in parts):
             self._declare()
             limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
         self._count([lane for part in parts for lane in part], now)
@@ -96,19 +100,21 @@ class KeyedLanes:
         return found, [lane for lane in lanes if lane not in empty]
 
     def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[list[Claim], set[Lane]]:
-        """Claim from lanes of one limiter, or without any. Return which of them had fewer jobs than they might give."""
+        """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""
         chosen = [lane for lane in part if lane in takes]
-        limiter = limiter_of(chosen[0].key)
-        if not limiter:
+        limits = _limits_of(chosen[0])
+        if not limits:
             claims = self._claim_dealt(limit, chosen, takes)
             return claims, _short(takes, claims)
+        whole = limiter_of_queue(chosen[0].queue)
+        limiter, queue = "" if limits[0] == whole else limits[0], chosen[0].queue if whole in limits else None
         answer = LimitedClaim([])
 
         def claim() -> list[Claim]:
             nonlocal answer
             answer = self._database.call(
                 self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
-                marks=self._marks.known,
+                queue=queue, marks=self._marks.known,
             )  # fmt: skip
             return list(answer.claims)
 
@@ -116,7 +122,7 @@ class KeyedLanes:
         self._marks.learn(answer.version, answer.marks)
         exhausted = _short(answer.allowed, claims)
         if not claims and not exhausted:
-            self._close(limiter, answer)
+            self._close(limits, answer)
         return claims, exhausted
 
     def _declare(self) -> None:
@@ -128,13 +134,13 @@ class KeyedLanes:
             self._database.call(limiters.declare_new, scope_of_code(), limits)
         self._are_declared = True
 
-    def _close(self, limiter: str, answer: LimitedClaim) -> None:
+    def _close(self, limits: Limits, answer: LimitedClaim) -> None:
         pause = CLOSED_FOR * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
         if answer.is_contended:
             pause = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
         elif answer.due_in is not None:
             pause = min(pause, max(0.001, answer.due_in))
-        self._closed[limiter] = time.monotonic() + pause
+        self._closed[limits] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:
         """Find out how many leases each lane holds in the fleet, unless it was just asked."""
@@ -152,12 +158,16 @@ def lane_of(claim: Claim) -> Lane:
 
 
 def _parts(lanes: Sequence[Lane], turn: int) -> Iterator[list[Lane]]:
-    """Cut lanes into those of one priority that have the same limiter, or none. Which comes first changes each turn."""
+    """Cut lanes into those of one priority that have the same limits, or none. Which comes first changes each turn."""
     for _, equals in groupby(rotation(lanes, turn), key=lambda lane: lane.priority):
-        by_limiter: dict[str, list[Lane]] = {}
+        by_limits: dict[Limits, list[Lane]] = {}
         for lane in equals:
-            by_limiter.setdefault(limiter_of(lane.key), []).append(lane)
-        yield from by_limiter.values()
+            by_limits.setdefault(_limits_of(lane), []).append(lane)
+        yield from by_limits.values()
+
+
+def _limits_of(lane: Lane) -> Limits:
+    return limiters_of_claim(lane.queue, lane.key)
 
 
 def _short(most: Mapping[Lane, int], claims: Sequence[Claim]) -> set[Lane]:

@@ -16,6 +16,7 @@ import pytest
 
 from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, retry_after, task
 from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.execute import perform
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
@@ -147,6 +148,16 @@ class TestLaneKeys:
         settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "how"}}
         assert lane_key_of(own.enqueue()) == lane_key("tests.own_limit", "null")
 
+    def test_the_queue_can_have_a_limit(self, settings: Any) -> None:
+        settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"running": 3}}}
+        assert lane_key_of(shared.enqueue(3)).startswith("queue=default:")
+        assert limiter_of(lane_key_of(own.enqueue())) == "tests.own_limit"
+        assert declared_limits()["queue=default"] == {"running": 3}
+        plain = unlimited.enqueue()
+        assert lane_key_of(plain) == "queue=default"
+        settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {}}
+        assert lane_key_of(unlimited.enqueue()) == ""
+
     def test_many_at_once(self) -> None:
         ids = enqueue_many(limited, [(customer,) for customer in ("a", "b", "a")])
         assert [key_of(Job.objects.get(pk=one).lane_key) for one in ids] == ["a", "b", "a"]
@@ -192,6 +203,7 @@ class TestRefusals:
             lambda: Limit(),
             lambda: Limit("a:b", running=1),
             lambda: Limit("x" * 101, running=1),
+            lambda: Limit("queue=mail", running=1),
             lambda: Limit(running=0),
             lambda: Limit(running=True),
             lambda: Limit(running=1.5),  # type: ignore[arg-type]

@@ -394,7 +394,7 @@ def test_a_limit_bounds_the_start(
     limits: dict[str, Any], own: int, seconds: float | None, bounds: tuple[int, int] | None
 ) -> None:
     pace = PaceFacts(starts=[6e9], run_seconds=seconds)
-    found = start.starts_in(facts(), [], LineFacts(0, own, 0), pace, limit(**limits))
+    found = start.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
     expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
     assert found == expected
 
@@ -402,7 +402,7 @@ def test_a_limit_bounds_the_start(
 def test_an_end_that_is_known_comes_on_top() -> None:
     job = facts()
     closed = Reason(code="limit-closed", until=job.now + MINUTE)
-    found = start.starts_in(job, [closed], LineFacts(0, 0, 0), PaceFacts(starts=[], run_seconds=None), None)
+    found = start.starts_in(job, [closed], LineFacts(0, 0, 0), PaceFacts(starts=[], run_seconds=None), [])
     assert found == (MINUTE, MINUTE + timedelta(seconds=start.POLL))
 
 

@@ -22,7 +22,7 @@ from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.models import Job, Limiter, Minute
-from pulse_django.protocol import claim, claim_limited, expire, prune, reap, settle, unique
+from pulse_django.protocol import claim, expire, limit_counts, prune, reap, settle, unique
 from pulse_django.store import job_queries, lane_queries
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -337,8 +337,8 @@ class TestAMillionClaimableJobs:
         Limiter.objects.override("api", {"running": 500, "per_key": 100})
         keys = [f"api:{key}" for key in range(10)]
         sql("SELECT set_config('pulse.got', '{1}', true)")
-        count = ["api", "api", 0, keys, [10] * 10, [0] * 10, 100]
-        plan = explain(claim_limited._COUNT, *count)
+        count = ["api", "", "api", 0, "", 0, keys, [10] * 10, [0] * 10, 100]
+        plan = explain(limit_counts.COUNT, *count)
         assert "pulse_job_held_limit" in str(plan)
         assert "pulse_job_held_key" in str(plan)
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from pulse_django.models import Bucket, Job, Limiter
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import key_of, lane_key, limiter_of
+from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
 from pulse_django.words.lanes import Lane, deal
 from pulse_django.words.limiting import Limit, Rate
 from tests.factories import lease_of
@@ -165,3 +166,96 @@ def test_jobs_from_before_their_limit_had_keys_are_claimed_by_the_rate_of_all() 
     assert claim(without_key, with_key) == 3
     scopes = {bucket.scope: bucket.tokens for bucket in Bucket.objects.all()}
     assert scopes["stripe"] < 1
+
+
+class TestLimitsOfQueues:
+    """``queue=mail`` is the limit of the queue mail: for all its jobs with lane keys, whatever their own limits."""
+
+    def in_queue(self, *lanes: Lane, limiter: str = "", limit: int = 100) -> int:
+        takes = dict.fromkeys(lanes, limit)
+        answer = Job.objects.claim_limited(ME, limiter, lanes, takes, limit=limit, queue=lanes[0].queue)
+        return len(answer.claims)
+
+    def declare(self, **numbers: object) -> None:
+        Limiter.objects.declare_new("project", {limiter_of_queue("mail"): Limit(**numbers).numbers()})  # type: ignore[arg-type]
+
+    def test_it_counts_all_leases_of_the_queue(self) -> None:
+        self.declare(running=5)
+        declare(running=3)
+        own = enqueue(queue="mail")
+        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
+        assert self.in_queue(own, limiter="stripe") == 3
+        assert self.in_queue(bare) == 2
+        assert self.in_queue(bare) == 0
+        assert self.in_queue(own, limiter="stripe") == 0
+
+    def test_its_jobs_elsewhere_are_not_counted(self) -> None:
+        self.declare(running=2)
+        assert claim(enqueue()) == 10
+        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
+        assert self.in_queue(bare) == 2
+
+    def test_without_numbers_of_its_own_the_limit_of_the_task_holds(self) -> None:
+        declare(running=3)
+        assert self.in_queue(enqueue(queue="mail"), limiter="stripe") == 3
+
+    def test_its_rate_is_spent_by_all(self) -> None:
+        self.declare(rate=Rate(10, per=MINUTE, burst=4))
+        own = enqueue(queue="mail")
+        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
+        assert self.in_queue(own, limiter="stripe", limit=3) == 3
+        assert self.in_queue(bare) == 1
+        assert Bucket.objects.get().scope == "queue=mail"
+
+    def test_it_can_be_closed(self) -> None:
+        self.declare(running=2)
+        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
+        Limiter.objects.close(limiter_of_queue("mail"), for_=MINUTE)
+        answer = Job.objects.claim_limited(ME, "", [bare], {bare: 1}, limit=1, queue="mail")
+        assert answer.claims == []
+        assert 0 < (answer.due_in or 0) <= 60
+
+    def test_shares_within_it(self) -> None:
+        self.declare(running=3)
+        lanes = [enqueue(limiter="", key=key, queue="mail") for key in "ab"]
+        takes = {lanes[0]: 2, lanes[1]: 2}
+        assert len(Job.objects.claim_limited(ME, "", lanes, takes, limit=4, queue="mail").claims) == 3
+
+    def test_its_mark_is_the_smallest_token(self) -> None:
+        self.declare(running=3)
+        bare = enqueue(limiter=limiter_of_queue("mail"), queue="mail")
+        answer = Job.objects.claim_limited(ME, "", [bare], {bare: 2}, limit=2, queue="mail")
+        assert answer.marks == {"queue=mail": min(claim.token for claim in answer.claims)}
+        again = Job.objects.claim_limited(ME, "", [bare], {bare: 2}, limit=2, queue="mail", marks=answer.marks)
+        assert len(again.claims) == 1
+        assert again.marks == answer.marks
+
+
+@pytest.mark.parametrize(
+    ("before", "limited", "after"),
+    [
+        ("", (), ""),
+        ("", ("mail",), "queue=mail"),
+        (":abcdk", ("mail",), "queue=mail:abcdk"),
+        ("queue=default", (), ""),
+        ("queue=default", ("mail",), "queue=mail"),
+        ("queue=default:abcdk", (), ":abcdk"),
+        ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
+        ("stripe", ("mail",), "stripe"),
+        ("stripe:abcdk", (), "stripe:abcdk"),
+    ],
+)
+def test_a_job_that_moves_has_the_limit_of_its_new_queue(
+    settings: Any, before: str, limited: tuple[str, ...], after: str
+) -> None:
+    settings.PULSE = {"QUEUE_LIMITS": {queue: {"running": 1} for queue in limited}}
+    job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
+    assert Job.objects.move([job.id], priority=3).changed
+    assert Job.objects.get().lane_key == before
+    assert Job.objects.move([job.id], queue="mail").changed
+    moved = Job.objects.get()
+    assert moved.lane_key == after
+    assert moved.ready == (before == after)
+    Job.objects.promote()
+    [lane] = [one.lane for one in Job.objects.waiting()]
+    assert lane == Lane("mail", 3, after)

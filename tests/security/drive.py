@@ -35,6 +35,7 @@ from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.unknown_tasks import give_up
+from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap
@@ -54,7 +55,7 @@ from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone,
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.lane_keys import lane_key, limiter_of_queue
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import Breaker, Limit, Rate
 from pulse_django.words.outcomes import (
@@ -247,6 +248,7 @@ def claiming() -> None:
     Job.objects.put_back_for(jobs[0].pk)
     Job.objects.id_at(jobs[1].created_at)
     look([job.pk for job in jobs])
+    pulse_demo._await_end_of_sessions(ALIAS)
 
 
 def settling() -> None:
@@ -324,6 +326,7 @@ def limiting() -> None:
     assert Job.objects.held([one.lane for one in waiting])
     for _ in range(2):
         Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3)
+        Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3, queue="default")
     assert limits(ALIAS)
     breaker = Breaker(failures=2)
     assert [Limiter.objects.failed("mail", breaker, reason="x") for _ in range(2)] == [False, True]
@@ -351,6 +354,8 @@ def explaining() -> None:
         limited = make_job(lane_key=lane.key, next_run_at=now(-SOON))
     assert Job.objects.claim_limited(ME, "stripe", [lane], {lane: 1}, limit=1).claims
     assert explain(limited.pk).is_blocked
+    alone = make_job(lane_key=limiter_of_queue("default"), next_run_at=now(-SOON))
+    assert explain(alone.pk).reasons
     sql("UPDATE pulse_django_limiter SET numbers = '{}'")
     explain(limited.pk)
     call_command("pulse_explain", str(limited.pk), stdout=io.StringIO())

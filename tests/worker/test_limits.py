@@ -50,6 +50,19 @@ def test_never_more_runs_than_allowed_in_two_workers(workers: Workers) -> None:
     assert Limiter.objects.get(name="workers.three").numbers == {"running": 3, "per_key": 2}
 
 
+def test_a_queue_has_a_limit_beside_those_of_its_tasks(workers: Workers, settings: Any) -> None:
+    limits = {"QUEUE_LIMITS": {"default": {"running": 4}}}
+    settings.PULSE = {**settings.PULSE, **limits}
+    limited = [job for customer in range(4) for job in enqueue("naps_as_one_of_three", customer, count=2)]
+    others = [job for customer in range(4) for job in enqueue("shares", customer, count=3)]
+    for name in ("one", "two"):
+        workers.start("--name", name, "--concurrency", "6", "--processes", "2", settings=MODULES | limits)
+    wait_for(Status.COMPLETED, *limited, *others)
+    assert most_at_once(limited + others) == 4
+    assert most_at_once(limited) <= 3
+    assert Limiter.objects.get(name="queue=default").numbers == {"running": 4}
+
+
 def test_a_rate_limit_is_told_by_every_executor(workers: Workers) -> None:
     jobs = enqueue("is_told_to_wait")
     workers.start(settings=MODULES)

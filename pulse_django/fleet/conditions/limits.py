@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
-from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, LANES_CTE
+from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, limits_of
+from pulse_django.words.lane_keys import OF_QUEUE
 
 from .catalogue import Condition, Severity, Threshold, register
 
@@ -21,8 +22,9 @@ register(
         sql=f"""
 {LANES_CTE},
 due AS (
-    SELECT pg_catalog.split_part(lane.lane_key::text, ':', 1) AS limiter, pg_catalog.min(earliest.next_run_at) AS since
+    SELECT limits.limiter, pg_catalog.min(earliest.next_run_at) AS since
     FROM lane
+    CROSS JOIN LATERAL ({limits_of("lane")}) AS limits
     CROSS JOIN LATERAL (
         SELECT next_run_at
         FROM pulse_django_job_hot
@@ -31,7 +33,10 @@ due AS (
         LIMIT 1
     ) AS earliest
     WHERE EXISTS (SELECT FROM pulse_django_limiter)  -- asked once: without one, nothing else is read
-        AND NOT (pg_catalog.split_part(lane.lane_key::text, ':', 1) = '')
+        AND NOT (lane.lane_key::text = '') AND limits.limiter <> '' AND (
+            limits.limiter NOT LIKE '{OF_QUEUE}%%'
+            OR EXISTS (SELECT FROM pulse_django_limiter WHERE name::text = limits.limiter)
+        )
         AND earliest.next_run_at < statement_timestamp() - %(limiter_starved)s::float8 * interval '1 s'
     GROUP BY 1
 ),
@@ -52,8 +57,10 @@ LEFT JOIN limiter ON limiter.name::text = due.limiter
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS n
     FROM pulse_django_job_hot
-    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
-        AND (pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = due.limiter
+    WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND CASE
+        WHEN due.limiter LIKE '{OF_QUEUE}%%' THEN pg_catalog.concat('{OF_QUEUE}', queue) = due.limiter
+        ELSE (pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = due.limiter
+    END
 ) AS held
 ORDER BY due.since
 LIMIT %(limit)s

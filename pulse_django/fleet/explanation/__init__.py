@@ -65,22 +65,23 @@ def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
 
 
 def explained(alias: str, job_id: int) -> Explanation:
-    """Explain a job in the transaction that is open, if there is one: at most four statements."""
+    """Explain a job in the transaction that is open, if there is one: at most five statements."""
     job = asking.job(alias, job_id)
     if not job.waits:
         return _explanation(job, reasons.not_waiting(job))
     found = reasons.lasting(job)
-    limit = asking.limit(alias, job) if job.limiter else None
+    limits = asking.limits(alias, job)
     if not job.is_due or job.is_expired:
-        closed = [one for one in reasons.of_limit(job, limit) if one.code == "limit-closed"] if limit else []
+        closed = [one for limit in limits for one in reasons.of_limit(job, limit) if one.code == "limit-closed"]
         return _explanation(job, reasons.in_order([*found, *closed]) + reasons.note(job))
-    return _in_line(alias, job, limit, found)
+    return _in_line(alias, job, limits, found)
 
 
-def _in_line(alias: str, job: JobFacts, limit: LimitFacts | None, found: list[Reason]) -> Explanation:
+def _in_line(alias: str, job: JobFacts, limits: Sequence[LimitFacts], found: list[Reason]) -> Explanation:
     """Explain a job that is due."""
     line = asking.line(alias, job)
-    found += reasons.of_limit(job, limit) if limit else ()
+    for limit in limits:
+        found += reasons.of_limit(job, limit)
     found = reasons.in_order([*found, *reasons.momentary(job, line)])
     ahead = line.higher + line.own
     is_stuck = any(reason.until is None and reason.code in reasons.STUCK for reason in found)
@@ -89,7 +90,7 @@ def _in_line(alias: str, job: JobFacts, limit: LimitFacts | None, found: list[Re
         (found or [Reason(code="free")]) + reasons.note(job),
         position=min(ahead, asking.COUNTED),
         is_more=ahead > asking.COUNTED,
-        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), limit),
+        starts_in=None if is_stuck else starts_in(job, found, line, asking.pace(alias, job), limits),
     )
 
 

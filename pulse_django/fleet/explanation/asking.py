@@ -1,4 +1,4 @@
-"""Reads what stands in the way of a job: at most four statements, each bounded, with the conditions of the claim."""
+"""Reads what stands in the way of a job: at most five statements, each bounded, with the conditions of the claim."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 from django.db import connections
 
 from pulse_django import conf
+from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
 from pulse_django.models import Job
-from pulse_django.protocol import claim_limited
+from pulse_django.protocol import limit_counts
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.histograms import Histogram
+from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
@@ -73,33 +75,34 @@ _HELD = """
         LIMIT %(most)s
     ) AS held"""
 _OF_LIMITER = """(pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = %(limiter)s::text"""
+_OF_QUEUE = "queue::text = %(queue)s::text"
 
 
 def _rate(rate: str, tokens: str, names: dict[str, str]) -> str:
     """Return the columns of a rate: its tokens, when there is a whole one, and how often one comes."""
-    when, every = (claim_limited.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
+    when, every = (limit_counts.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
     return f"CASE WHEN {rate} IS NOT NULL THEN {tokens} END, {when}, {every}"
 
 
 _LIMIT = f"""
-WITH {claim_limited.LIMITER.replace("%s", "%(limiter)s")},
+WITH {limit_counts.LIMITER.replace("%s", "%(limiter)s")},
 clock AS MATERIALIZED (SELECT statement_timestamp() AS at),
 overall AS MATERIALIZED (
-    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OVERALL)} AS tokens
+    SELECT {limit_counts.TOKENS.format(at="clock.at", **limit_counts.OVERALL)} AS tokens
     FROM limiter
     CROSS JOIN clock
     LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
 ),
 keyed AS MATERIALIZED (
-    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OF_KEY)} AS tokens
+    SELECT {limit_counts.TOKENS.format(at="clock.at", **limit_counts.OF_KEY)} AS tokens
     FROM limiter
     CROSS JOIN clock
     LEFT JOIN pulse_django_bucket AS bucket ON limiter.key_rate IS NOT NULL AND bucket.scope::text = %(lane_key)s::text
 )
 SELECT
     limiter.running, held.n, held.ids, limiter.per_key, of_key.n, of_key.ids,
-    {_rate("limiter.rate", "overall.tokens", claim_limited.OVERALL)},
-    {_rate("limiter.key_rate", "keyed.tokens", claim_limited.OF_KEY)},
+    {_rate("limiter.rate", "overall.tokens", limit_counts.OVERALL)},
+    {_rate("limiter.key_rate", "keyed.tokens", limit_counts.OF_KEY)},
     limiter.closed_until > clock.at, limiter.closed_until,
     (SELECT closed_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
     limiter.half_open
@@ -107,7 +110,7 @@ FROM limiter
 CROSS JOIN clock
 CROSS JOIN overall
 CROSS JOIN keyed
-CROSS JOIN ({_HELD.format(where=_OF_LIMITER)}) AS held
+CROSS JOIN ({_HELD.format(where="{of_whom}")}) AS held
 CROSS JOIN ({_HELD.format(where="lane_key::text = %(lane_key)s::text")}) AS of_key
 """  # noqa: S608 - made of constants
 
@@ -155,9 +158,19 @@ def job(alias: str, job_id: int) -> JobFacts:
     return JobFacts._make(rows[0])
 
 
-def limit(alias: str, found: JobFacts) -> LimitFacts:
-    params = {"limiter": found.limiter, "lane_key": found.lane_key, "most": COUNTED + 1, "holders": HOLDERS}
-    return LimitFacts._make(_rows(alias, _LIMIT, params)[0])
+def limits(alias: str, found: JobFacts) -> list[LimitFacts]:
+    """Read the limits that a claim of the job keeps: its task's, and its queue's."""
+    return [_limit(alias, found, limiter) for limiter in limiters_of_claim(found.queue, found.lane_key)]
+
+
+def _limit(alias: str, found: JobFacts, limiter: str) -> LimitFacts:
+    params = {
+        "limiter": limiter, "lane_key": found.lane_key, "queue": found.queue, "most": COUNTED + 1, "holders": HOLDERS,
+    }  # fmt: skip
+    is_of_queue = limiter == limiter_of_queue(found.queue)
+    of_whom = _OF_QUEUE if is_of_queue else _OF_LIMITER
+    [row] = _rows(alias, _LIMIT.replace("{of_whom}", of_whom), params)
+    return LimitFacts(limiter, None if is_of_queue else found.key, *row)
 
 
 def line(alias: str, found: JobFacts) -> LineFacts:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from pulse_django.words.lane_keys import key_of, limiter_of
+from pulse_django.words.lane_keys import key_of
 from pulse_django.words.states import Status
 
 
@@ -41,10 +41,6 @@ class JobFacts(NamedTuple):
     free: int  # of these slots
 
     @property
-    def limiter(self) -> str:
-        return limiter_of(self.lane_key)
-
-    @property
     def key(self) -> str | None:
         return key_of(self.lane_key)
 
@@ -56,6 +52,8 @@ class JobFacts(NamedTuple):
 class LimitFacts(NamedTuple):
     """A limiter as a claim sees it now. None of a number: it has no such limit."""
 
+    name: str
+    key: str | None  # of the job, if it has one in this limit
     running: int | None
     held: int
     held_by: list[int]

@@ -44,7 +44,7 @@ def lasting(job: JobFacts) -> list[Reason]:
 
 
 def of_limit(job: JobFacts, limit: LimitFacts) -> Iterator[Reason]:
-    names = {"limit": job.limiter, "key": job.key}
+    names = {"limit": limit.name, "key": limit.key}
     full = {"held": counted(limit.held), "held_by": limit.held_by} | names
     if limit.is_closed:
         yield Reason(code="limit-closed", until=limit.closed_until, facts={"reason": limit.closed_reason} | names)

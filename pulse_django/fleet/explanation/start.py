@@ -17,7 +17,7 @@ MOST = timedelta(days=366).total_seconds()
 
 
 def starts_in(
-    job: JobFacts, reasons: Sequence[Reason], line: LineFacts, pace: PaceFacts, limit: LimitFacts | None
+    job: JobFacts, reasons: Sequence[Reason], line: LineFacts, pace: PaceFacts, limits: Sequence[LimitFacts]
 ) -> tuple[timedelta, timedelta] | None:
     """Return how long it takes at least and at most at the measured pace; None if that is not known.
 
@@ -35,7 +35,7 @@ def starts_in(
             return None
         least = 0.0 if first < job.free else first / fastest
         most = (last + 1) * len(pace.starts) * MINUTE / sum(pace.starts) + POLL
-    if limit is not None:
+    for limit in limits:
         if (bounds := _of_limit(limit, line.own, pace)) is None:
             return None
         least, most = max(least, bounds[0]), max(most, bounds[1])
