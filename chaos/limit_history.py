@@ -8,30 +8,33 @@ show more leases than a limit, there never were more.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
-from pulse_django.words.lane_keys import limiter_of
+from pulse_django.words.lane_keys import limiter_of, limiter_of_queue
 from pulse_django.words.limiting import Limit, Rate
 
 SCHEMA = """
 CREATE TABLE chaos_lease (
     n bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL, began_at timestamptz, lane_key text NOT NULL,
-    job_id bigint NOT NULL, step int NOT NULL
+    queue text NOT NULL, job_id bigint NOT NULL, step int NOT NULL
 );
 CREATE FUNCTION chaos_lease() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         IF OLD.status <> 'RUNNING' AND NEW.status = 'RUNNING' THEN
-            INSERT INTO chaos_lease (at, began_at, lane_key, job_id, step)
-            VALUES (clock_timestamp(), NEW.started_at, NEW.lane_key, NEW.id, 1);
+            INSERT INTO chaos_lease (at, began_at, lane_key, queue, job_id, step)
+            VALUES (clock_timestamp(), NEW.started_at, NEW.lane_key, NEW.queue, NEW.id, 1);
         ELSIF OLD.status = 'RUNNING' AND NEW.status <> 'RUNNING' THEN
-            INSERT INTO chaos_lease (at, lane_key, job_id, step) VALUES (clock_timestamp(), OLD.lane_key, OLD.id, -1);
+            INSERT INTO chaos_lease (at, lane_key, queue, job_id, step)
+            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1);
         END IF;
     ELSIF OLD.status = 'RUNNING' THEN
-        INSERT INTO chaos_lease (at, lane_key, job_id, step) VALUES (clock_timestamp(), OLD.lane_key, OLD.id, -1);
+        INSERT INTO chaos_lease (at, lane_key, queue, job_id, step)
+            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1);
     END IF;
     RETURN NULL;
 END
@@ -39,7 +42,10 @@ $$;
 CREATE TRIGGER chaos_lease AFTER UPDATE OR DELETE ON pulse_django_job_hot
     FOR EACH ROW EXECUTE FUNCTION chaos_lease();
 """
-HISTORY = "SELECT at, began_at, lane_key, step FROM chaos_lease ORDER BY n"
+HISTORY = "SELECT at, began_at, lane_key, step, queue FROM chaos_lease ORDER BY n"
+
+
+NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
 
 
 class Line(NamedTuple):
@@ -47,6 +53,7 @@ class Line(NamedTuple):
     began_at: datetime | None  # of a lease that begins, as the ledger has it
     lane_key: str
     step: int  # 1: it begins; -1: it ends
+    queue: str = ""
 
 
 @dataclass
@@ -57,14 +64,23 @@ class Verdict:
     begun: Counter[str] = field(default_factory=Counter)
 
 
-def judge(lines: Sequence[Line], limits: Iterable[Limit], is_unsure: Callable[[datetime], bool]) -> Verdict:
-    """Compare what happened with the limits. Windows of a rate in which the clock was set are left out."""
+def judge(
+    lines: Sequence[Line],
+    limits: Iterable[Limit],
+    is_unsure: Callable[[datetime], bool],
+    queues: Mapping[str, Limit] = NO_LIMITS,
+) -> Verdict:
+    """Compare what happened with the limits, and with those of queues.
+
+    Windows of a rate in which the clock was set are left out.
+    """
     verdict = Verdict()
     by_name = {limit.name: limit for limit in limits}
+    by_name |= {limiter_of_queue(queue): limit for queue, limit in queues.items()}
     held, most = _counted(lines)
     for scope, number in most.items():
         limit = by_name.get(limiter_of(scope))
-        allowed = None if limit is None else limit.running if scope == limit.name else limit.per_key
+        allowed = None if limit is None else limit.running if scope in by_name else limit.per_key
         verdict.most[f"{scope} at once"] = number
         if allowed is not None and number > allowed:
             verdict.broken.append(f"{scope}: {number} leases at once, {allowed} are allowed")
@@ -73,7 +89,7 @@ def judge(lines: Sequence[Line], limits: Iterable[Limit], is_unsure: Callable[[d
             verdict.used[name] = held[name] / limit.running
     for scope, starts in _starts(lines).items():
         limit = by_name.get(limiter_of(scope))
-        rate = None if limit is None else limit.rate if scope == limit.name else limit.rate_per_key
+        rate = None if limit is None else limit.rate if scope in by_name else limit.rate_per_key
         verdict.begun[limiter_of(scope)] += len(starts) if scope == limiter_of(scope) else 0
         if rate is not None:
             number = _most_in_window([at for at in starts if not is_unsure(at)], rate)
@@ -83,8 +99,9 @@ def judge(lines: Sequence[Line], limits: Iterable[Limit], is_unsure: Callable[[d
     return verdict
 
 
-def _scopes(lane_key: str) -> set[str]:
-    return {lane_key, limiter_of(lane_key)} - {""}
+def _scopes(line: Line) -> set[str]:
+    of_queue = {limiter_of_queue(line.queue)} if line.lane_key and line.queue else set()
+    return ({line.lane_key, limiter_of(line.lane_key)} | of_queue) - {""}
 
 
 def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
@@ -95,7 +112,7 @@ def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
     for line in lines:
         clock += max(0.0, (line.at - last).total_seconds()) if last is not None else 0.0  # it may be set back
         last = line.at
-        for scope in _scopes(line.lane_key):
+        for scope in _scopes(line):
             area[scope] += now[scope] * (clock - since.get(scope, clock))
             since[scope] = clock
             now[scope] += line.step
@@ -108,7 +125,7 @@ def _starts(lines: Sequence[Line]) -> dict[str, list[datetime]]:
     found: dict[str, list[datetime]] = defaultdict(list)
     for line in lines:
         if line.began_at is not None:
-            for scope in _scopes(line.lane_key):
+            for scope in _scopes(line):
                 found[scope].append(line.began_at)
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 from pulse_django.protocol import claim_limited
 from pulse_django.worker import lane_marks
 
+_PLACE_0 = "WHEN scope.place = 0 THEN true"
 _TRIED = "pg_catalog.pg_try_advisory_xact_lock"
 
 
@@ -28,6 +29,11 @@ def _replaced(name: str, *pairs: tuple[str, str]) -> None:
 def no_lock() -> None:
     """Take every lock for held."""
     _replaced("LOCK", (f"ELSE {_TRIED}(", "ELSE true OR pg_catalog.pg_try_advisory_xact_lock_shared("))
+
+
+def queue_without_lock() -> None:
+    """Take the lock of a queue's limit for held."""
+    _replaced("LOCK", ("WHEN scope.place = 0 AND whole.running IS NULL AND whole.rate IS NULL THEN false", _PLACE_0))
 
 
 def _wait_for_locks() -> None:
@@ -91,6 +97,7 @@ def bucket_without_reserve() -> None:
 
 LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "a limit without its lock": no_lock,
+    "a limit of a queue without its lock": queue_without_lock,
     "count before the lock": count_before_the_lock,
     "count and claim under one snapshot": one_snapshot,
     "a mark that is too high": mark_too_high,

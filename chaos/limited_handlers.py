@@ -13,7 +13,9 @@ API = Limit("chaos.api", running=20, per_key=2)
 LONG = Limit("chaos.long", running=5)
 RATE = Limit("chaos.rate", rate=Rate(100, per=SECOND))
 KEY_RATE = Limit("chaos.key_rate", rate_per_key=Rate(10, per=SECOND))
-LIMITS = (API, LONG, RATE, KEY_RATE)
+IN_BULK = Limit("chaos.in_bulk", running=6)
+LIMITS = (API, LONG, RATE, KEY_RATE, IN_BULK)
+QUEUES = {"bulk": Limit(running=10)}  # as the setting QUEUE_LIMITS of the run says
 LONG_RUN = 0.5
 
 
@@ -45,5 +47,18 @@ def plain(customer: int) -> None:
     time.sleep(0.02)
 
 
+@task(name="chaos.bulk", queue_name="bulk", max_attempts=200)
+def bulk(customer: int) -> None:
+    time.sleep(random.uniform(0.02, 0.06))
+
+
+@task(name="chaos.bulk_limited", queue_name="bulk", limit=IN_BULK, max_attempts=200)
+def bulk_limited(customer: int) -> None:
+    time.sleep(random.uniform(0.02, 0.06))
+
+
 # How many customers each has, and how many of its jobs wait at least.
-LOAD = {api: (50, 300), long: (1, 60), rate: (1, 400), key_rate: (10, 400), share: (10, 60), plain: (1, 60)}
+LOAD = {
+    api: (50, 300), long: (1, 60), rate: (1, 400), key_rate: (10, 400), share: (10, 60), plain: (1, 60), bulk: (1, 150),
+    bulk_limited: (1, 100),
+}  # fmt: skip

@@ -29,6 +29,7 @@ FREEZE = 2.6  # seconds, longer than a lease
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
     "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
+    "QUEUE_LIMITS": {"bulk": {"running": 10}},
 }  # fmt: skip
 
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong: to measure the use alone")
     parser.add_argument("--mutant", default="", help="a bug to plant in the workers: the run must find it")
     options = parser.parse_args()
+    os.environ["PULSE"] = json.dumps(PULSE)  # for what is enqueued here
     with own_server() as (folder, clock):
         return Run(folder, clock, options).verdict()
 
@@ -145,19 +147,23 @@ class Run:
 
     def _judge(self) -> int:
         from chaos.limit_history import HISTORY, Line, judge
-        from chaos.limited_handlers import LIMITS
+        from chaos.limited_handlers import LIMITS, QUEUES
+        from pulse_django.words.lane_keys import limiter_of, limiter_of_queue
 
         lines = [Line(*row) for row in ask(HISTORY)]
-        verdict = judge(lines, LIMITS, self.clock.covers)
+        verdict = judge(lines, LIMITS, self.clock.covers, QUEUES)
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")
-        say(f"  {sum(line.step == 1 for line in lines)} runs began: {dict(verdict.begun)}")
-        for limit in LIMITS:
-            most = {scope: n for scope, n in verdict.most.items() if scope.partition(" ")[0].startswith(limit.name)}
+        say(f"  {sum(line.step == 1 for line in lines)} runs began")
+        names = [*(limit.name for limit in LIMITS), *map(limiter_of_queue, QUEUES)]
+        for name in names:
+            most = {scope: n for scope, n in verdict.most.items() if limiter_of(scope.partition(" ")[0]) == name}
             own = {scope: n for scope, n in most.items() if ":" not in scope.partition(" ")[0]}
             of_keys = max((n for scope, n in most.items() if scope not in own), default=0)
-            say(f"  {limit.name}: most {own}, of a key {of_keys}; in use {verdict.used.get(limit.name, 0):.0%}")
-        if not all(verdict.begun[limit.name] for limit in LIMITS):
+            say(
+                f"  {name}: {verdict.begun[name]} runs, most {own}, of a key {of_keys}; in use {verdict.used.get(name, 0):.0%}"
+            )
+        if not all(verdict.begun[name] for name in names):
             verdict.broken.append(f"no run of some limit began: {dict(verdict.begun)}")
         for one in verdict.broken[:10]:
             say(f"BROKEN: {one}")

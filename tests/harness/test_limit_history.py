@@ -67,3 +67,14 @@ def test_a_window_of_a_key() -> None:
 
 def test_shares_have_no_limit() -> None:
     assert judged(*(begin(0, ":a") for _ in range(50))).broken == []
+
+
+def test_a_queue_counts_all_limited_jobs_in_it() -> None:
+    def lines(*lane_keys: str) -> list[Line]:
+        return [Line(at(0), at(0), lane_key, 1, "bulk") for lane_key in lane_keys]
+
+    two = {"bulk": Limit(running=2)}
+    assert judge(lines("queue=bulk", "api:a"), (TWO,), lambda _: False, two).broken == []
+    [broken] = judge(lines("queue=bulk", "api:a", "queue=bulk"), (TWO,), lambda _: False, two).broken
+    assert broken == "queue=bulk: 3 leases at once, 2 are allowed"
+    assert judge(lines("", "", ""), (TWO,), lambda _: False, two).broken == []
