@@ -160,9 +160,8 @@ class Run:
             most = {scope: n for scope, n in verdict.most.items() if limiter_of(scope.partition(" ")[0]) == name}
             own = {scope: n for scope, n in most.items() if ":" not in scope.partition(" ")[0]}
             of_keys = max((n for scope, n in most.items() if scope not in own), default=0)
-            say(
-                f"  {name}: {verdict.begun[name]} runs, most {own}, of a key {of_keys}; in use {verdict.used.get(name, 0):.0%}"
-            )
+            begun, used = verdict.begun[name], verdict.used.get(name, 0)
+            say(f"  {name}: {begun} runs, most {own}, of a key {of_keys}; in use {used:.0%}")
         if not all(verdict.begun[name] for name in names):
             verdict.broken.append(f"no run of some limit began: {dict(verdict.begun)}")
         for one in verdict.broken[:10]:

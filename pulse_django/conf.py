@@ -32,8 +32,8 @@ MAX_PAYLOAD_CEILING = 4_000_000
 class PulseSettings:
     """Every setting, its default and what it does. Durations are given as seconds or as a timedelta."""
 
-    # How long a lease lives without a heartbeat: the worst case until a dead worker's job is seen. Shorter means
-    # quicker recovery and less tolerance for slow networks and paused hosts.
+    # How long a lease lives without a heartbeat: the worst case until a dead worker's job is seen. Shorter recovers
+    # sooner and tolerates less.
     lease_ttl: timedelta = timedelta(seconds=30)
     # How often a worker extends its leases. Three beats to a lease let two be lost without harm.
     heartbeat_interval: timedelta = timedelta(seconds=10)
@@ -52,15 +52,13 @@ class PulseSettings:
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
     max_attempts: int = 10
-    # How many workers a job may lose, until it is taken for what kills them and dead-lettered, whatever attempts it has
-    # left. An operator's retry gives it one more.
+    # How many workers a job may lose until it is dead-lettered as what kills them. An operator's retry gives it one more.
     max_losses: int = 5
     # The longest JSON that arguments, or a result, may be.
     max_payload_bytes: int = 1_000_000
     # The longest pause between two attempts, whatever attempt² says.
     retry_backoff_cap: timedelta = timedelta(hours=1)
-    # Modules to import at start-up for the tasks they declare, beside the `tasks` module of every installed app and the
-    # root URLconf with its views.
+    # Modules to import at start-up for their tasks, beside each app's `tasks` and the root URLconf with its views.
     task_modules: tuple[str, ...] = ()
     # How long a job whose task this worker does not know waits for one that does, each time it is put back.
     unknown_task_delay: timedelta = timedelta(seconds=30)
@@ -80,8 +78,8 @@ class PulseSettings:
     max_jobs: int = 0
     # At how many MiB of resident memory a process is replaced (`--max-rss`). 0: never.
     max_rss: int = 0
-    # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler
-    # holds the interpreter in one go: a regular expression can do that for a minute.
+    # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler holds
+    # the interpreter: a regular expression can do that for a minute.
     child_silence: timedelta = timedelta(seconds=120)
     # Whether enqueueing wakes idle workers with NOTIFY after the commit. Without it they find jobs by polling.
     notify: bool = True

@@ -121,11 +121,13 @@ class Snooze(StopRun):
 class RateLimited(Snooze):
     """The system that this handler calls has enough: no job of the same limit starts before ``after`` has passed.
 
-    This attempt does not count. A job without a limit is only run again later.
+    This attempt does not count. A job without a limit is only run again later. ``only_key``: the system has enough of
+    this job's key, and jobs of other keys go on.
     """
 
-    def __init__(self, after: timedelta, reason: str = "") -> None:
+    def __init__(self, after: timedelta, reason: str = "", *, only_key: bool = False) -> None:
         super().__init__(after)
+        self.only_key = only_key
         self.reason = reason if isinstance(reason, str) else repr(reason)
 
 

@@ -8,7 +8,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .protocol.limiters import LimiterManager
+from .protocol.paused_keys import PausedKeyManager
 from .store.short_texts import ShortText
+from .store.sql_functions import ClockTimestamp
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME
 
 
@@ -37,6 +39,24 @@ class Limiter(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class PausedKey(models.Model):
+    """A key of a limit or a share of which no job starts now."""
+
+    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", primary_key=True)
+    paused_at = models.DateTimeField(db_default=ClockTimestamp())
+    paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
+    reason = models.TextField(blank=True, default="", db_default="")
+    paused_by = ShortText(max_length=150, blank=True, default="", db_default="")
+
+    objects: ClassVar[PausedKeyManager] = PausedKeyManager()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.lane_key
 
 
 class Bucket(models.Model):

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from .amendment_models import Amendment as Amendment
 from .limit_models import Bucket as Bucket
 from .limit_models import Limiter as Limiter
+from .limit_models import PausedKey as PausedKey
 from .managers import JobManager
 from .schedule_models import Declaration as Declaration
 from .schedule_models import Schedule as Schedule

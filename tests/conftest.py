@@ -24,6 +24,7 @@ TABLES = (
     "pulse_django_window",
     "pulse_django_limiter",
     "pulse_django_bucket",
+    "pulse_django_pausedkey",
     "pulse_django_job",
     "pulse_django_queue",
     "pulse_django_worker",

@@ -15,13 +15,13 @@ from django.db import transaction
 
 from pulse_django import conf
 from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
-from pulse_django.models import Job, Limiter
+from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable
 from pulse_django.words.decisions import Complete
 from pulse_django.words.envelopes import PROGRESS
-from pulse_django.words.lane_keys import limiter_of
+from pulse_django.words.lane_keys import key_of, limiter_of
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
@@ -175,16 +175,26 @@ class Context(TaskContext):
         """End this run and have the job run again after ``delay``. The attempt does not count."""
         raise Snooze(delay)
 
-    def hold(self, for_: timedelta, *, limit: str | None = None, reason: str = "") -> None:
-        """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on."""
+    def hold(self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = "") -> None:
+        """Start no job of a limit for a time: of this job's, or of the one with that name. This run goes on.
+
+        With ``only_key``, none with this job's key of its limit or share.
+        """
+        if only_key:
+            if limit is not None or key_of(self.run.claim.lane_key) is None:
+                raise ValueError("hold(only_key=True) is for the key of this job, and it has none")
+            PausedKey.objects.db_manager(self.run.alias).pause(self.run.claim.lane_key, for_=for_, reason=reason)
+            return
         limiter = limiter_of(self.run.claim.lane_key) if limit is None else limit
         if not limiter:
             raise ValueError("hold() needs the name of a limit: this job has none")
         Limiter.objects.db_manager(self.run.alias).close(limiter, for_=for_, reason=reason)
 
-    async def ahold(self, for_: timedelta, *, limit: str | None = None, reason: str = "") -> None:
+    async def ahold(
+        self, for_: timedelta, *, limit: str | None = None, only_key: bool = False, reason: str = ""
+    ) -> None:
         """``hold()`` for async handlers."""
-        await sync_to_async(self.hold)(for_, limit=limit, reason=reason)
+        await sync_to_async(self.hold)(for_, limit=limit, only_key=only_key, reason=reason)
 
     def discard(self, reason: str) -> NoReturn:
         """End this run and the job: it is not wanted any more."""

@@ -8,9 +8,9 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
 from pulse_django.exceptions import RateLimited, Snooze
-from pulse_django.models import Limiter
+from pulse_django.models import Limiter, PausedKey
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.lane_keys import limiter_of
+from pulse_django.words.lane_keys import key_of, limiter_of
 from pulse_django.words.limiting import Limit
 from pulse_django.words.payloads import error_in_one_line, one_line
 
@@ -25,14 +25,17 @@ def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
     limit: Limit | None = getattr(task, "limit", None)
     ends_with: BaseException = _rate_limited(limit, error) or error
     limiter = limiter_of(run.claim.lane_key)
-    if not limiter:
+    if not run.claim.lane_key:
         return ends_with
     limiters = Limiter.objects.db_manager(run.alias)
     try:
-        if isinstance(ends_with, RateLimited):
+        if isinstance(ends_with, RateLimited) and ends_with.only_key and key_of(run.claim.lane_key) is not None:
+            paused = PausedKey.objects.db_manager(run.alias)
+            paused.pause(run.claim.lane_key, for_=ends_with.delay, reason=reason_of(run, ends_with))
+        elif limiter and isinstance(ends_with, RateLimited):
             if limiters.close(limiter, for_=ends_with.delay, reason=reason_of(run, ends_with)):
                 logger.warning("Limit %s is closed for %s: %s", limiter, ends_with.delay, reason_of(run, ends_with))
-        elif limit is not None and limit.breaker is not None and isinstance(error, limit.breaker.on):
+        elif limiter and limit is not None and limit.breaker is not None and isinstance(error, limit.breaker.on):
             reason = f"breaker: {type(error).__name__}"
             if limiters.failed(limiter, limit.breaker, reason=reason):
                 logger.warning("Limit %s is closed for %s: %s", limiter, limit.breaker.for_, reason)

@@ -20,6 +20,13 @@ class WaitingLane(NamedTuple):
     ready: bool = True  # False: its jobs are not claimable before ``promote()``
 
 
+class LaneUse(NamedTuple):
+    """What claims need to know of a lane with a key."""
+
+    held: int  # leases
+    paused_for: float | None = None  # seconds; infinity: until its key is resumed; None: it is not
+
+
 # Of a row of pulse_django_queue: whether no worker may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
@@ -139,7 +146,7 @@ UNION ALL
 """  # noqa: S608 - made of constants
 
 # How many leases each of these lanes holds. Jobs without a lane key are counted by their queue.
-_HELD = """
+_USE = """
 SELECT
     CASE
         WHEN lane.key = '' THEN (
@@ -150,10 +157,21 @@ SELECT
             SELECT count(*) FROM pulse_django_job_hot
             WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
         )
-    END
+    END,
+    pause.seconds
 FROM ROWS FROM (
     pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])
 ) WITH ORDINALITY AS lane (queue, key, place)
+LEFT JOIN (
+    SELECT
+        lane_key,
+        CASE
+            WHEN paused_until IS NULL THEN 'infinity'::float8
+            ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
+        END AS seconds
+    FROM pulse_django_pausedkey
+    WHERE paused_until IS NULL OR paused_until > statement_timestamp()
+) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place
 """
 
@@ -181,8 +199,11 @@ class LaneReader:
         waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready in rows]
         return waiting if queues is None else [one for one in waiting if one.lane.queue in queues or not one.ready]
 
-    def held(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Return how many leases each of these lanes holds now: those of one key, in whatever queue."""
+    def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
+        """Return how many leases each of these lanes holds now, and for how long it is paused.
+
+        Leases are those of its key, in whatever queue.
+        """
         params = [[lane.queue for lane in lanes], [lane.key for lane in lanes]]
-        rows = run_joined(self.write_alias, _HELD, params, plan_once=True)
-        return {lane: held for lane, (held,) in zip(lanes, rows, strict=True)}
+        rows = run_joined(self.write_alias, _USE, params, plan_once=True)
+        return {lane: LaneUse(*row) for lane, row in zip(lanes, rows, strict=True)}

@@ -8,7 +8,7 @@ from django.db import DatabaseError
 
 from pulse_django import conf
 from pulse_django.fleet import unknown_tasks
-from pulse_django.models import Limiter, Queue, Worker
+from pulse_django.models import Limiter, PausedKey, Queue, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.payloads import one_line
@@ -33,6 +33,7 @@ def keep_house(database: GuardedConnection, reaped: list[Reaped], *, has_limits:
     database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
     if has_limits:
         database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
+    database.call(PausedKey.objects.db_manager(alias).forget_ended)
     given_up = database.call(unknown_tasks.give_up, alias)
     _see_to_days(database, days := settings.retention_of_days)
     pruned = {}

@@ -188,7 +188,7 @@ class InFlight:
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
                     if run.claim.lane_key:
-                        self._freed.update(limiters_of_claim(run.claim.queue, run.claim.lane_key))
+                        self._freed |= set(limiters_of_claim(run.claim.queue, run.claim.lane_key))
                     run.tether.drop()  # type: ignore[union-attr]
 
     def learn(self, took: Sequence[float]) -> None:

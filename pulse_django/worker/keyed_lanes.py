@@ -52,6 +52,7 @@ class KeyedLanes:
         self._claim_dealt, self._granted = claim_dealt, granted
         self._cursors: dict[tuple[str, int], Lane] = {}
         self._held: Counter[Lane] = Counter()
+        self._paused: dict[Lane, float] = {}  # and until when
         self._held_at = float("-inf")
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self._marks = LaneMarks()
@@ -87,10 +88,12 @@ class KeyedLanes:
             self._declare()
             limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
         self._count([lane for part in parts for lane in part], now)
-        found, empty = 0, set[Lane]()
-        for part in parts:
+        found, empty = 0, set(self._paused)
+        for part in ([lane for lane in part if lane not in self._paused] for part in parts):
             if found >= limit:
                 break
+            if not part:
+                continue
             takes = deal(part, limit - found, held=self._held, weight=_weight)
             claims, exhausted = self._claim_part(limit - found, part, takes)
             found += len(claims)
@@ -143,10 +146,15 @@ class KeyedLanes:
         self._closed[limits] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:
-        """Find out how many leases each lane holds in the fleet, unless it was just asked."""
-        if now - self._held_at > HELD_KEPT or any(lane not in self._held for lane in lanes):
-            self._held = Counter(self._database.call(self._database.jobs.held, lanes)) if lanes else Counter()
-            self._held_at = now
+        """Find out how many leases each lane holds in the fleet, and which are paused, unless it was just asked."""
+        if now - self._held_at <= HELD_KEPT and all(lane in self._held for lane in lanes):
+            return
+        use = self._database.call(self._database.jobs.use, lanes) if lanes else {}
+        self._held = Counter({lane: one.held for lane, one in use.items()})
+        self._held_at = now
+        self._paused = {lane: now + one.paused_for for lane, one in use.items() if one.paused_for is not None}
+        for lane, until in self._paused.items():
+            self._closed[lane.key,] = min(until, now + CLOSED_FOR)  # a name that no limit has: to look again then
 
 
 def _weight(lane: Lane) -> float:

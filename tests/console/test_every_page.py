@@ -25,7 +25,7 @@ from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
-from pulse_django.models import Job, Limiter, Queue, Schedule, Worker
+from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
@@ -82,6 +82,7 @@ def with_rows() -> list[Address]:
     Schedule.objects.pause(schedule.pk, reason="first")
     Limiter.objects.override("mail", {"running": 3}, reason="first")
     Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
+    PausedKey.objects.pause(lane_key("mail", "first"), reason="first")
     row: dict[str, Any] = {
         "limiter": "mail",
         "schedule": schedule.pk,
@@ -115,7 +116,8 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     if name == "pulse_django_limiter_act":
         fields = {"running": 5, "per": 60, "key_per": 60, "lasting": 600, "reason": "x"}
         fields |= {"close-lasting": 86_400, "close-reason": "x"}
-        for act in ("change", "reset", "close", "open"):
+        fields |= {"pause-key": "7", "pause-lasting": 600, "pause-reason": "x", "lane_key": lane_key("mail", "first")}
+        for act in ("change", "reset", "close", "open", "pause", "resume"):
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act]), data=data | fields)
         return
     if name == "pulse_django_queue_pause":
@@ -325,6 +327,8 @@ def fill(evil: str) -> dict[str, int]:
     limiter = evil[:100]
     Limiter.objects.override(limiter, {"running": 3}, by=evil[:150], reason=evil)
     Limiter.objects.close(limiter, for_=timedelta(minutes=1), reason=evil)
+    for whose in (limiter.replace(":", ""), ""):
+        PausedKey.objects.pause(lane_key(whose, evil[:90]), reason=evil, by=evil[:150])
     make_job(Status.RUNNING, lane_key=lane_key(limiter.replace(":", ""), evil[:90]))
     sql(
         "INSERT INTO pulse_django_minute (minute, signs)"

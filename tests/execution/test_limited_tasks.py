@@ -21,7 +21,7 @@ from pulse_django.execution.execute import perform
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.execution.tasks_framework import InvalidTask
-from pulse_django.models import Job, Limiter
+from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.testing import drain
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, limiter_of
@@ -98,6 +98,26 @@ def holds(context: Context, name: str | None) -> None:
 @task(name="tests.holds_nothing", takes_context=True)
 def holds_nothing(context: Context) -> None:
     context.hold(MINUTE)
+
+
+@task(name="tests.enough_of_the_key", limit=SHARED, key="customer")
+def enough_of_the_key(customer: str) -> None:
+    raise RateLimited(MINUTE, "her quota", only_key=True)
+
+
+@task(name="tests.enough_of_the_share", share="customer")
+def enough_of_the_share(customer: str) -> None:
+    raise RateLimited(MINUTE, "her quota", only_key=True)
+
+
+@task(name="tests.holds_key", limit=SHARED, key="customer", takes_context=True)
+def holds_key(context: Context, customer: str) -> None:
+    context.hold(MINUTE, only_key=True, reason="maintenance")
+
+
+@task(name="tests.holds_no_key", limit=Limit(running=3), takes_context=True, max_attempts=1)
+def holds_no_key(context: Context) -> None:
+    context.hold(MINUTE, only_key=True)
 
 
 def lane_key_of(result: Any) -> str:
@@ -315,6 +335,51 @@ class TestClosing:
             [ran] = drain()
         assert ran.outcome == OutcomeName.FAILED
         assert "close_when" in caplog.text
+
+
+class TestPausingAKey:
+    """What is said of one key does not stop the others."""
+
+    def paused(self) -> list[tuple[str, str]]:
+        return [(key_of(one.lane_key) or "", one.reason) for one in PausedKey.objects.all()]
+
+    @pytest.mark.parametrize("declared", [enough_of_the_key, enough_of_the_share])
+    def test_enough_of_one_key(self, declared: Any) -> None:
+        job_id = declared.enqueue("anna").id
+        [ran] = drain()
+        assert (ran.outcome, ran.status) == (OutcomeName.SNOOZED, Status.PENDING)
+        assert self.paused() == [("anna", "rate limited: her quota")]
+        assert not Limiter.objects.exclude(closed_until=None).exists()
+        assert Job.objects.get(pk=job_id).refunds == 1
+
+    def test_a_hold_of_the_key_lets_the_run_go_on(self) -> None:
+        holds_key.enqueue("anna")
+        [ran] = drain()
+        assert ran.status == Status.COMPLETED
+        assert self.paused() == [("anna", "maintenance")]
+
+    def test_a_hold_needs_a_key(self) -> None:
+        job_id = holds_no_key.enqueue().id
+        drain()
+        assert "it has none" in Job.objects.get(pk=job_id).last_error
+
+    def test_a_later_end_stays(self) -> None:
+        key = lane_key("tests.api", "anna")
+        assert PausedKey.objects.pause(key, for_=MINUTE)
+        assert not PausedKey.objects.pause(key, for_=MINUTE / 2)
+        assert PausedKey.objects.pause(key, reason="for good")
+        assert not PausedKey.objects.pause(key, for_=MINUTE)
+        assert PausedKey.objects.resume(key)
+        assert not PausedKey.objects.resume(key)
+
+    def test_a_limit_without_a_key_is_closed_instead(self) -> None:
+        with pytest.raises(ValueError, match="close the limit"):
+            PausedKey.objects.pause("tests.api")
+
+    def test_what_has_ended_is_forgotten(self) -> None:
+        PausedKey.objects.pause(lane_key("", "anna"))
+        PausedKey.objects.pause(lane_key("", "bert"), for_=timedelta())
+        assert PausedKey.objects.forget_ended() == [lane_key("", "bert")]
 
 
 class TestRetryAfter:

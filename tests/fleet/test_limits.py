@@ -121,9 +121,30 @@ class TestCommand:
         assert "maintenance" in run("show", "stripe")
         assert run("open", "stripe") == "stripe: open, allows 5 running\n"
 
+    def test_pause_and_resume_a_key(self) -> None:
+        declare(per_key=5)
+        assert "key 7 of stripe: paused until" in run("pause", "stripe", "--key", "7", "--for", "1h")
+        with pytest.raises(CommandError, match="paused for longer"):
+            run("pause", "stripe", "--key", "7", "--for", "1m")
+        assert "share acme: paused until it is resumed by" in run("pause", "--share", "acme", "--reason", "owes us")
+        assert "share acme" not in run("show", "stripe")
+        assert "key 7" in run("show", "stripe")
+        paused = json.loads(run("list", "--json"))["paused_keys"]
+        assert [(one["limit"], one["key"], one["reason"]) for one in paused] == [
+            ("", "acme", "owes us"),
+            ("stripe", "7", ""),
+        ]
+        assert run("resume", "stripe", "--key", "7") == "7: resumed\n"
+        with pytest.raises(CommandError, match="not paused"):
+            run("resume", "stripe", "--key", "7")
+
     @pytest.mark.parametrize(
         "args",
         [
+            ("pause", "stripe"),
+            ("pause", "--key", "7"),
+            ("pause", "stripe", "--key", "7", "--share", "7"),
+            ("resume",),
             ("show",),
             ("show", "strange"),
             ("set", "stripe"),

@@ -36,7 +36,7 @@ from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.management.commands import pulse_demo
-from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Schedule, Worker
+from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
 from pulse_django.protocol import expire, reap
 from pulse_django.protocol.amend import read_for_amending
@@ -323,7 +323,10 @@ def limiting() -> None:
         Job.objects.enqueue_many([NewJob(task="t", lane_key=lane.key)] * 3)
     Job.objects.promote()
     waiting = Job.objects.waiting(cursors=lanes)
-    assert Job.objects.held([one.lane for one in waiting])
+    assert PausedKey.objects.pause(lanes[0].key, for_=SOON, reason="a", by="b")
+    assert Job.objects.use([one.lane for one in waiting])
+    assert PausedKey.objects.resume(lanes[0].key)
+    PausedKey.objects.forget_ended()
     for _ in range(2):
         Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3)
         Job.objects.claim_limited(ME, "mail", lanes, dict.fromkeys(lanes, 2), limit=3, queue="default")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from django.db import connection
 
 from pulse_django import enqueue_many
-from pulse_django.models import Attempt, Job, Limiter
+from pulse_django.models import Attempt, Job, Limiter, PausedKey
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for, wait_until
@@ -61,6 +62,21 @@ def test_a_queue_has_a_limit_beside_those_of_its_tasks(workers: Workers, setting
     assert most_at_once(limited + others) == 4
     assert most_at_once(limited) <= 3
     assert Limiter.objects.get(name="queue=default").numbers == {"running": 4}
+
+
+def test_jobs_of_a_paused_key_wait_and_others_run(workers: Workers) -> None:
+    shared, limited = enqueue("shares", 1), enqueue("naps_as_one_of_three", 1)
+    keys = {job.lane_key for job in Job.objects.filter(pk__in=[*shared, *limited])}
+    assert len(keys) == 2
+    for key in keys:
+        PausedKey.objects.pause(key, for_=timedelta(minutes=5))
+    others = enqueue("shares", 2, count=3) + enqueue("naps_as_one_of_three", 2, count=3)
+    workers.start(settings=MODULES)
+    wait_for(Status.COMPLETED, *others)
+    assert set(Job.objects.filter(pk__in=[*shared, *limited]).values_list("status", flat=True)) == {Status.PENDING}
+    for key in keys:
+        PausedKey.objects.resume(key)
+    wait_for(Status.COMPLETED, *shared, *limited)
 
 
 def test_a_rate_limit_is_told_by_every_executor(workers: Workers) -> None:

@@ -17,12 +17,13 @@ from django.utils.translation import gettext_lazy
 
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits
-from pulse_django.models import Limiter
+from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits, paused_keys
+from pulse_django.models import Limiter, PausedKey
 from pulse_django.words.display import in_words
+from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
 from pulse_django.words.limiting import in_words as numbers_in_words
 
-from .forms import ChangeForm, CloseForm
+from .forms import ChangeForm, CloseForm, PauseForm
 
 STATES = {
     "open": gettext_lazy("open"),
@@ -55,6 +56,7 @@ class LimiterAdmin(ReadOnly, admin.ModelAdmin):
             raise PermissionDenied
         found = limits(self._alias)
         context = {"title": _("Limits"), "limits": [shown(one) for one in found], "is_cut": len(found) >= MOST_LISTED}
+        context["paused_shares"] = paused_keys(self._alias, "")
         return self._page(request, "change_list", context | (extra_context or {}))
 
     def change_view(
@@ -64,9 +66,12 @@ class LimiterAdmin(ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         one = self._limit(object_id)
-        context: dict[str, Any] = {"title": one.name, "limit": shown(one)}
+        paused = paused_keys(self._alias, one.name)
+        context: dict[str, Any] = {"title": one.name, "limit": shown(one), "paused_keys": paused}
         if self._may_act(request):
-            context |= {"change": ChangeForm(), "close": CloseForm(prefix="close")}
+            context |= {
+                "change": ChangeForm(), "close": CloseForm(prefix="close"), "pause": PauseForm(prefix="pause")
+            }  # fmt: skip
         return self._page(request, "one", context | (extra_context or {}))
 
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
@@ -76,6 +81,8 @@ class LimiterAdmin(ReadOnly, admin.ModelAdmin):
             "reset": self._reset,
             "close": self._close,
             "open": self._open,
+            "pause": self._pause,
+            "resume": self._resume,
         }
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
@@ -119,6 +126,25 @@ class LimiterAdmin(ReadOnly, admin.ModelAdmin):
 
     def _open(self, request: HttpRequest, one: LimitFacts) -> str:
         return _("Opened") if self._limiters.reopen(one.name) else ""
+
+    def _pause(self, request: HttpRequest, one: LimitFacts) -> str:
+        form = PauseForm(request.POST, prefix="pause")
+        if not form.is_valid():
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+            return ""
+        key, reason = form.cleaned_data["key"], form.cleaned_data["reason"]
+        paused = PausedKey.objects.db_manager(self._alias)
+        lane = lane_key(one.name, text_of_key(key))
+        if not paused.pause(lane, for_=form.for_, reason=reason, by=request.user.get_username()):
+            self.message_user(request, _("It is paused for longer already. Nothing was changed."), messages.WARNING)
+            return ""
+        return _("Key %(key)s paused: %(reason)s") % {"key": key, "reason": reason}
+
+    def _resume(self, request: HttpRequest, one: LimitFacts) -> str:
+        lane = request.POST.get("lane_key", "")
+        if limiter_of(lane) != one.name or not PausedKey.objects.db_manager(self._alias).resume(lane):
+            return ""
+        return _("Key %(key)s resumed") % {"key": key_of(lane)}
 
     def _limit(self, object_id: str) -> LimitFacts:
         found = limits(self._alias, unquote(object_id))

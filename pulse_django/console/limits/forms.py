@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.jobs.actions import MAX_REASON
 from pulse_django.exceptions import InvalidJob
 from pulse_django.words.limiting import MOST_RUNNING, Rate, override_of
+from pulse_django.words.limits import MAX_LANE_KEY
 
 PERIODS = [
     (1, _("second")),
@@ -25,6 +26,7 @@ LASTING = [
     (86_400, _("1 day")),
 ]
 UNTIL_CHANGED = (0, _("until changed"))
+UNTIL_RESUMED = (0, _("until resumed"))
 
 
 class CloseForm(forms.Form):
@@ -34,6 +36,16 @@ class CloseForm(forms.Form):
     @property
     def for_(self) -> timedelta:
         return timedelta(seconds=self.cleaned_data["lasting"])
+
+
+class PauseForm(forms.Form):
+    key = forms.CharField(label=_("key"), max_length=MAX_LANE_KEY)
+    reason = forms.CharField(label=_("reason"), max_length=MAX_REASON)
+    lasting = forms.TypedChoiceField(label=_("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+
+    @property
+    def for_(self) -> timedelta | None:
+        return timedelta(seconds=self.cleaned_data["lasting"]) if self.cleaned_data["lasting"] else None
 
 
 class ChangeForm(forms.Form):

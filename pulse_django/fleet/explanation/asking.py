@@ -35,12 +35,17 @@ SELECT
     CASE WHEN job.attempts = 0 THEN job.expires_at END, COALESCE({is_expired("job.")}, false),
     job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
     job.lease_until < statement_timestamp(), job.finished_at,
-    pause.name IS NOT NULL, pause.paused_until, pause.pause_reason, COALESCE(latest.said, ''),
+    pause.name IS NOT NULL, pause.paused_until, pause.pause_reason,
+    key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason, COALESCE(latest.said, ''),
     fleet.serving, fleet.able, fleet.slots, fleet.free
 FROM pulse_django_job AS job
 LEFT JOIN (
     SELECT name, paused_until, pause_reason FROM pulse_django_queue WHERE {IS_PAUSED}
 ) AS pause ON pause.name::text = job.queue::text
+LEFT JOIN (
+    SELECT lane_key, paused_until, reason FROM pulse_django_pausedkey
+    WHERE paused_until IS NULL OR paused_until > statement_timestamp()
+) AS key_pause ON key_pause.lane_key::text = job.lane_key::text
 LEFT JOIN LATERAL (
     SELECT pg_catalog.left(message, %(most_said)s::int) AS said
     FROM pulse_django_attempt

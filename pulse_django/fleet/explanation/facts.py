@@ -34,6 +34,9 @@ class JobFacts(NamedTuple):
     is_paused: bool
     paused_until: datetime | None
     pause_reason: str | None
+    is_key_paused: bool
+    key_paused_until: datetime | None
+    key_pause_reason: str | None
     put_back: str  # why the worker that claimed it last put it back; empty: it did not
     serving: int  # live workers of its queue
     able: int  # those of them that know its task, or have not said which they know

@@ -79,7 +79,7 @@ def note(job: JobFacts) -> list[Reason]:
 
 
 # What only a person, a deploy or a watchdog ends.
-STUCK = ("expired", "cancel-requested", "queue-paused", "no-worker", "unknown-task", "key-missing")
+STUCK = ("expired", "cancel-requested", "queue-paused", "key-paused", "no-worker", "unknown-task", "key-missing")
 
 
 def in_order(reasons: list[Reason]) -> list[Reason]:
@@ -103,6 +103,9 @@ def _of_queue(job: JobFacts) -> Iterator[Reason]:
     queue = {"queue": job.queue}
     if job.is_paused:
         yield Reason(code="queue-paused", until=job.paused_until, facts=queue | {"reason": job.pause_reason or ""})
+    if job.is_key_paused:
+        facts = {"key": job.key, "reason": job.key_pause_reason or ""}
+        yield Reason(code="key-paused", until=job.key_paused_until, facts=facts)
     if not job.serving:
         yield Reason(code="no-worker", facts=queue)
     elif not job.able:

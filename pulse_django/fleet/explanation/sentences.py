@@ -25,6 +25,8 @@ SENTENCES: Mapping[str, Any] = {
     "expired": _("It did not start before it expired at %(at)s. A watchdog cancels it."),
     "queue-paused": _("The queue %(queue)s is paused until it is resumed."),
     "queue-paused-until": _("The queue %(queue)s is paused until %(until)s."),
+    "key-paused": _("The key %(key)s is paused until it is resumed."),
+    "key-paused-until": _("The key %(key)s is paused until %(until)s."),
     "no-worker": _("No live worker serves the queue %(queue)s."),
     "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
@@ -45,7 +47,7 @@ REASON = _("Reason: %(reason)s.")
 HELD_BY = _("Running: %(jobs)s.")
 
 # Of these the sentence depends on whether an end is known.
-_WITH_END = {"queue-paused": "queue-paused-until"}
+_WITH_END = {"queue-paused": "queue-paused-until", "key-paused": "key-paused-until"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

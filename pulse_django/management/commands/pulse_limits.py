@@ -10,41 +10,44 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.fleet.limits import LimitFacts, limits
-from pulse_django.models import Limiter
+from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused_keys
+from pulse_django.models import Limiter, PausedKey
 from pulse_django.operations import arguments
 from pulse_django.operations.terminal import showable, table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
+from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
 from pulse_django.words.limiting import Rate, override_of
 from pulse_django.words.limiting import in_words as numbers_in_words
 
-ACTS = ("list", "show", "set", "reset", "close", "open")
+ACTS = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
 NO_LIMIT = "none"
 
 
 class Command(BaseCommand):
-    help = "List limits and what uses them, change, close and open them."
+    help = "List limits and what uses them, change, close and open them, pause and resume keys of limits and shares."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
         parser.add_argument("name", nargs="?", help="of the limit; needed by every act but list")
+        parser.add_argument("--key", help="pause, resume: the key of the limit, as the list of keys shows it")
+        parser.add_argument("--share", metavar="KEY", help="pause, resume: the share, instead of a limit and a key")
         number, rate = _or_none(arguments.whole(1, 1_000_000)), _or_none(_rate)
         parser.add_argument("--running", type=number, metavar="N", help="set: so many at once, or none")
         parser.add_argument("--per-key", type=number, metavar="N", help="set: so many of each key, or none")
         parser.add_argument("--rate", type=rate, metavar="N/DURATION", help="set: starts in a time: 100/1m, or none")
         parser.add_argument("--rate-per-key", type=rate, metavar="N/DURATION", help="set: the same of each key")
         parser.add_argument(
-            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="set, close: for so long"
+            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="set, close, pause: for so long"
         )
-        parser.add_argument("--reason", default="", help="set, close: shown beside it")
+        parser.add_argument("--reason", default="", help="set, close, pause: shown beside it")
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias, act = arguments.alias_of(options), options["act"]
         require_tables(alias)
-        if act != "list" and options["name"] is None:
+        if act != "list" and options["name"] is None and options["share"] is None:
             raise CommandError(f"{act}: name the limit.")
         said, lines = getattr(self, f"_{act}")(alias, options)
         if options["json"]:
@@ -58,7 +61,9 @@ class Command(BaseCommand):
         rows = [(one.name, one.state, one.in_words, one.running, _waiting(one), _note(one)) for one in found]
         headers = ("limit", "state", "allows", "running", "due", "")
         lines = table(headers, rows, indent="") if rows else ["There are no limits."]
-        return {"limits": [one.as_json() for one in found]}, lines
+        paused = paused_keys(alias)
+        lines += [_paused(one) for one in paused]
+        return {"limits": [one.as_json() for one in found], "paused_keys": [one.as_json() for one in paused]}, lines
 
     def _show(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         one = self._named(alias, options["name"])
@@ -69,8 +74,9 @@ class Command(BaseCommand):
             *([inert(_note(one))] if _note(one) else []),
             f"the code says: {numbers_in_words(one.of_code) if one.is_declared else 'nothing'}",
             *(table(("key", "running"), one.keys) if one.keys else []),
+            *map(_paused, paused := paused_keys(alias, one.name)),
         ]
-        return {"limit": one.as_json()}, lines
+        return {"limit": one.as_json(), "paused_keys": [one.as_json() for one in paused]}, lines
 
     def _set(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         one = self._named(alias, options["name"])
@@ -102,6 +108,19 @@ class Command(BaseCommand):
         Limiter.objects.db_manager(alias).reopen(one.name)
         return self._changed(alias, one.name)
 
+    def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        reason, by = options["reason"], user_of("pulse_limits")
+        paused = PausedKey.objects.db_manager(alias)
+        if not paused.pause(key := _lane_key(options), for_=options["lasting"], reason=reason, by=by):
+            raise CommandError("It is paused for longer already. Resume it first.")
+        [one] = [one for one in paused_keys(alias, limiter_of(key)) if one.lane_key == key]
+        return {"paused_key": one.as_json()}, [_paused(one)]
+
+    def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        if not PausedKey.objects.db_manager(alias).resume(key := _lane_key(options)):
+            raise CommandError("It is not paused.")
+        return {"resumed": key}, [inert(f"{key_of(key)}: resumed")]
+
     def _changed(self, alias: str, name: str) -> tuple[dict[str, Any], list[str]]:
         one = self._named(alias, name)
         note = f". {_note(one)}" if _note(one) else ""
@@ -113,6 +132,22 @@ class Command(BaseCommand):
         if not found:
             raise CommandError(f"There is no limit {name!r}. Those of the code are written when a worker starts.")
         return found[0]
+
+
+def _lane_key(options: dict[str, Any]) -> str:
+    """Return the lane key that --key or --share names."""
+    if (options["share"] is None) == (options["name"] is None or options["key"] is None):
+        raise CommandError(f"{options['act']}: give a limit and --key, or --share.")
+    if options["share"] is not None:
+        return lane_key("", text_of_key(options["share"]))
+    return lane_key(options["name"], text_of_key(options["key"]))
+
+
+def _paused(one: PausedKeyFacts) -> str:
+    until = "until it is resumed" if one.paused_until is None else f"until {one.paused_until:%Y-%m-%d %H:%M:%S%z}"
+    what = f"key {one.key} of {one.limit}" if one.limit else f"share {one.key}"
+    by = f" by {one.paused_by}" if one.paused_by else ""
+    return inert(f"{what}: paused {until}{by}: {one.reason or 'no reason given'}")
 
 
 def _waiting(one: LimitFacts) -> str:
