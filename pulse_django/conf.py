@@ -52,7 +52,7 @@ class PulseSettings:
     poll_interval: timedelta = timedelta(seconds=1)
     # How many runs a job may have before it is dead-lettered, unless its task says otherwise.
     max_attempts: int = 10
-    # How many workers a job may lose until it is dead-lettered as what kills them. An operator's retry gives it one more.
+    # How many workers a job may lose until it is dead-lettered. An operator's retry gives it one more.
     max_losses: int = 5
     # The longest JSON that arguments, or a result, may be.
     max_payload_bytes: int = 1_000_000
@@ -78,8 +78,8 @@ class PulseSettings:
     max_jobs: int = 0
     # At how many MiB of resident memory a process is replaced (`--max-rss`). 0: never.
     max_rss: int = 0
-    # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler holds
-    # the interpreter: a regular expression can do that for a minute.
+    # After how long without a sign of life a process is killed and its jobs are recovered. Longer than any handler
+    # holds the interpreter: a regular expression can do that for a minute.
     child_silence: timedelta = timedelta(seconds=120)
     # Whether enqueueing wakes idle workers with NOTIFY after the commit. Without it they find jobs by polling.
     notify: bool = True
