@@ -17,15 +17,12 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from .words.limiting import Limit
-from .words.limits import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
 from .words.retry_policies import Backoff
+from .words.setting_ranges import RANGES
 from .words.setting_values import PARSER_OF_TYPE
 from .words.states import Status
 
 SETTING = "PULSE"
-
-# The jobs table refuses payloads above 32 MiB (a CHECK), and jsonb may need six times the room of its text.
-MAX_PAYLOAD_CEILING = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +100,8 @@ class PulseSettings:
     encryption_keys: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     # Whether all tasks are encrypted, and not only those with `encrypted=True`.
     encrypt_all: bool = False
+    # In how long a job that is due gains a level of priority. Then low priorities do not wait for ever. 0: never.
+    ageing: timedelta = timedelta()
     # For tasks of a queue that say nothing themselves: the parameter whose values share the queue's slots.
     queue_shares: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # By share or key: how many times as many slots it gets as one that is not named.
@@ -156,40 +155,6 @@ class Problem:
     message: str
     hint: str
     is_error: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    least: Any
-    most: Any
-    why: str  # what breaks outside
-
-
-_RANGES = {
-    "lease_ttl": _Range(SHORTEST_LEASE, LONGEST_LEASE, "a lease must be longer than a round trip"),
-    "heartbeat_interval": _Range(
-        timedelta(milliseconds=10), timedelta(hours=12), "a heartbeat must be shorter than a lease"
-    ),
-    "watchdog_interval": _Range(timedelta(milliseconds=10), timedelta(days=1), "recovery waits for the next tick"),
-    "keep_completed": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
-    "keep_cancelled": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
-    "keep_dead_letters": _Range(timedelta(), timedelta(days=36_500), "it cannot be negative"),
-    "overdue_after": _Range(timedelta(seconds=1), timedelta(days=365), "a poll alone may take a second"),
-    "poll_interval": _Range(timedelta(milliseconds=10), timedelta(hours=1), "jobs wait for the next poll"),
-    "max_attempts": _Range(1, MOST_ATTEMPTS, "a job needs at least one run"),
-    "max_losses": _Range(1, MOST_ATTEMPTS, "a job must be able to run"),
-    "max_payload_bytes": _Range(100, MAX_PAYLOAD_CEILING, "the jobs table refuses larger rows"),
-    "retry_backoff_cap": _Range(timedelta(milliseconds=1), timedelta(days=365), "a pause must be positive and finite"),
-    "unknown_task_delay": _Range(timedelta(milliseconds=1), timedelta(days=1), "a shorter delay would be a tight loop"),
-    "unknown_task_age": _Range(timedelta(), timedelta(days=365), "the job must become a dead letter eventually"),
-    "processes": _Range(1, 256, "at least one process must run the jobs"),
-    "concurrency": _Range(1, 1_000, "each slot needs a thread and possibly a connection"),
-    "grace": _Range(timedelta(), timedelta(days=1), "a worker must stop eventually"),
-    "max_jobs": _Range(0, 2**31, "it cannot be negative"),
-    "max_rss": _Range(0, 2**31, "it cannot be negative"),
-    "child_silence": _Range(timedelta(seconds=2), timedelta(days=1), "a healthy process can be silent for a moment"),
-    "retry_jitter": _Range(0.0, 1.0, "a delay cannot be negative"),
-}
 
 
 _SECRET = ("METRICS_TOKEN", "ENCRYPTION_KEYS")  # their values are shown nowhere
@@ -283,7 +248,7 @@ def _out_of_range(key: str, value: object, error: ValueError) -> Problem:
 
 
 def _within(field: str, value: Any) -> Any:
-    allowed = _RANGES.get(field)
+    allowed = RANGES.get(field)
     if allowed is None:
         return value
     if not allowed.least <= value <= allowed.most:  # also refuses NaN

@@ -95,9 +95,9 @@ def test_every_problem_has_a_hint_that_can_be_followed() -> None:
         assert all(problem.hint for problem in parse(raw)[1])
 
 
-@pytest.mark.parametrize("field", conf._RANGES)
+@pytest.mark.parametrize("field", conf.RANGES)
 def test_every_setting_has_a_range_and_a_default_within_it(field: str) -> None:
-    assert conf._RANGES[field].least <= getattr(PulseSettings(), field) <= conf._RANGES[field].most
+    assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
 
 
 def test_every_setting_has_a_range() -> None:
@@ -118,7 +118,7 @@ def test_every_setting_has_a_range() -> None:
         "queue_shares",
         "share_weights",
     }
-    assert set(conf._RANGES) | free == set(conf._FIELDS.values())
+    assert set(conf.RANGES) | free == set(conf._FIELDS.values())
 
 
 def test_the_system_checks_report_all_problems_together() -> None:

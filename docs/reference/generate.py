@@ -63,7 +63,7 @@ def settings_page() -> str:
     ]
     lines += ["|---|---|---|---|\n"]
     for field, meaning in said.items():
-        allowed = conf._RANGES.get(field)
+        allowed = conf.RANGES.get(field)
         span = f"{show(allowed.least)} to {show(allowed.most)}" if allowed else "any"
         lines.append(f"| `{field.upper()}` | {show(getattr(default, field))} | {span} | {meaning} |\n")
     return "".join(lines)

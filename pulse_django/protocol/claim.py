@@ -18,7 +18,7 @@ from pulse_django.store.transactions import Row, refuse_callers_transaction, run
 from pulse_django.words.declared_options import OPTIONS
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_ids import job_ids_of
-from pulse_django.words.lanes import Lane, rotation
+from pulse_django.words.lanes import NOT_AGED, Lane, rotation
 from pulse_django.words.leases import Claim, Lease
 from pulse_django.words.option_values import ClaimedOptions
 
@@ -106,15 +106,16 @@ def claim(
     turn: int = 0,
     since: Mapping[Lane, float] = NO_BOUNDS,
     takes: Mapping[Lane, int] | None = None,
+    aged: Mapping[Lane, int] = NOT_AGED,
 ) -> list[Claim]:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
     ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
-    many jobs of each lane are claimed at most.
+    many jobs of each lane are claimed at most. ``aged`` says by how many levels of priority lanes are raised.
     """
     refuse_callers_transaction(jobs.write_alias)
-    visited = rotation(jobs.lanes() if lanes is None else lanes, turn)
+    visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
         return []
     pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
@@ -123,7 +124,11 @@ def claim(
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     picked = _PICK_FROM_LANES.format(pick=pick)
-    return _claim(jobs, identity, picked, [queues, priorities, keys, most, bounds, *pick_params, limit])
+    claims = _claim(jobs, identity, picked, [queues, priorities, keys, most, bounds, *pick_params, limit])
+    if aged:
+        place = {lane: place for place, lane in enumerate(visited)}
+        claims.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
+    return claims
 
 
 @lru_cache(maxsize=16)

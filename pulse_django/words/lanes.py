@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -20,11 +21,26 @@ class Lane(NamedTuple):
 FEWEST_LANES, JOBS_A_LANE = 8, 4
 
 
-def rotation(lanes: Sequence[Lane], turn: int) -> list[Lane]:
-    """Order lanes by priority; among equals a different queue comes first at every turn, so that none starves."""
-    by_priority = sorted(lanes, key=lambda lane: (-lane.priority, lane.queue, lane.key))
+NOT_AGED: Mapping[Lane, int] = MappingProxyType({})
+
+
+def levels_gained(overdue: Mapping[Lane, float], ageing: float) -> dict[Lane, int]:
+    """Return by how many levels of priority lanes are raised whose first jobs have been due for so many seconds."""
+    return {lane: level for lane, seconds in overdue.items() if (level := int(seconds / ageing)) > 0}
+
+
+def rotation(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED) -> list[Lane]:
+    """Order lanes by priority; among equals a different queue comes first at every turn, so that none starves.
+
+    ``aged``: by how many levels some are raised.
+    """
+
+    def level(lane: Lane) -> int:
+        return lane.priority + aged.get(lane, 0)
+
+    by_priority = sorted(lanes, key=lambda lane: (-level(lane), lane.queue, lane.key))
     ordered: list[Lane] = []
-    for _, equals in groupby(by_priority, key=lambda lane: lane.priority):
+    for _, equals in groupby(by_priority, key=level):
         group = list(equals)
         start = turn % len(group)
         ordered += group[start:] + group[:start]

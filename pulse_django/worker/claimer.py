@@ -14,7 +14,7 @@ from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.identity import Identity
-from pulse_django.words.lanes import Lane
+from pulse_django.words.lanes import NOT_AGED, Lane, levels_gained
 from pulse_django.words.leases import Claim
 
 from .database_errors import DatabaseFault, fault_of
@@ -64,6 +64,7 @@ class Claimer:
         self._look_again_at = float("inf")
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
+        self._aged: Mapping[Lane, int] = NOT_AGED
         self._seen: dict[str, set[Lane]] = {}  # by queue, since this process began
         self._unanswered = UnansweredClaims(database)
         self._bounds = LaneBounds()
@@ -134,6 +135,8 @@ class Claimer:
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
             self._lanes_at = now
             self._note_lanes(self._lanes)
+            if ageing := conf.current().ageing.total_seconds():
+                self._aged = levels_gained({one.lane: -one.due_in for one in waiting}, ageing)
             if not self._lanes:
                 return self._nothing_due([one.due_in for one in waiting], was_idle)
         if self._claim(limit, self._lanes, are_due=fresh):
@@ -171,7 +174,7 @@ class Claimer:
 
     def _claim_keyed(self, limit: int, lanes: Sequence[Lane]) -> bool:
         """Claim from lanes of which some have keys: the slots are dealt among them, and limits are kept."""
-        found, self._lanes = self._keyed.claim(limit, lanes, self._turn)
+        found, self._lanes = self._keyed.claim(limit, lanes, self._turn, self._aged)
         if not self._lanes:
             self._lanes_at = float("-inf")
         return found > 0
@@ -190,7 +193,7 @@ class Claimer:
         claims: list[Claim] = self._granted(
             lambda: self.database.call(
                 self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn, since=since,
-                takes=takes,
+                takes=takes, aged=self._aged,
             ),
             limit,
         )  # fmt: skip

@@ -17,7 +17,7 @@ from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import key_of, limiter_of_queue
-from pulse_django.words.lanes import Lane, deal, rotation
+from pulse_django.words.lanes import NOT_AGED, Lane, deal, rotation
 from pulse_django.words.leases import Claim
 
 from .guarded_connection import GuardedConnection
@@ -76,14 +76,16 @@ class KeyedLanes:
         """Return for how long all that was met is closed; 0 if no limit stood in the way."""
         return max(0.0, min(self._closed.values(), default=0.0) - time.monotonic())
 
-    def claim(self, limit: int, lanes: Sequence[Lane], turn: int) -> tuple[int, list[Lane]]:
+    def claim(
+        self, limit: int, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED
+    ) -> tuple[int, list[Lane]]:
         """Claim from lanes that were due. Return how many jobs, and which lanes may have more."""
         now = time.monotonic()
         freed = self._in_flight.freed_limiters()
         self._closed = {
             limits: until for limits, until in self._closed.items() if until > now and freed.isdisjoint(limits)
         }
-        parts = [part for part in _parts(lanes, turn) if _limits_of(part[0]) not in self._closed]
+        parts = [part for part in _parts(lanes, turn, aged) if _limits_of(part[0]) not in self._closed]
         if any(_limits_of(part[0]) for part in parts):
             self._declare()
             limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
@@ -165,9 +167,9 @@ def lane_of(claim: Claim) -> Lane:
     return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
-def _parts(lanes: Sequence[Lane], turn: int) -> Iterator[list[Lane]]:
+def _parts(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int]) -> Iterator[list[Lane]]:
     """Cut lanes into those of one priority that have the same limits, or none. Which comes first changes each turn."""
-    for _, equals in groupby(rotation(lanes, turn), key=lambda lane: lane.priority):
+    for _, equals in groupby(rotation(lanes, turn, aged), key=lambda lane: lane.priority + aged.get(lane, 0)):
         by_limits: dict[Limits, list[Lane]] = {}
         for lane in equals:
             by_limits.setdefault(_limits_of(lane), []).append(lane)

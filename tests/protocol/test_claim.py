@@ -77,6 +77,12 @@ def test_higher_priorities_then_longer_waits_come_first(worker: Identity) -> Non
     assert claimed_ids(Job.objects.claim(worker, limit=10)) == [urgent.pk, early.pk, late.pk, idle.pk]
 
 
+def test_an_aged_lane_comes_before_higher_priorities(worker: Identity) -> None:
+    low, high = make_job(priority=0), make_job(priority=10)
+    lanes, aged = Job.objects.lanes(), {Lane("default", 0): 11}
+    assert claimed_ids(Job.objects.claim(worker, limit=2, lanes=lanes, aged=aged)) == [low.pk, high.pk]
+
+
 def test_a_job_whose_time_has_not_come_is_left_alone(worker: Identity) -> None:
     make_job(next_run_at=now(timedelta(seconds=60)))
     make_job(Status.RETRYING, next_run_at=now(timedelta(seconds=60)))

@@ -38,7 +38,7 @@ HARMLESS = {
     "Act.done", "Act.label", "Act.says", "Head.options", "LimitFacts.numbers", "LimitFacts.of_code",
     "LimitFacts.override", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value", "Reason.facts",
-    "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "_Range.least", "_Range.most",
+    "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "Range.least", "Range.most",
 }  # fmt: skip
 
 

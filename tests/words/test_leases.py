@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, strategies
 
 from pulse_django.words.identity import Identity
-from pulse_django.words.lanes import Lane, rotation
+from pulse_django.words.lanes import Lane, levels_gained, rotation
+
+
+def test_lanes_of_old_jobs_are_raised() -> None:
+    low, high, other = Lane("a", 0), Lane("a", 10), Lane("b", 9)
+    aged = levels_gained({low: 599.0, high: 59.9, other: 60.0}, 60.0)
+    assert aged == {low: 9, other: 1}
+    assert rotation([low, high, other], 0, aged) == [high, other, low]
+    aged = levels_gained({low: 660.0}, 60.0)
+    assert rotation([low, high, other], 0, aged) == [low, high, other]
 
 
 def test_no_two_claims_ever_share_a_holder() -> None:

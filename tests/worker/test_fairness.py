@@ -56,6 +56,21 @@ def test_a_few_jobs_of_many_are_run_before_a_backlog_of_one() -> None:
     assert ran <= 1_000 + 400, "2 % of the backlog"
 
 
+@pytest.mark.parametrize("share", ["", "acme"], ids=["plain", "share"])
+@pytest.mark.parametrize(("ageing", "is_first"), [(60, True), (0, False)])
+def test_a_job_of_low_priority_that_has_waited_for_long_comes_first(
+    workers: Workers, share: str, ageing: int, is_first: bool
+) -> None:
+    key = lane_key("", share) if share else ""
+    low = Job.objects.enqueue(NewJob(task="limits.does_nothing", priority=-5, lane_key=key)).id
+    sql("UPDATE pulse_django_job_hot SET next_run_at = next_run_at - interval '1 h'")
+    Job.objects.enqueue_many([NewJob(task="limits.does_nothing", priority=5, lane_key=key)] * 30)
+    workers.start("--concurrency", "1", settings=MODULES | {"AGEING": ageing})
+    wait_until(lambda: Attempt.objects.count() == 31)
+    order = list(Attempt.objects.order_by("token").values_list("job_id", flat=True))
+    assert (order[0] == low) is is_first  # the first claim is of one job
+
+
 @pytest.mark.proof
 @pytest.mark.usefixtures("pulse_db")
 def test_long_jobs_hold_their_share_of_the_slots(workers: Workers) -> None:
