@@ -49,14 +49,14 @@ class History:
         fresh = (signs for minute, signs in reversed(self.minutes) if self._age(minute) <= FRESH)
         return next((signs[key] for signs in fresh if key in signs), None)
 
-    def line(self, pick: Pick) -> list[float | None]:
-        """Return one number a minute, as means over a few minutes each; None where no minute was written."""
+    def line(self, pick: Callable[[Signs], float | None]) -> list[float | None]:
+        """Return one number a minute, as means over a few minutes each; None where no minute was written or picked."""
         length = SPAN / POINTS
         found: list[list[float]] = [[] for _ in range(POINTS)]
         for minute, signs in self.minutes:
             place = int((SPAN - self._age(minute)) / length)
-            if 0 <= place < POINTS:
-                found[place].append(pick(signs))
+            if 0 <= place < POINTS and (number := pick(signs)) is not None:
+                found[place].append(number)
         return [sum(values) / len(values) if values else None for values in found]
 
     def rate(self, pick: Pick) -> float | None:
@@ -104,9 +104,17 @@ def read(alias: str, within: timedelta = SPAN) -> History:
 
 def due_in(signs: Signs, queue: str) -> int:
     """Return how many jobs a minute found due in a queue."""
-    queues = signs.get("queues")
-    found = queues.get(queue) if isinstance(queues, dict) else None
-    return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else 0
+    return _first_number(signs.get("queues"), queue) or 0
+
+
+def running_of(limit: str) -> Callable[[Signs], float | None]:
+    """Pick how many jobs of a limit a minute found running; None: it was not asked."""
+    return lambda signs: _first_number(signs.get("limits"), limit)
+
+
+def _first_number(by_name: Any, name: str) -> int | None:
+    found = by_name.get(name) if isinstance(by_name, dict) else None
+    return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else None
 
 
 def numbers(found: Any) -> dict[str, int]:

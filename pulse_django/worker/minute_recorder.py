@@ -10,10 +10,19 @@ import random
 from datetime import datetime
 from typing import Any
 
+from django.db import DatabaseError
+
+from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.fleet import alerts, conditions
+from pulse_django.fleet.limits import limits
 from pulse_django.models import Minute
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.counters import MOST_VALUES
+from pulse_django.words.payloads import error_in_one_line
 
 from .guarded_connection import GuardedConnection
+
+logger = SafeLogger("pulse_django.watchdog")
 
 PAUSE = 60.0  # seconds
 FIRST = 5.0, 20.0  # seconds after the start, at random
@@ -52,8 +61,20 @@ class MinuteRecorder:
         """Note what the conditions say, and send the alerts. No question may keep the others from being asked."""
         minutes = Minute.objects.db_manager(self.database.alias)
         verdict = conditions.ask_all(self.database.alias, call=self.database.call)
-        self.database.call(minutes.note, minute, _noted(verdict))
+        self.database.call(minutes.note, minute, _noted(verdict) | self._use_of_limits())
         self.database.call(alerts.update, self.database.alias, minute, verdict)
+
+    def _use_of_limits(self) -> dict[str, Any]:
+        """Return how many jobs of each limit run and are due, for the pages. Without limits nothing is asked."""
+        if not declared_limits():
+            return {}
+        try:
+            found = self.database.call(limits, self.database.alias)
+        except DatabaseError as error:  # the conditions are noted in any case
+            logger.warning("The use of limits could not be read: %s", error_in_one_line(error))
+            return {}
+        most_used = sorted(found, key=lambda one: one.running + one.waiting, reverse=True)[:MOST_VALUES]
+        return {"limits": {one.name: [one.running, one.waiting] for one in most_used}}
 
 
 def _noted(verdict: conditions.Verdict) -> dict[str, Any]:

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.test import Client
 
 from pulse_django.fleet.conditions import Condition, Severity, Subject
-from pulse_django.models import Minute
+from pulse_django.fleet.limits import limits
+from pulse_django.models import Limiter, Minute
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.eras import HOT
 from pulse_django.words.states import Status
+from pulse_django.worker import minute_recorder
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
@@ -48,6 +51,26 @@ def writer() -> Iterator[MinuteRecorder]:
 def latest() -> dict[str, Any]:
     signs: dict[str, Any] = Minute.objects.latest("minute").signs
     return signs
+
+
+def test_minutes_say_how_many_jobs_of_a_limit_ran(
+    writer: MinuteRecorder, monkeypatch: pytest.MonkeyPatch, admin_client: Client
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(minute_recorder, "limits", lambda alias: asked.append(alias) or limits(alias))
+    writer.write()
+    assert asked == []
+    assert "limits" not in latest()
+    sql("DELETE FROM pulse_django_minute")
+    monkeypatch.setattr(minute_recorder, "declared_limits", lambda: {"stripe": {"running": 5}})
+    Limiter.objects.declare_new("project", {"stripe": {"running": 5}})
+    for _ in range(3):
+        make_job(Status.RUNNING, lane_key="stripe:0000a")
+    make_job(lane_key="stripe:0000a", next_run_at=now(timedelta(seconds=-1)))
+    writer.write()
+    assert latest()["limits"] == {"stripe": [3, 1]}
+    page = admin_client.get("/admin/pulse_django/limiter/stripe/change/").content.decode()
+    assert "running in the last three hours: 3 at most" in page
 
 
 def test_minutes_are_written_with_what_the_conditions_say(

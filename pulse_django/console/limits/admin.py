@@ -15,8 +15,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.readonly import ReadOnly
+from pulse_django.fleet import history
 from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits, paused_keys
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.words.display import in_words
@@ -67,7 +69,8 @@ class LimiterAdmin(ReadOnly, admin.ModelAdmin):
             raise PermissionDenied
         one = self._limit(object_id)
         paused = paused_keys(self._alias, one.name)
-        context: dict[str, Any] = {"title": one.name, "limit": shown(one), "paused_keys": paused}
+        use = draw(history.read(self._alias).line(history.running_of(one.name)), highest=one.numbers.get("running"))
+        context: dict[str, Any] = {"title": one.name, "limit": shown(one), "paused_keys": paused, "use": use}
         if self._may_act(request):
             context |= {
                 "change": ChangeForm(), "close": CloseForm(prefix="close"), "pause": PauseForm(prefix="pause")
