@@ -156,7 +156,9 @@ SELECT
     of_queue.low,
     (SELECT pg_catalog.array_agg(keyed.low ORDER BY keyed.place) FROM keyed),
     GREATEST(
-        EXTRACT(epoch FROM GREATEST(limiter.closed_until, whole.closed_until) - clock.at)::float8,
+        CASE WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN
+            EXTRACT(epoch FROM GREATEST(limiter.closed_until, whole.closed_until) - clock.at)::float8
+        END,
         CASE WHEN of_queue.tokens < 1::float8 THEN {NEXT_IN.format(tokens="of_queue.tokens", **OF_QUEUE)} END,
         CASE WHEN overall.tokens < 1::float8 THEN {NEXT_IN.format(tokens="overall.tokens", **OVERALL)} END,
         (

@@ -117,6 +117,17 @@ def test_a_closed_limiter_starts_nothing_until_then() -> None:
     assert claim(lane) == 5
 
 
+def test_a_limiter_that_was_closed_once_does_not_say_when_it_has_room() -> None:
+    """Its end stays in the row. A worker that took it for the next start would ask again every millisecond."""
+    declare(running=1)
+    lane = enqueue()
+    Limiter.objects.close("stripe", for_=MINUTE)
+    sql("UPDATE pulse_django_limiter SET closed_until = closed_until - interval '2 min'")
+    assert claim(lane) == 1
+    answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
+    assert (answer.claims, answer.due_in) == ([], None)
+
+
 def test_people_override_field_by_field_and_for_a_time() -> None:
     declare(running=5, per_key=1)
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
