@@ -58,6 +58,7 @@ def test_minutes_say_how_many_jobs_of_a_limit_ran(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(minute_recorder, "limits", lambda alias: asked.append(alias) or limits(alias))
+    monkeypatch.setattr(minute_recorder, "declared_limits", dict)
     writer.write()
     assert asked == []
     assert "limits" not in latest()
