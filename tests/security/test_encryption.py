@@ -40,6 +40,7 @@ from pulse_django.testing.zombie import Zombie
 from pulse_django.words.envelopes import HIDDEN, Envelope
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.masks import ENCRYPTED, EVERYTHING, Masks
+from pulse_django.words.setting_ranges import MAX_PAYLOAD_CEILING
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
@@ -272,7 +273,7 @@ class TestEnqueueing:
             tasks.echo.enqueue("x" * 100)
 
     def test_takes_the_largest_payload_that_is_allowed(self, tasks: ModuleType) -> None:
-        most = conf.MAX_PAYLOAD_CEILING
+        most = MAX_PAYLOAD_CEILING
         with override_settings(PULSE=KEYS | {"MAX_PAYLOAD_BYTES": most}):
             result = tasks.echo.enqueue("x" * (most - 10), more="y" * (most - 20))
             assert run_job(result).outcome == "FAILED", "a result of both is too large"
