@@ -14,6 +14,7 @@ from pulse_django.words.vital_signs import (
     HEARTBEAT_DELAY,
     HEARTBEATS,
     IN_FLIGHT,
+    LIMIT_REFUSALS,
     PREFETCHED,
     SLOTS,
     STUCK_SLOTS,
@@ -31,7 +32,7 @@ CHILDREN = VitalSign(
     to_do="If it stays below --processes, read the worker's log for the reason.",
 )
 GAUGES = (SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, CHILDREN)
-COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, DATABASE_ERRORS)
+COUNTED = (HEARTBEATS, HEARTBEAT_DELAY, FENCING_REJECTIONS, LIMIT_REFUSALS, DATABASE_ERRORS)
 
 
 def exposed(presence: Presence, children: int) -> str:

@@ -53,6 +53,7 @@ class LimitedClaim(NamedTuple):
     due_in: float | None = None  # seconds until something may start again, if only time stands in the way
     marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
     version: str | None = None  # of the limiter's row: another one, other numbers
+    refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
 
 
 def claim_limited(
@@ -100,14 +101,16 @@ def claim_limited(
         [(LOCK, [limiter, whole, [whole, limiter, *keys]]), (COUNT, count), (sql, [*values, limiter, whole])],
     )
     claims = [claim_of(row, holder) for row in rows]
-    _, most, allowed, _, version, numbers, is_mine, low, low_of_queue, lows, due_in = counted
+    _, most, allowed, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
     lowest |= {whole: low_of_queue} if are_counted["queue"] is not None else {}
     found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, whole), claims)
     each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
-    return LimitedClaim(claims, each if len(claims) < int(most) else NOTHING_SAID, not is_mine, due_in, found, version)
+    refusal = (whole, of_queue) if of_queue else (limiter, why) if why else None
+    said = each if len(claims) < int(most) else NOTHING_SAID
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, None if claims else refusal)
 
 
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:

@@ -70,6 +70,21 @@ OF_KEY = {
 # Written with the instant at which the locks were held, so that starts stand in the ledger as the buckets count them.
 AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
 
+# Why a scope allows nothing now; NULL if it does not stand in the way.
+_REFUSAL = """CASE
+        WHEN {row}.closed_until > clock.at THEN 'closed'
+        WHEN NOT {use}.is_mine THEN 'contended'
+        WHEN {use}.slots <= 0::bigint THEN 'full'
+        WHEN {use}.tokens < 1::float8 THEN 'rate'
+    END"""
+# The same of keys, of which none has to be free: the first of these that holds for any.
+_REFUSAL_OF_KEYS = """SELECT CASE
+            WHEN pg_catalog.bool_or(NOT keyed.is_mine) THEN 'contended'
+            WHEN pg_catalog.bool_or(keyed.slots <= 0::bigint) THEN 'full'
+            WHEN pg_catalog.bool_or(keyed.tokens < 1::float8) THEN 'rate'
+        END
+        FROM keyed"""
+
 # A mark is the smallest token that a run of the scope can have: what is below has ended. Tokens of a scope are minted
 # under its lock, so whoever has it knows all of them.
 COUNT = f"""
@@ -165,7 +180,9 @@ SELECT
             SELECT pg_catalog.min({NEXT_IN.format(tokens="keyed.tokens", **OF_KEY)}) FROM keyed
             HAVING pg_catalog.max(keyed.tokens) < 1::float8
         )
-    )
+    ),
+    {_REFUSAL.format(row="whole", use="of_queue")},
+    COALESCE({_REFUSAL.format(row="limiter", use="overall")}, ({_REFUSAL_OF_KEYS}))
 FROM limiter
 CROSS JOIN whole
 CROSS JOIN clock

@@ -22,6 +22,7 @@ from pulse_django.words.vital_signs import (
     LATE_REPORTS,
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
+    LIMIT_REFUSALS,
     RECOVERY_REQUEUES,
     RUN_DURATION,
     RUNS,
@@ -162,6 +163,9 @@ def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Cou
         counters.count(tally, DATABASE_ERRORS, (), fresh.get("database_errors", 0))
         for verb, times in fresh.get("refused", {}).items():
             counters.count(tally, FENCING_REJECTIONS, (verb,), times)
+        for labels, times in counters.leaves({LIMIT_REFUSALS.name: fresh.get("limit_refusals")}, LIMIT_REFUSALS):
+            if times:
+                counters.count(tally, LIMIT_REFUSALS, labels, times)
         for bucket, beats in fresh.get("beat_delays", {}).items():
             if beats:
                 seconds = SMALLEST * 2 ** (int(bucket) / PER_DOUBLING)

@@ -31,11 +31,12 @@ def added(one: Mapping[str, Any], other: Mapping[str, Any], *, most: int = MOST_
 
 
 def since(now: Any, before: Any) -> Any:
-    """Return what was counted since ``before``; a counter that fell was begun anew."""
+    """Return what was counted since ``before``; a counter that fell was begun anew. What is no number stays."""
     if isinstance(now, Mapping):
         known = before if isinstance(before, Mapping) else {}
         return {name: since(value, known.get(name, 0)) for name, value in now.items()}
-    return now - before if isinstance(before, int | float) and now >= before else now
+    are_numbers = isinstance(now, int | float) and isinstance(before, int | float)
+    return now - before if are_numbers and now >= before else now
 
 
 def count(tally: Counters, sign: VitalSign, labels: tuple[str, ...], number: float) -> None:

@@ -258,11 +258,19 @@ LIMIT_CLOSED = VitalSign(
     "jobs starts.",
     to_do="The page of the limit in the admin says why and until when.",
 )
+LIMIT_REFUSALS = VitalSign(
+    name="limit_refusals_total",
+    kind=SignKind.COUNTER,
+    labels=("limit", "reason"),
+    means="Number of claims for which a limit let no job start: it was full, its rate was used up, it was closed, or "
+    "another worker was claiming from it at the same time (contended).",
+    to_do="Normal while jobs wait for the limit. If many are contended, too many workers claim from one limit at once.",
+)
 
 BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED, RUNS,
     RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
-    MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED,
+    MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED, LIMIT_REFUSALS,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

@@ -274,11 +274,11 @@ class Child:
                 self._keeper.send({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
 
     def _report_vitals(self) -> None:
-        databases = (self._claimer.database, self._reporter.database)
         how_it_is = {
             "stuck": len(self._in_flight.stuck),
             "refused_settles": self._reporter.refused,
-            "database_errors": sum(database.errors for database in databases),
+            "limit_refusals": self._claimer.limit_refusals,
+            "database_errors": self._claimer.database.errors + self._reporter.database.errors,
         }
         if how_it_is != self._said:
             self._said = how_it_is

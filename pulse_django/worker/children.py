@@ -11,6 +11,7 @@ from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.words import counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.leases import Lease
 from pulse_django.words.verb_results import Settled
@@ -149,6 +150,8 @@ class Children:
         vitals, before = self._heartbeat.vitals, child.said
         vitals.refused[Verb.SETTLE] += said["refused_settles"] - before.get("refused_settles", 0)
         vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
+        fresh = counters.since(said["limit_refusals"], before.get("limit_refusals", {}))
+        vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)
         child.stuck, child.said = said["stuck"], said
 
     def _relay(self, channel: Channel | None, message: Message) -> None:

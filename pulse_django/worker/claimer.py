@@ -13,6 +13,7 @@ from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS
 from pulse_django.store.lane_queries import WaitingLane
+from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, levels_gained
 from pulse_django.words.leases import Claim
@@ -70,6 +71,11 @@ class Claimer:
         self._bounds = LaneBounds()
         self._keyed = KeyedLanes(database, identity, in_flight, self._claim_dealt, self._granted)
         self._turn = random.randrange(1_000)  # noqa: S311 - workers should not rotate in step
+
+    @property
+    def limit_refusals(self) -> Counters:
+        """Return how many claims limits left without a job, since this process began. Another thread may ask."""
+        return self._keyed.refusals
 
     def wake(self, queue: str, following: str | None = None) -> None:
         """Look at once: there may be work in that queue. Called by another thread.

@@ -14,6 +14,7 @@ from pulse_django.models import Worker
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Presence, Standing
+from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
@@ -65,6 +66,7 @@ class Vitals:
     delays: Histogram = field(default_factory=Histogram)  # from when a beat was due to its answer, failures included
     refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
     database_errors: int = 0  # of children; the keeper's own stand on its lines
+    limit_refusals: Counters = field(default_factory=dict)  # claims that brought nothing, by limit and reason
     restarts: Counter[str] = field(default_factory=Counter)  # of the keeper's threads that ended, by name
 
     def to_json(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ class Vitals:
             "beat_failures": self.failures,
             "beat_delays": self.delays.to_json(),
             "refused": dict(self.refused),
+            "limit_refusals": self.limit_refusals,
             "database_errors": self.database_errors,
             "restarts": dict(self.restarts),
         }

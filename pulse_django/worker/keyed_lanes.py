@@ -15,6 +15,8 @@ from pulse_django.models import Limiter
 from pulse_django.protocol.claim_limited import LimitedClaim
 from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
+from pulse_django.words import counters
+from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import key_of, limiter_of_queue
 from pulse_django.words.lanes import NOT_AGED, Lane, deal, rotation
@@ -56,6 +58,7 @@ class KeyedLanes:
         self._held_at = float("-inf")
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self._marks = LaneMarks()
+        self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
         self._are_declared = False  # the limits of the code that this process has loaded
 
     @property
@@ -145,6 +148,9 @@ class KeyedLanes:
             pause = random.uniform(*CONTENDED_FOR)  # noqa: S311 - no secret
         elif answer.due_in is not None:
             pause = min(pause, max(0.001, answer.due_in))
+        if answer.refusal is not None:
+            limiter, reason = answer.refusal
+            self.refusals = counters.added(self.refusals, {limiter: {reason: 1}})
         self._closed[limits] = time.monotonic() + pause
 
     def _count(self, lanes: Sequence[Lane], now: float) -> None:

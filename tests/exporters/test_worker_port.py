@@ -59,6 +59,7 @@ PRESENCE = Presence(
         "beat_delays": {"0": 8, "1": 2, "2": 2},
         "refused": {"settle": 3, "heartbeat": 4},
         "database_errors": 6,
+        "limit_refusals": {"stripe": {"full": 8}},
         "prefetched": 7,
     },
 )
@@ -176,6 +177,8 @@ class TestWhatItTells:
         assert found["pulse_worker_heartbeats_total", frozenset({("result", "answered")})] == 10
         assert found["pulse_worker_heartbeats_total", frozenset({("result", "failed")})] == 2
         assert found["pulse_worker_fencing_rejections_total", frozenset({("verb", "settle")})] == 3
+        refused = frozenset({("limit", "stripe"), ("reason", "full")})
+        assert found["pulse_worker_limit_refusals_total", refused] == 8
         assert found["pulse_worker_heartbeat_delay_seconds_bucket", frozenset({("le", "0.002")})] == 12
 
     def test_without_the_package_the_probes_still_work(self, served: Served) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from pulse_django.models import Bucket, Job, Limiter
+from pulse_django.protocol.limit_counts import LOCK_CLASS
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
 from pulse_django.words.lanes import Lane, deal
 from pulse_django.words.limiting import Limit, Rate
+from tests.crash.processes import database_url
 from tests.factories import lease_of
 from tests.protocol.steps import sql
 
@@ -126,6 +129,69 @@ def test_a_limiter_that_was_closed_once_does_not_say_when_it_has_room() -> None:
     assert claim(lane) == 1
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
     assert (answer.claims, answer.due_in) == ([], None)
+
+
+def refusal(*lanes: Lane, limiter: str = "stripe", queue: str | None = None) -> tuple[str, str] | None:
+    takes = dict.fromkeys(lanes, 9)
+    answer = Job.objects.claim_limited(ME, limiter, lanes, takes, limit=9, queue=queue)
+    assert bool(answer.claims) == (answer.refusal is None)
+    found: tuple[str, str] | None = answer.refusal
+    return found
+
+
+class TestRefusals:
+    """A claim that brought nothing says which limit stood in the way, and why."""
+
+    @pytest.mark.parametrize(
+        ("numbers", "reason"),
+        [
+            ({"running": 1}, "full"),
+            ({"per_key": 1}, "full"),
+            ({"rate": Rate(1, per=MINUTE)}, "rate"),
+            ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
+            ({"running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
+        ],
+    )
+    def test_full_and_used_up(self, numbers: dict[str, Any], reason: str) -> None:
+        declare(**numbers)
+        lane = enqueue(key="a")
+        assert refusal(lane) is None
+        assert refusal(lane) == ("stripe", reason)
+
+    def test_closed_comes_first(self) -> None:
+        declare(running=1)
+        lane = enqueue()
+        assert refusal(lane) is None
+        Limiter.objects.close("stripe", for_=MINUTE)
+        assert refusal(lane) == ("stripe", "closed")
+        sql("UPDATE pulse_django_limiter SET closed_until = closed_until - interval '2 min'")
+        assert refusal(lane) == ("stripe", "full")
+
+    def test_one_free_key_is_no_refusal(self) -> None:
+        declare(per_key=1)
+        busy, free = enqueue(key="a"), enqueue(key="b")
+        assert refusal(busy) is None
+        assert refusal(busy, free) is None
+        assert refusal(busy, free) == ("stripe", "full")
+
+    def test_the_limit_of_the_queue_is_named(self) -> None:
+        whole = limiter_of_queue("default")
+        declare(running=5)
+        Limiter.objects.declare_new("project", {whole: Limit(running=1).numbers()})
+        lane = enqueue()
+        assert refusal(lane, queue="default") is None
+        assert refusal(lane, queue="default") == (whole, "full")
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("numbers", [{"running": 5}, {"per_key": 5}], ids=["name", "key"])
+    def test_another_claimer_has_the_lock(self, numbers: dict[str, Any]) -> None:
+        declare(**numbers)
+        lane = enqueue(key="a")
+        scope = "stripe" if "running" in numbers else lane.key
+        with psycopg.connect(database_url()) as other:
+            other.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [LOCK_CLASS, scope])
+            assert refusal(lane) == ("stripe", "contended")
+        assert refusal(lane) is None
 
 
 def test_people_override_field_by_field_and_for_a_time() -> None:

@@ -117,6 +117,17 @@ class TestTotals:
         assert totals["heartbeats_total"] == {"answered": 16, "failed": 0}
         assert totals["fencing_rejections_total"] == {"heartbeat": 1, "settle": 3}
 
+    def test_refusals_of_limits_are_counted_by_limit_and_reason(self, minute: datetime) -> None:
+        tell(limit_refusals={"stripe": {"full": 2}})
+        tell("another", limit_refusals={"stripe": {"full": 1, "rate": 4}})
+        tell("of another release", limit_refusals=["what is this?"])
+        Minute.objects.write(minute - timedelta(minutes=2))
+        tell(limit_refusals={"stripe": {"full": 5}, "mail": {"closed": 1}})
+        Minute.objects.write(minute)
+        latest = Minute.objects.latest("minute")
+        assert latest.signs["limit_refusals_total"] == {"stripe": {"full": 3}, "mail": {"closed": 1}}
+        assert latest.totals["limit_refusals_total"] == {"stripe": {"full": 6, "rate": 4}, "mail": {"closed": 1}}
+
     def test_a_worker_that_began_anew_is_counted_from_nothing(self, minute: datetime) -> None:
         tell(beats=10)
         Minute.objects.write(minute - timedelta(minutes=2))
