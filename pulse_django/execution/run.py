@@ -56,6 +56,7 @@ class Run:
         "lost",
         "noted_at",
         "reported",
+        "slots",
         "tether",
         "verdict",
         "was_out_of_touch",
@@ -78,6 +79,7 @@ class Run:
         self.claim = claim
         self.alias = alias  # of the database that the job lives in; None: where the router says
         self.tether = tether
+        self.slots = 1  # of its worker that it takes while it waits for one or runs
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False

@@ -40,6 +40,7 @@ class InFlight:
         self.cannot_report = False  # what it claimed now would run and stay unreported
         self.stuck: dict[int, Run] = {}  # abandoned: their handlers still hold a slot
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
+        self._occupied = 0  # slots of these, and of those that are stuck
         self._unreported: dict[int, Run] = {}
         self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
         self._retry_waits_since = float("inf")  # for one of them to end
@@ -78,7 +79,7 @@ class InFlight:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
         if self.cannot_report or self._bytes >= MOST_BYTES:
             return 0
-        limit = self.slots - len(self.stuck) + self._prefetch - len(self._active)
+        limit = self.free_slots + self._prefetch
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)
         limit = min(limit, MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
@@ -87,8 +88,12 @@ class InFlight:
 
     @property
     def free_slots(self) -> int:
-        """How many jobs could begin now."""
-        return self.slots - len(self.stuck) - len(self._active)
+        """How many jobs that take one slot could begin now. Negative: so many wait for a slot."""
+        return self.slots - self._occupied
+
+    @property
+    def _stuck_slots(self) -> int:
+        return sum(run.slots for run in list(self.stuck.values()))
 
     def freed_limiters(self) -> set[str]:
         """Return the limiters of which runs have ended since the last call."""
@@ -99,7 +104,7 @@ class InFlight:
     @property
     def is_used_up(self) -> bool:
         """It has had all the runs that it may have, or all its slots are stuck."""
-        return bool(self._max_jobs and self.taken >= self._max_jobs) or len(self.stuck) >= self.slots
+        return bool(self._max_jobs and self.taken >= self._max_jobs) or self._stuck_slots >= self.slots
 
     def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
         """Take over what was claimed; the keeper sees it from now on."""
@@ -107,9 +112,11 @@ class InFlight:
         for claim in claims:
             entry = self._shared_leases.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
-            self._active[id(run)] = run
             runs.append(run)
         with self._lock:
+            for run in runs:
+                self._active[id(run)] = run
+                self._occupied += run.slots
             self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
@@ -159,11 +166,13 @@ class InFlight:
     def ended(self, run: Run) -> None:
         """Note that the handler is over; its slot is free."""
         with self._lock:
-            self.stuck.pop(id(run), None)
+            if self.stuck.pop(id(run), None) is not None:
+                self._occupied -= run.slots
             if self._overstaying.pop(id(run), None) is not None:
                 self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
                 self._retry_waits_since = float("inf")
             if self._active.pop(id(run), None) is not None:
+                self._occupied -= run.slots
                 self._unreported[id(run)] = run
 
     def given_up(self, run: Run) -> bool:
@@ -185,6 +194,8 @@ class InFlight:
         for run in runs:
             with self._lock:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
+                if active is not None:
+                    self._occupied -= run.slots
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
                     if run.claim.lane_key:
