@@ -20,21 +20,21 @@ from pulse_django.words.limiting import Limit, Rate
 SCHEMA = """
 CREATE TABLE chaos_lease (
     n bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL, began_at timestamptz, lane_key text NOT NULL,
-    queue text NOT NULL, job_id bigint NOT NULL, step int NOT NULL
+    queue text NOT NULL, job_id bigint NOT NULL, step int NOT NULL, weight int NOT NULL
 );
 CREATE FUNCTION chaos_lease() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
         IF OLD.status <> 'RUNNING' AND NEW.status = 'RUNNING' THEN
-            INSERT INTO chaos_lease (at, began_at, lane_key, queue, job_id, step)
-            VALUES (clock_timestamp(), NEW.started_at, NEW.lane_key, NEW.queue, NEW.id, 1);
+            INSERT INTO chaos_lease (at, began_at, lane_key, queue, job_id, step, weight)
+            VALUES (clock_timestamp(), NEW.started_at, NEW.lane_key, NEW.queue, NEW.id, 1, NEW.weight);
         ELSIF OLD.status = 'RUNNING' AND NEW.status <> 'RUNNING' THEN
-            INSERT INTO chaos_lease (at, lane_key, queue, job_id, step)
-            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1);
+            INSERT INTO chaos_lease (at, lane_key, queue, job_id, step, weight)
+            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1, OLD.weight);
         END IF;
     ELSIF OLD.status = 'RUNNING' THEN
-        INSERT INTO chaos_lease (at, lane_key, queue, job_id, step)
-            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1);
+        INSERT INTO chaos_lease (at, lane_key, queue, job_id, step, weight)
+            VALUES (clock_timestamp(), OLD.lane_key, OLD.queue, OLD.id, -1, OLD.weight);
     END IF;
     RETURN NULL;
 END
@@ -42,7 +42,7 @@ $$;
 CREATE TRIGGER chaos_lease AFTER UPDATE OR DELETE ON pulse_django_job_hot
     FOR EACH ROW EXECUTE FUNCTION chaos_lease();
 """
-HISTORY = "SELECT at, began_at, lane_key, step, queue FROM chaos_lease ORDER BY n"
+HISTORY = "SELECT at, began_at, lane_key, step, queue, weight FROM chaos_lease ORDER BY n"
 
 
 NO_LIMITS: Mapping[str, Limit] = MappingProxyType({})
@@ -54,12 +54,13 @@ class Line(NamedTuple):
     lane_key: str
     step: int  # 1: it begins; -1: it ends
     queue: str = ""
+    weight: int = 1
 
 
 @dataclass
 class Verdict:
     broken: list[str] = field(default_factory=list)
-    most: dict[str, int] = field(default_factory=dict)  # leases at once, or starts in a window, of each scope
+    most: dict[str, int] = field(default_factory=dict)  # the weights of leases at once, or starts in a window, by scope
     used: dict[str, float] = field(default_factory=dict)  # mean share of ``running`` that was in use
     begun: Counter[str] = field(default_factory=Counter)
 
@@ -105,7 +106,7 @@ def _scopes(line: Line) -> set[str]:
 
 
 def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
-    """Return the mean and the largest number of leases of each scope."""
+    """Return what the leases of each scope weighed, in the mean and at most."""
     now, most, since = Counter[str](), Counter[str](), dict[str, float]()
     area: dict[str, float] = defaultdict(float)
     clock, last = 0.0, lines[0].at if lines else None
@@ -115,7 +116,7 @@ def _counted(lines: Sequence[Line]) -> tuple[dict[str, float], dict[str, int]]:
         for scope in _scopes(line):
             area[scope] += now[scope] * (clock - since.get(scope, clock))
             since[scope] = clock
-            now[scope] += line.step
+            now[scope] += line.step * line.weight
             most[scope] = max(most[scope], now[scope])
     span = max(clock, 0.001)
     return defaultdict(float, {scope: value / span for scope, value in area.items()}), most

@@ -82,6 +82,11 @@ def mark_too_high() -> None:
     claim_limited._marks = latest  # type: ignore[attr-defined]
 
 
+def heavy_as_one() -> None:
+    """Count jobs, whatever they weigh."""
+    _replaced("COUNT", ("pg_catalog.sum(weight)", "pg_catalog.count(*)"))
+
+
 def bucket_without_reserve() -> None:
     """Let a bucket hold n tokens, and refill n in each period."""
     for name in ("LOCK", "COUNT", "SPENT"):
@@ -101,6 +106,7 @@ LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "count before the lock": count_before_the_lock,
     "count and claim under one snapshot": one_snapshot,
     "a mark that is too high": mark_too_high,
+    "a heavy job that counts as one": heavy_as_one,
     "a bucket without a reserve": bucket_without_reserve,
 }
 

@@ -14,7 +14,8 @@ LONG = Limit("chaos.long", running=5)
 RATE = Limit("chaos.rate", rate=Rate(100, per=SECOND))
 KEY_RATE = Limit("chaos.key_rate", rate_per_key=Rate(10, per=SECOND))
 IN_BULK = Limit("chaos.in_bulk", running=6)
-LIMITS = (API, LONG, RATE, KEY_RATE, IN_BULK)
+HEAVY = Limit("chaos.heavy", running=12, per_key=6)
+LIMITS = (API, LONG, RATE, KEY_RATE, IN_BULK, HEAVY)
 QUEUES = {"bulk": Limit(running=10)}  # as the setting QUEUE_LIMITS of the run says
 LONG_RUN = 0.5
 
@@ -57,8 +58,15 @@ def bulk_limited(customer: int) -> None:
     time.sleep(random.uniform(0.02, 0.06))
 
 
+@task(name="chaos.heavy", limit=HEAVY, key="customer", max_attempts=200)
+def heavy(customer: int) -> None:
+    time.sleep(random.uniform(0.02, 0.06))
+
+
+# Of one task, how much its jobs weigh.
+WEIGHTS = {heavy: (1, 2, 3, 6)}
 # How many customers each has, and how many of its jobs wait at least.
 LOAD = {
     api: (50, 300), long: (1, 60), rate: (1, 400), key_rate: (10, 400), share: (10, 60), plain: (1, 60), bulk: (1, 150),
-    bulk_limited: (1, 100),
+    bulk_limited: (1, 100), heavy: (6, 150),
 }  # fmt: skip

@@ -81,7 +81,7 @@ class Run:
         return self._judge()
 
     def _refill(self) -> None:
-        from chaos.limited_handlers import LOAD
+        from chaos.limited_handlers import LOAD, WEIGHTS
         from pulse_django import enqueue_many
 
         waiting = dict(
@@ -89,7 +89,10 @@ class Run:
         )
         for task, (customers, least) in LOAD.items():
             if waiting.get(task.registered_name, 0) < least:
-                enqueue_many(task, [(self.chance.randrange(customers),) for _ in range(least)])
+                weights = WEIGHTS.get(task, (1,))
+                for weight in weights:
+                    of_each = [(self.chance.randrange(customers),) for _ in range(least // len(weights))]
+                    enqueue_many(task.using(weight=weight), of_each)
 
     def _start(self, started: Any, number: int) -> Any:
         from pulse_django.harness.processes import worker_command

@@ -83,6 +83,7 @@ class Job(models.Model):
     give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
     tags = Tags(default=list, null=True, blank=True, editable=False)
     meta = Document(null=True, blank=True, editable=False)
+    weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
 
     status = ShortText(
         max_length=MAX_STATUS,

@@ -16,8 +16,9 @@ from .words.job_options import TASK_NAME, check_expires, check_run_after
 from .words.labels import encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
 from .words.option_values import Options
-from .words.options import DEFAULT_BACKEND, CallOptions, TaskOptions
+from .words.options import CallOptions, TaskOptions
 from .words.options import Isolation as Isolation
+from .words.options_anywhere import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
     from .execution.context import Context
@@ -133,6 +134,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             raise InvalidTask("key: give a limit, too; to share slots without one, use share.")
         if getattr(self.limit, "needs_key", False) and self.key is None and self.share is None:
             raise InvalidTask("limit: per_key and rate_per_key need a key.")
+        if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
+            raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:

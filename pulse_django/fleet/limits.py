@@ -46,8 +46,8 @@ waiting AS (
 ),
 held AS (
     SELECT
-        limits.limiter, lane_key::text AS lane_key, pg_catalog.count(*) AS jobs,
-        row_number() OVER (PARTITION BY limits.limiter ORDER BY pg_catalog.count(*) DESC, lane_key::text) AS place
+        limits.limiter, lane_key::text AS lane_key, pg_catalog.sum(weight) AS jobs,
+        row_number() OVER (PARTITION BY limits.limiter ORDER BY pg_catalog.sum(weight) DESC, lane_key::text) AS place
     FROM pulse_django_job_hot AS job
     CROSS JOIN LATERAL ({limits_of("job")}) AS limits
     WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
@@ -128,8 +128,8 @@ class LimitFacts:
     closed_until: datetime | None
     closed_reason: str
     half_open: bool
-    running: int
-    keys: list[tuple[str, int]]  # those with the most runs, with their numbers
+    running: int  # jobs, each as many as it weighs
+    keys: list[tuple[str, int]]  # those with the most runs, with their numbers, weighed as well
     waiting: int  # due jobs
     is_more: bool  # than was counted
     waiting_for: float | None  # for how many seconds the first of them has been due

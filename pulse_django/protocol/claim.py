@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
@@ -20,6 +20,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.lanes import NOT_AGED, Lane, rotation
 from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.limits import MOST_WEIGHT
 from pulse_django.words.option_values import ClaimedOptions
 
 from .statements import Compiled, compiled, skip_locked
@@ -29,6 +30,32 @@ if TYPE_CHECKING:
 
 FROM_THE_FIRST = float("-inf")
 NO_BOUNDS: Mapping[Lane, float] = MappingProxyType({})
+
+
+class Slots(NamedTuple):
+    """Those of the worker that claims. Without them there are as many as jobs are asked for."""
+
+    all: int
+    free: int
+
+
+class Brought(NamedTuple):
+    """What a claim brought."""
+
+    claims: list[Claim]
+    is_left: bool = False  # a job that could have started, but is heavier than what is free of its worker
+
+
+class Left(NamedTuple):
+    """Parts of the statement that tell of which lanes a job was left because it is too heavy."""
+
+    of_lane: str = ""
+    left_of_lanes: str = ""
+    left_of_lanes_counted: str = ""
+
+
+_NO_LANES = Left()
+_ENOUGH = Slots(MOST_WEIGHT, 2**31 - 1)
 
 # What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
 # smaller ones, large jobs cost a statement each.
@@ -48,10 +75,20 @@ CLAIM_BYTES = 32_000_000
 #
 # Of what was picked only so many bytes are taken, in that order, and the first job in any case: then the sum so far is
 # its own size. The others stay for the next claim.
+#
+# Jobs of weight 1 may wait for a slot in their worker. From the first heavier one on, a job is taken only if there is
+# room for it and all before it: no lighter one behind it takes what it waits for. One that is heavier than its worker
+# counts as all its slots.
 _CLAIM = """
-WITH picked (id, bytes) AS MATERIALIZED ({picked}),
-in_line AS (
-    SELECT id, bytes, pg_catalog.sum(bytes) OVER (ROWS UNBOUNDED PRECEDING) AS so_far FROM picked
+WITH picked AS MATERIALIZED ({picked}),
+{in_line},
+fitting AS MATERIALIZED (
+    SELECT
+        id,
+        (so_far <= %s OR so_far = bytes) AS is_small,
+        slots = place OR slots <= %s::int AS has_slots,
+        {has_room} AS has_room{of_lane}
+    FROM in_line
 ),
 claimed AS (
     UPDATE pulse_django_job_hot AS job
@@ -62,7 +99,7 @@ claimed AS (
         token = pg_catalog.nextval('pulse_django_token'),
         deadline = clock_timestamp() + timeout,
         started_at = {started}
-    WHERE id = ANY (ARRAY(SELECT id FROM in_line WHERE so_far <= %s OR so_far = bytes))
+    WHERE id = ANY (ARRAY(SELECT id FROM fitting WHERE is_small AND has_slots AND has_room))
         AND locked_by IS NULL
     RETURNING
         id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
@@ -72,13 +109,24 @@ claimed AS (
 ){spent}
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options}
-FROM claimed
+    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options},
+    line.is_left{left_of_lanes}
+FROM (
+    SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{left_of_lanes_counted} FROM fitting
+) AS line
+LEFT JOIN claimed ON true
 ORDER BY priority DESC, next_run_at, id
 """
+_IN_LINE = """in_line AS (
+    SELECT
+        id, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
+        pg_catalog.sum(LEAST(weight, %s::int)) OVER line AS slots, row_number() OVER line AS place
+    FROM picked
+    WINDOW line AS (ROWS UNBOUNDED PRECEDING)
+)"""
 
 _PICK_FROM_LANES = f"""
-    SELECT pick.id, pick.bytes
+    SELECT pick.id, pick.bytes, pick.weight
     FROM ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
@@ -92,6 +140,7 @@ _PICK_FROM_LANES = f"""
 
 _OPTIONS = ", ".join(OPTIONS[name].column for name in ClaimedOptions._fields)
 _OWN = len(Claim._fields)  # columns before those of the options: the lease is made of two, and the options are one
+_OWN_AND_OPTIONS = _OWN + len(ClaimedOptions._fields)
 
 # Of what a claim brings of a job.
 _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
@@ -108,8 +157,27 @@ def claim(
     takes: Mapping[Lane, int] | None = None,
     aged: Mapping[Lane, int] = NOT_AGED,
 ) -> list[Claim]:
+    """Grant leases on up to ``limit`` due jobs, as ``claim_for_slots`` does. Each weighs as many as it says."""
+    return claim_for_slots(
+        jobs, identity, limit=limit, lanes=lanes, turn=turn, since=since, takes=takes, aged=aged
+    ).claims
+
+
+def claim_for_slots(
+    jobs: JobReader,
+    identity: Identity,
+    *,
+    limit: int = 1,
+    slots: Slots | None = None,
+    lanes: Sequence[Lane] | None = None,
+    turn: int = 0,
+    since: Mapping[Lane, float] = NO_BOUNDS,
+    takes: Mapping[Lane, int] | None = None,
+    aged: Mapping[Lane, int] = NOT_AGED,
+) -> Brought:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
+    ``slots`` bounds the sum of their weights, if any weighs more than 1.
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
     ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
     many jobs of each lane are claimed at most. ``aged`` says by how many levels of priority lanes are raised.
@@ -117,18 +185,19 @@ def claim(
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
-        return []
+        return Brought([])
     pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
     picked = _PICK_FROM_LANES.format(pick=pick)
-    claims = _claim(jobs, identity, picked, [queues, priorities, keys, most, bounds, *pick_params, limit])
+    params = [queues, priorities, keys, most, bounds, *pick_params, limit]
+    found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit))
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
-        claims.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
-    return claims
+        found.claims.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -137,43 +206,65 @@ def claim_pick(model: type[Job], alias: str) -> Compiled:
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
-    due = model.objects.due().startable().filter(**lane).order_by("next_run_at", "id").values("id", bytes=_BYTES)
-    pick, params = compiled(skip_locked(due), alias)
+    due = model.objects.due().startable().filter(**lane).order_by("next_run_at", "id")
+    pick, params = compiled(skip_locked(due.values("id", "weight", bytes=_BYTES)), alias)
     return f"{pick} LIMIT lane.take", params
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
     """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
-    these = skip_locked(due.order_by("id").values("id", bytes=_BYTES))
-    return _claim(jobs, identity, *compiled(these, jobs.write_alias))
+    these = skip_locked(due.order_by("id").values("id", "weight", bytes=_BYTES))
+    return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH).claims
 
 
-def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any]) -> list[Claim]:
+def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots) -> Brought:
     holder = identity.mint_holder()
-    sql, values = claiming(picked, params, holder)
-    return [claim_of(row, holder) for row in run_alone(jobs.write_alias, sql, values, plan_once=True)]
+    sql, values = claiming(picked, params, holder, slots)
+    return brought(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
 
 
 def claiming(
     picked: str,
     params: Sequence[Any],
     holder: str,
+    slots: Slots,
     *,
+    in_line: str = _IN_LINE,
+    has_room: str = "true",
+    left: Left = _NO_LANES,
     started: str = "clock_timestamp()",
     probe: str = "false",
     spent: str = "",
 ) -> tuple[str, list[Any]]:
     """Return the statement that grants leases on what is picked, and its parameters.
 
+    ``in_line`` sums up what was picked, and ``has_room`` is a further condition on these sums. ``left`` tells of which
+    lanes some was left.
     ``started`` is the instant that its runs begin at, and ``probe`` whether their ends decide about a breaker.
     ``spent`` is a CTE beside ``claimed``.
     """
     ttl = conf.current().lease_ttl
-    sql = _CLAIM.format(picked=picked, options=_OPTIONS, started=started, probe=probe, spent=spent)
-    return sql, [*params, holder, ttl, CLAIM_BYTES, ttl]
+    sql = _CLAIM.format(
+        picked=picked,
+        in_line=in_line,
+        has_room=has_room,
+        options=_OPTIONS,
+        started=started,
+        probe=probe,
+        spent=spent,
+        **left._asdict(),
+    )
+    return sql, [*params, slots.all, CLAIM_BYTES, slots.free, holder, ttl, ttl]
 
 
-def claim_of(row: Row, holder: str) -> Claim:
-    """Name the columns of the claim's answer; the first two make the lease."""
-    return Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:])))
+def brought(rows: Sequence[Row], holder: str) -> Brought:
+    """Name the columns of the claim's answer; the first two make the lease. Without a job there is one row of none."""
+    return Brought(
+        [
+            Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:_OWN_AND_OPTIONS])))
+            for row in rows
+            if row[0] is not None
+        ],
+        bool(rows[0][_OWN_AND_OPTIONS]),
+    )

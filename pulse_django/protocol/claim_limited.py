@@ -22,7 +22,7 @@ from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 
-from .claim import FROM_THE_FIRST, claim_of, claim_pick, claiming
+from .claim import FROM_THE_FIRST, Left, Slots, brought, claim_pick, claiming
 from .limit_counts import AT, COUNT, LOCK, SPENT
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -31,17 +31,50 @@ NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
 _PICK = f"""
-    SELECT pick.id, pick.bytes
+    SELECT pick.id, pick.bytes, pick.weight, lane.place
     FROM ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
-    ) AS lane (queue, priority, key, take, since)
+    ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
     CROSS JOIN LATERAL ({{pick}}) AS pick
     WHERE lane.take > 0 AND lane.queue <> ALL (ARRAY(
         SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
     ))
     LIMIT pg_catalog.current_setting('pulse.most')::int
 """  # noqa: S608 - made of constants
+
+# What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
+_IN_LINE = """of_lanes AS (
+    SELECT
+        id, bytes, weight, lane, line_place,
+        weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
+    FROM (
+        SELECT
+            id, bytes, weight, lane, line_place,
+            pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
+        FROM (
+            SELECT id, bytes, weight, place AS lane, row_number() OVER () AS line_place FROM picked
+        ) AS numbered
+    ) AS summed
+),
+in_line AS (
+    SELECT
+        id, bytes, lane, fits_key,
+        pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
+        pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, %s::int) ELSE 0 END) OVER line AS slots,
+        pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,
+        pg_catalog.count(*) FILTER (WHERE fits_key) OVER line AS place
+    FROM of_lanes
+    WINDOW line AS (ORDER BY line_place)
+)"""
+_HAS_ROOM = "fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int"
+_LEFT = Left(
+    of_lane=", lane",
+    left_of_lanes=", line.lanes",
+    left_of_lanes_counted=(
+        ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
+    ),
+)
 
 
 class LimitedClaim(NamedTuple):
@@ -54,6 +87,7 @@ class LimitedClaim(NamedTuple):
     marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
     version: str | None = None  # of the limiter's row: another one, other numbers
     refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
+    is_left: bool = False  # a job that the limiter would let start is heavier than what is free of its worker
 
 
 def claim_limited(
@@ -64,6 +98,7 @@ def claim_limited(
     takes: Mapping[Lane, int],
     *,
     limit: int,
+    slots: Slots | None = None,
     queue: str | None = None,
     marks: Mapping[str, int] = NO_MARKS,
 ) -> LimitedClaim:
@@ -88,6 +123,10 @@ def claim_limited(
         _PICK.format(pick=pick),
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
+        slots or Slots(limit, limit),
+        in_line=_IN_LINE,
+        has_room=_HAS_ROOM,
+        left=_LEFT,
         started=AT,
         probe="pg_catalog.current_setting('pulse.probe')::boolean",
         spent=SPENT,
@@ -100,17 +139,25 @@ def claim_limited(
         jobs.write_alias,
         [(LOCK, [limiter, whole, [whole, limiter, *keys]]), (COUNT, count), (sql, [*values, limiter, whole])],
     )
-    claims = [claim_of(row, holder) for row in rows]
-    _, most, allowed, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
+    claims, is_left = brought(rows, holder)
+    too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
+    _, most, allowed, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}
     lowest |= {whole: low_of_queue} if are_counted["queue"] is not None else {}
     found = _marks({scope: lowest[scope] for scope in locked if scope in lowest}, (limiter, whole), claims)
     each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
-    refusal = (whole, of_queue) if of_queue else (limiter, why) if why else None
-    said = each if len(claims) < int(most) else NOTHING_SAID
-    return LimitedClaim(claims, said, not is_mine, due_in, found, version, None if claims else refusal)
+    said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
+    refusal = None
+    if not claims and not is_left:
+        refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, is_left)
+
+
+def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:
+    """Return the first limit that has a reason."""
+    return next(((limiter, reason) for limiter, reason in found if reason), None)
 
 
 def _marks(lowest: Mapping[str, int | None], shared: tuple[str, str], claims: Sequence[Claim]) -> dict[str, int]:

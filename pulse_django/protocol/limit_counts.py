@@ -6,10 +6,14 @@ from .limiters import IN_FORCE
 
 LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is the hash of what it is for
 
-# A limiter's numbers. Without a row it has no limit.
+NO_LIMIT = 2_147_483_647  # as an integer of PostgreSQL
+
+# A limiter's numbers. One that probes has a limit, which is one run of whatever weight. Without a row it has no limit.
 _NUMBERS = f"""
     SELECT
-        asked.name, CASE WHEN half_open THEN 1 ELSE (n ->> 'running'::text)::int END AS running,
+        asked.name, CASE WHEN half_open THEN COALESCE((n ->> 'running'::text)::int, {NO_LIMIT})
+            ELSE (n ->> 'running'::text)::int
+        END AS running,
         (n ->> 'per_key'::text)::int AS per_key,
         (n ->> 'rate'::text)::float8 AS rate, (n ->> 'rate_per'::text)::float8 AS rate_per,
         CASE WHEN n ->> 'rate'::text IS NOT NULL THEN
@@ -74,7 +78,7 @@ AT = "pg_catalog.current_setting('pulse.at')::timestamptz"
 _REFUSAL = """CASE
         WHEN {row}.closed_until > clock.at THEN 'closed'
         WHEN NOT {use}.is_mine THEN 'contended'
-        WHEN {use}.slots <= 0::bigint THEN 'full'
+        WHEN LEAST({use}.slots, {use}.probes) <= 0::bigint THEN 'full'
         WHEN {use}.tokens < 1::float8 THEN 'rate'
     END"""
 # The same of keys, of which none has to be free: the first of these that holds for any.
@@ -91,20 +95,22 @@ COUNT = f"""
 WITH {_LIMITERS},
 clock AS MATERIALIZED (SELECT clock_timestamp() AS at, pg_catalog.current_setting('pulse.got')::int[] AS got),
 held AS MATERIALIZED (
-    SELECT pg_catalog.count(*) AS n, pg_catalog.min(token) AS low
+    SELECT
+        pg_catalog.count(*) AS n, COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
     FROM pulse_django_job_hot
     WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '')
         AND (pg_catalog.split_part((lane_key)::text, ':', 1) COLLATE "C") = %s::text AND token >= %s
 ),
 held_of_queue AS MATERIALIZED (
-    SELECT pg_catalog.count(*) AS n, pg_catalog.min(token) AS low
+    SELECT COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
     FROM pulse_django_job_hot
     WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND queue::text = %s::text AND token >= %s
 ),
 of_queue AS MATERIALIZED (
     SELECT
         (whole.running IS NULL AND whole.rate IS NULL) OR 0 = ANY (clock.got) AS is_mine,
-        CASE WHEN whole.running IS NOT NULL THEN whole.running - (SELECT n FROM held_of_queue) END AS slots,
+        CASE WHEN whole.running IS NOT NULL THEN whole.running - (SELECT weight FROM held_of_queue) END AS slots,
+        NULL::bigint AS probes,
         CASE WHEN whole.running IS NOT NULL THEN (SELECT low FROM held_of_queue) END AS low,
         {TOKENS.format(at="clock.at", **OF_QUEUE)} AS tokens
     FROM whole
@@ -114,7 +120,8 @@ of_queue AS MATERIALIZED (
 overall AS MATERIALIZED (
     SELECT
         (limiter.running IS NULL AND limiter.rate IS NULL) OR 1 = ANY (clock.got) AS is_mine,
-        CASE WHEN limiter.running IS NOT NULL THEN limiter.running - (SELECT n FROM held) END AS slots,
+        CASE WHEN limiter.running IS NOT NULL THEN limiter.running - (SELECT weight FROM held) END AS slots,
+        CASE WHEN limiter.half_open THEN 1 - (SELECT n FROM held) END AS probes,
         CASE WHEN limiter.running IS NOT NULL THEN (SELECT low FROM held) END AS low,
         {TOKENS.format(at="clock.at", **OVERALL)} AS tokens
     FROM limiter
@@ -128,7 +135,7 @@ keyed AS MATERIALIZED (
             WHEN limiter.per_key IS NULL AND limiter.key_rate IS NULL THEN true
             ELSE lane.place + 1 = ANY (clock.got)
         END AS is_mine,
-        CASE WHEN limiter.per_key IS NOT NULL THEN limiter.per_key - count.n END AS slots,
+        CASE WHEN limiter.per_key IS NOT NULL THEN limiter.per_key - count.weight END AS slots,
         CASE WHEN lane.key <> limiter.name THEN {TOKENS.format(at="clock.at", **OF_KEY)} END AS tokens
     FROM limiter
     CROSS JOIN clock
@@ -136,7 +143,7 @@ keyed AS MATERIALIZED (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::bigint[])
     ) WITH ORDINALITY AS lane (key, take, mark, place)
     LEFT JOIN LATERAL (
-        SELECT pg_catalog.count(*) AS n, pg_catalog.min(token) AS low
+        SELECT COALESCE(pg_catalog.sum(weight), 0) AS weight, pg_catalog.min(token) AS low
         FROM pulse_django_job_hot
         WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
             AND token >= lane.mark
@@ -151,7 +158,8 @@ SELECT
         WHEN NOT (overall.is_mine AND of_queue.is_mine) THEN 0
         WHEN GREATEST(limiter.closed_until, whole.closed_until) > clock.at THEN 0
         ELSE GREATEST(0, LEAST(
-            %s, overall.slots, pg_catalog.floor(overall.tokens), of_queue.slots, pg_catalog.floor(of_queue.tokens)
+            %s, overall.slots, overall.probes, pg_catalog.floor(overall.tokens),
+            of_queue.slots, pg_catalog.floor(of_queue.tokens)
         ))
     END)::int::text, true),
     pg_catalog.set_config('pulse.takes', (
@@ -162,6 +170,12 @@ SELECT
             END::int ORDER BY keyed.place
         )::text
         FROM keyed
+    ), true),
+    pg_catalog.set_config(
+        'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), {NO_LIMIT})::int::text, true
+    ),
+    pg_catalog.set_config('pulse.key_slots', (
+        SELECT pg_catalog.array_agg(COALESCE(keyed.slots, {NO_LIMIT})::int ORDER BY keyed.place)::text FROM keyed
     ), true),
     pg_catalog.set_config('pulse.probe', limiter.half_open::text, true),
     pg_catalog.concat(limiter.version, ' ', whole.version),

@@ -52,6 +52,7 @@ SET args = excluded.args,
     expires_at = excluded.expires_at,
     give_up_after = excluded.give_up_after,
     lane_key = excluded.lane_key,
+    weight = excluded.weight,
     ready = excluded.lane_key::text = '',
     next_run_at = {{due}}
 WHERE job.attempts = 0 AND NOT ({is_expired("job.")})

@@ -9,7 +9,7 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, LessThanOrEqual
 
-from pulse_django.words.limits import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY
+from pulse_django.words.limits import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY, MOST_WEIGHT
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
@@ -130,6 +130,8 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     ),
     # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
     models.CheckConstraint(name="pulse_job_retry_limit_is_sensible", condition=_sensible("give_up_after")),
+    # One of 0 or less would let a limit be exceeded.
+    models.CheckConstraint(name="pulse_job_weight_in_range", condition=Q(weight__gte=1, weight__lte=MOST_WEIGHT)),
     # Of the hot partition only: what is in the others is over. A claim adds to ``attempts``, and nothing lowers them: a
     # key that is held until the start is free from the first claim on, by any release's worker.
     models.UniqueConstraint(

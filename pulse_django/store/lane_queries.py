@@ -23,7 +23,7 @@ class WaitingLane(NamedTuple):
 class LaneUse(NamedTuple):
     """What claims need to know of a lane with a key."""
 
-    held: int  # leases
+    held: int  # the weights of its leases
     paused_for: float | None = None  # seconds; infinity: until its key is resumed; None: it is not
 
 
@@ -145,16 +145,16 @@ UNION ALL
 )
 """  # noqa: S608 - made of constants
 
-# How many leases each of these lanes holds. Jobs without a lane key are counted by their queue.
+# What the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue.
 _USE = """
 SELECT
     CASE
         WHEN lane.key = '' THEN (
-            SELECT count(*) FROM pulse_django_job_hot
+            SELECT COALESCE(pg_catalog.sum(weight), 0) FROM pulse_django_job_hot
             WHERE status::text = 'RUNNING' AND queue::text = lane.queue AND lane_key::text = ''
         )
         ELSE (
-            SELECT count(*) FROM pulse_django_job_hot
+            SELECT COALESCE(pg_catalog.sum(weight), 0) FROM pulse_django_job_hot
             WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND lane_key::text = lane.key
         )
     END,
@@ -200,7 +200,7 @@ class LaneReader:
         return waiting if queues is None else [one for one in waiting if one.lane.queue in queues or not one.ready]
 
     def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
-        """Return how many leases each of these lanes holds now, and for how long it is paused.
+        """Return what the leases of each of these lanes weigh now, and for how long it is paused.
 
         Leases are those of its key, in whatever queue.
         """

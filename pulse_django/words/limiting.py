@@ -112,6 +112,11 @@ class Limit:
     def needs_key(self) -> bool:
         return self.per_key is not None or self.rate_per_key is not None
 
+    @property
+    def heaviest(self) -> int | None:
+        """Return the weight beyond which a job could never start."""
+        return min((one for one in (self.running, self.per_key) if one is not None), default=None)
+
     def numbers(self) -> dict[str, Any]:
         """Return what is limited, as the row of the limiter keeps it."""
         found: dict[str, Any] = {"running": self.running, "per_key": self.per_key}

@@ -13,6 +13,7 @@ MAX_LANE_KEY = 200
 LOWEST_PRIORITY = -100
 HIGHEST_PRIORITY = 100
 MOST_ATTEMPTS = 32_767
+MOST_WEIGHT = 1_000
 MOST_TAGS = 20  # of one job: each is an entry of an index
 MAX_TAG = 200
 MAX_META_BYTES = 16_384  # as JSON: a claim brings it with every job

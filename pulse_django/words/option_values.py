@@ -32,6 +32,7 @@ class JobOptions:
     free_losses: bool = False
     idempotency_key: str | None = None
     give_up_after: timedelta | None = None
+    weight: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +66,4 @@ class ClaimedOptions(NamedTuple):
     max_losses: int | None = None
     free_losses: bool = False
     give_up_after: timedelta | None = None
+    weight: int = 1

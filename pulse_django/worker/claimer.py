@@ -11,7 +11,7 @@ from threading import Event
 from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
-from pulse_django.protocol.claim import NO_BOUNDS
+from pulse_django.protocol.claim import NO_BOUNDS, Brought
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
@@ -167,15 +167,24 @@ class Claimer:
         self._keyed.saw(lanes)
 
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
-        """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due."""
-        self._turn += 1
+        """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due.
+
+        The next turn begins when this one has brought something. While slots gather for a heavy job, it stays first.
+        """
         if any(lane.key for lane in lanes):
-            return self._claim_keyed(limit, lanes)
-        found = len(self._claim_since(limit, lanes, self._bounds.of(lanes)))
-        if are_due and found < limit and self._bounds.must_look_behind(found):
-            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
+            found = self._claim_keyed(limit, lanes)
+        else:
+            found = self._claim_plain(limit, lanes, are_due)
+        self._turn += found
+        return found
+
+    def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> bool:
+        claims, is_left = self._claim_since(limit, lanes, self._bounds.of(lanes))
+        found = len(claims)
+        if are_due and found < limit and not is_left and self._bounds.must_look_behind(found):
+            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS).claims)
         if found < limit:
-            self._lanes_at = float("-inf")  # these are empty now
+            self._lanes_at = float("-inf")  # these are empty now, or what is left has no room yet
         return found > 0
 
     def _claim_keyed(self, limit: int, lanes: Sequence[Lane]) -> bool:
@@ -185,26 +194,31 @@ class Claimer:
             self._lanes_at = float("-inf")
         return found > 0
 
-    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> list[Claim]:
+    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Brought:
         """Claim from lanes without limits, of each so many."""
-        claims = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
-        if len(claims) < limit and self._bounds.must_look_behind(len(claims)):
-            left = Counter(takes) - Counter(lane_of(claim) for claim in claims)
-            claims += self._claim_since(limit - len(claims), lanes, NO_BOUNDS, left)
-        return claims
+        claims, is_left = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
+        if len(claims) < limit and not is_left and self._bounds.must_look_behind(len(claims)):
+            rest = Counter(takes) - Counter(lane_of(claim) for claim in claims)
+            more, is_left = self._claim_since(limit - len(claims), lanes, NO_BOUNDS, rest)
+            claims += more
+        return Brought(claims, is_left)
 
     def _claim_since(
         self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], takes: Mapping[Lane, int] | None = None
-    ) -> list[Claim]:
-        claims: list[Claim] = self._granted(
-            lambda: self.database.call(
-                self.database.jobs.claim, self._identity, limit=limit, lanes=lanes, turn=self._turn, since=since,
-                takes=takes, aged=self._aged,
-            ),
-            limit,
-        )  # fmt: skip
-        self._bounds.claimed(claims)
-        return claims
+    ) -> Brought:
+        brought = Brought([])
+
+        def claim() -> list[Claim]:
+            nonlocal brought
+            brought = self.database.call(
+                self.database.jobs.claim_for_slots, self._identity, limit=limit, slots=self._in_flight.for_claim,
+                lanes=lanes, turn=self._turn, since=since, takes=takes, aged=self._aged,
+            )  # fmt: skip
+            return list(brought.claims)
+
+        self._granted(claim, limit)
+        self._bounds.claimed(brought.claims)
+        return brought
 
     def _granted(self, claim: Callable[[], list[Claim]], limit: int) -> list[Claim]:
         """Start what a claim brings."""

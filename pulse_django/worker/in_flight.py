@@ -8,6 +8,7 @@ from threading import Lock
 
 from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.execution.run import Run
+from pulse_django.protocol.claim import Slots
 from pulse_django.words.leases import Claim
 
 from .shared_leases import SharedLeases
@@ -41,6 +42,7 @@ class InFlight:
         self.stuck: dict[int, Run] = {}  # abandoned: their handlers still hold a slot
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._occupied = 0  # slots of these, and of those that are stuck
+        self._heavy = 0  # how many of them take several slots: what waits for one beside them must not begin
         self._unreported: dict[int, Run] = {}
         self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
         self._retry_waits_since = float("inf")  # for one of them to end
@@ -79,7 +81,7 @@ class InFlight:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
         if self.cannot_report or self._bytes >= MOST_BYTES:
             return 0
-        limit = self.free_slots + self._prefetch
+        limit = self.free_slots + (0 if self._heavy else self._prefetch)
         if self._max_jobs:
             limit = min(limit, self._max_jobs - self.taken)
         limit = min(limit, MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
@@ -92,8 +94,17 @@ class InFlight:
         return self.slots - self._occupied
 
     @property
+    def for_claim(self) -> Slots:
+        """Return what a claim has to know of its slots."""
+        return Slots(self.slots, max(0, self.free_slots))
+
+    @property
     def _stuck_slots(self) -> int:
         return sum(run.slots for run in list(self.stuck.values()))
+
+    def slots_of(self, claim: Claim) -> int:
+        """Return how many slots a run takes. One that is heavier than all of them takes all."""
+        return min(claim.options.weight, self.slots)
 
     def freed_limiters(self) -> set[str]:
         """Return the limiters of which runs have ended since the last call."""
@@ -112,11 +123,12 @@ class InFlight:
         for claim in claims:
             entry = self._shared_leases.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
+            run.slots = self.slots_of(claim)
             runs.append(run)
         with self._lock:
             for run in runs:
                 self._active[id(run)] = run
-                self._occupied += run.slots
+                self._occupy(run, 1)
             self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
@@ -167,12 +179,12 @@ class InFlight:
         """Note that the handler is over; its slot is free."""
         with self._lock:
             if self.stuck.pop(id(run), None) is not None:
-                self._occupied -= run.slots
+                self._occupy(run, -1)
             if self._overstaying.pop(id(run), None) is not None:
                 self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
                 self._retry_waits_since = float("inf")
             if self._active.pop(id(run), None) is not None:
-                self._occupied -= run.slots
+                self._occupy(run, -1)
                 self._unreported[id(run)] = run
 
     def given_up(self, run: Run) -> bool:
@@ -195,12 +207,16 @@ class InFlight:
             with self._lock:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
                 if active is not None:
-                    self._occupied -= run.slots
+                    self._occupy(run, -1)
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
                     if run.claim.lane_key:
                         self._freed |= set(limiters_of_claim(run.claim.queue, run.claim.lane_key))
                     run.tether.drop()  # type: ignore[union-attr]
+
+    def _occupy(self, run: Run, times: int) -> None:
+        self._occupied += times * run.slots
+        self._heavy += times * (run.slots > 1)
 
     def learn(self, took: Sequence[float]) -> None:
         """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""

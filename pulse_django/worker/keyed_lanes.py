@@ -12,6 +12,7 @@ from pulse_django import conf
 from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.models import Limiter
+from pulse_django.protocol.claim import Brought
 from pulse_django.protocol.claim_limited import LimitedClaim
 from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
@@ -35,7 +36,7 @@ CLOSED_FOR = 1.0
 # Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
 CONTENDED_FOR = (0.001, 0.004)
 
-Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], list[Claim]]
+Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Brought]
 Limits = tuple[str, ...]  # the names of those that a claim keeps
 Granted = Callable[[Callable[[], list[Claim]], int], list[Claim]]
 
@@ -82,7 +83,7 @@ class KeyedLanes:
     def claim(
         self, limit: int, lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AGED
     ) -> tuple[int, list[Lane]]:
-        """Claim from lanes that were due. Return how many jobs, and which lanes may have more."""
+        """Claim from lanes that were due. Return how many slots are taken, and which lanes may have more."""
         now = time.monotonic()
         freed = self._in_flight.freed_limiters()
         self._closed = {
@@ -100,20 +101,22 @@ class KeyedLanes:
             if not part:
                 continue
             takes = deal(part, limit - found, held=self._held, weight=_weight)
-            claims, exhausted = self._claim_part(limit - found, part, takes)
-            found += len(claims)
+            (claims, is_left), exhausted = self._claim_part(limit - found, part, takes)
             empty |= exhausted
             for claim in claims:
-                self._held[lane_of(claim)] += 1
+                found += self._in_flight.slots_of(claim)
+                self._held[lane_of(claim)] += claim.options.weight
+            if is_left:  # lighter jobs of the other lanes would take the slots that it waits for
+                break
         return found, [lane for lane in lanes if lane not in empty]
 
-    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[list[Claim], set[Lane]]:
+    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Brought, set[Lane]]:
         """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""
         chosen = [lane for lane in part if lane in takes]
         limits = _limits_of(chosen[0])
         if not limits:
-            claims = self._claim_dealt(limit, chosen, takes)
-            return claims, _short(takes, claims)
+            brought = self._claim_dealt(limit, chosen, takes)
+            return brought, set() if brought.is_left else _short(takes, brought.claims)
         whole = limiter_of_queue(chosen[0].queue)
         limiter, queue = "" if limits[0] == whole else limits[0], chosen[0].queue if whole in limits else None
         answer = LimitedClaim([])
@@ -122,16 +125,16 @@ class KeyedLanes:
             nonlocal answer
             answer = self._database.call(
                 self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
-                queue=queue, marks=self._marks.known,
+                slots=self._in_flight.for_claim, queue=queue, marks=self._marks.known,
             )  # fmt: skip
             return list(answer.claims)
 
         claims = self._granted(claim, limit)
         self._marks.learn(answer.version, answer.marks)
         exhausted = _short(answer.allowed, claims)
-        if not claims and not exhausted:
+        if not claims and not exhausted and not answer.is_left:
             self._close(limits, answer)
-        return claims, exhausted
+        return Brought(claims, answer.is_left), exhausted
 
     def _declare(self) -> None:
         """Write down limits that are new, before the first claim. Those that changed are written by the keeper."""

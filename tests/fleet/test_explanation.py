@@ -170,6 +170,16 @@ def _half_open() -> Job:
     return waiting(lane_key=key)
 
 
+def _too_heavy() -> Job:
+    return waiting(lane_key=limited(running=5), weight=6)
+
+
+def _heavy() -> Job:
+    key = limited(running=5)
+    start_jobs(key, 1)
+    return waiting(lane_key=key, weight=5)
+
+
 def _overridden() -> Job:
     key = limited(running=5)
     start_jobs(key, 1)
@@ -217,6 +227,8 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "a pause of its key that ended": (_pause_of_key_that_ended, ["free"], {}),
     "limit full": (_limit_full, ["limit-full"], {"limit": "stripe", "held": "2", "most": 2, "key": "other"}),
     "limit full by people": (_overridden, ["limit-full"], {"held": "1", "most": 1}),
+    "too heavy for its limit": (_too_heavy, ["too-heavy"], {"limit": "stripe", "weight": 6, "most": 5}),
+    "too heavy for what is left": (_heavy, ["limit-full"], {"limit": "stripe", "weight": 5, "held": "1", "most": 5}),
     "key full": (_key_full, ["key-full"], {"limit": "stripe", "key": "acme", "held": "1", "most": 1}),
     "another key full": (_other_key_full, ["free"], {}),
     "rate": (_rate, ["rate"], {"limit": "stripe"}),

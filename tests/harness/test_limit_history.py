@@ -36,6 +36,14 @@ def test_as_many_as_allowed_are_right() -> None:
     assert verdict.used["api"] == 1.0
 
 
+def test_a_heavy_lease_counts_as_much_as_it_weighs() -> None:
+    heavy = begin(0, "api:a")._replace(weight=2)
+    assert judged(heavy, heavy._replace(step=-1, began_at=None), begin(1, "api:b")).broken == [
+        "api:a: 2 leases at once, 1 are allowed"
+    ]
+    assert "api: 3 leases at once, 2 are allowed" in judged(heavy, begin(1, "api:b")).broken
+
+
 def test_one_more_in_all_is_found() -> None:
     assert judged(begin(0, "api:a"), begin(1, "api:b"), begin(2, "api:c")).broken == [
         "api: 3 leases at once, 2 are allowed"

@@ -54,6 +54,8 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.PENDING, {"kwargs": ["a list"]}, "pulse_job_arguments_have_their_shape"),
     (Status.PENDING, {"priority": 101}, "pulse_job_priority_in_range"),
     (Status.PENDING, {"priority": -101}, "pulse_job_priority_in_range"),
+    (Status.PENDING, {"weight": 0}, "pulse_job_weight_in_range"),
+    (Status.PENDING, {"weight": 1_001}, "pulse_job_weight_in_range"),
 ]
 
 

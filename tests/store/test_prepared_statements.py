@@ -88,7 +88,7 @@ def test_one_text_claims_any_number_of_jobs() -> None:
     Job.objects.enqueue_many([NewJob(task="tests.add")] * 9)
     for limit in (1, 3, 5):
         assert len(Job.objects.claim(Identity("me"), limit=limit, lanes=[Lane("default", 0)])) == limit
-    texts = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%picked (id, bytes)%%'"
+    texts = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%WITH picked AS%%'"
     assert asked(texts, [])[0] == (1 + 1,)  # and the question itself
 
 

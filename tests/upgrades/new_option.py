@@ -7,9 +7,10 @@ from pathlib import Path
 
 from tests.crash.processes import ROOT
 
-DECLARATION, MODEL = "pulse_django/words/options.py", "pulse_django/models.py"
+DECLARATION, MODEL = "pulse_django/words/options_anywhere.py", "pulse_django/models.py"
 VALUES = "pulse_django/words/option_values.py"
 
+_TOP = 'class OptionsAnywhere(TypedDict, total=False):\n    """What both take."""\n\n'
 _ENTRY = """    imaginary_limit: Annotated[
         int | None,
         Option(
@@ -19,11 +20,9 @@ _ENTRY = """    imaginary_limit: Annotated[
             help=_("How large a result may be."),
         ),
     ]
-
-
-class TaskOptions("""
+"""
 _EDITS = [
-    (DECLARATION, "\n\nclass TaskOptions(", _ENTRY),
+    (DECLARATION, _TOP, _TOP + _ENTRY),
     (
         VALUES,
         "    idempotency_key: str | None = None\n",

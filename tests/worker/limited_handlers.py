@@ -51,3 +51,15 @@ def sleeps(seconds: float) -> None:
 
 @task(name="limits.does_nothing")
 def does_nothing() -> None: ...
+
+
+@task(name="limits.heavy", limit=Limit("workers.heavy", running=5))
+def heavy(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task(name="limits.weighs")
+def weighs(seconds: float) -> tuple[float, float]:
+    begun = time.monotonic()
+    time.sleep(seconds)
+    return begun, time.monotonic()

@@ -55,7 +55,7 @@ SELECT due.limiter, pg_catalog.concat(
 FROM due
 LEFT JOIN limiter ON limiter.name::text = due.limiter
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.count(*) AS n
+    SELECT COALESCE(pg_catalog.sum(weight), 0) AS n
     FROM pulse_django_job_hot
     WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND CASE
         WHEN due.limiter LIKE '{OF_QUEUE}%%' THEN pg_catalog.concat('{OF_QUEUE}', queue) = due.limiter

@@ -30,7 +30,7 @@ MOST_SAID = 500  # characters of what a worker said
 
 _JOB = f"""
 SELECT
-    statement_timestamp(), job.id, job.task, job.queue, job.priority, job.lane_key, job.ready, job.status,
+    statement_timestamp(), job.id, job.task, job.queue, job.priority, job.weight, job.lane_key, job.ready, job.status,
     job.next_run_at <= statement_timestamp(), job.next_run_at,
     CASE WHEN job.attempts = 0 THEN job.expires_at END, COALESCE({is_expired("job.")}, false),
     job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
@@ -72,9 +72,11 @@ WHERE job.id = %(id)s
 
 # As the claim counts them, without its locks: it may be otherwise in the next moment.
 _HELD = """
-    SELECT pg_catalog.count(*) AS n, COALESCE((pg_catalog.array_agg(id ORDER BY token))[1:%(holders)s], '{{}}') AS ids
+    SELECT
+        COALESCE(pg_catalog.sum(weight), 0)::bigint AS n,
+        COALESCE((pg_catalog.array_agg(id ORDER BY token))[1:%(holders)s], '{{}}') AS ids
     FROM (
-        SELECT id, token FROM pulse_django_job_hot
+        SELECT id, token, weight FROM pulse_django_job_hot
         WHERE status::text = 'RUNNING' AND NOT (lane_key::text = '') AND {where}
         ORDER BY token
         LIMIT %(most)s

@@ -18,6 +18,7 @@ class JobFacts(NamedTuple):
     task: str
     queue: str
     priority: int
+    weight: int
     lane_key: str
     is_ready: bool
     status: str
@@ -58,7 +59,7 @@ class LimitFacts(NamedTuple):
     name: str
     key: str | None  # of the job, if it has one in this limit
     running: int | None
-    held: int
+    held: int  # jobs, each as many as it weighs
     held_by: list[int]
     per_key: int | None
     held_of_key: int

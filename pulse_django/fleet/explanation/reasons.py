@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 from pulse_django.words.outcomes import CANNOT_DECRYPT
 from pulse_django.words.states import Status
@@ -48,17 +49,28 @@ def of_limit(job: JobFacts, limit: LimitFacts) -> Iterator[Reason]:
     full = {"held": counted(limit.held), "held_by": limit.held_by} | names
     if limit.is_closed:
         yield Reason(code="limit-closed", until=limit.closed_until, facts={"reason": limit.closed_reason} | names)
-    if limit.running is not None and limit.held >= limit.running:
-        code = "limit-half-open" if limit.is_half_open else "limit-full"
-        yield Reason(code=code, facts=full | {"most": limit.running})
-    if limit.per_key is not None and limit.held_of_key >= limit.per_key:
+    if limit.is_half_open and limit.held:
+        yield Reason(code="limit-half-open", facts=full)
+    if limit.running is not None:
+        yield from _full("limit-full", job.weight, limit.held, full | {"most": limit.running})
+    if limit.per_key is not None:
         of_key = {"held": counted(limit.held_of_key), "most": limit.per_key, "held_by": limit.key_held_by}
-        yield Reason(code="key-full", facts=names | of_key)
+        yield from _full("key-full", job.weight, limit.held_of_key, names | of_key)
     for code, tokens, next_in in (
         ("rate", limit.tokens, limit.next_in), ("key-rate", limit.key_tokens, limit.key_next_in)
     ):  # fmt: skip
         if tokens is not None and tokens < 1 and next_in is not None:
             yield Reason(code=code, until=job.now + timedelta(seconds=next_in), facts=names | {"wait": next_in})
+
+
+def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[Reason]:
+    """Explain a number that has no room for a job of this weight."""
+    if weight > 1:
+        facts = facts | {"weight": weight}
+    if weight > facts["most"]:
+        yield Reason(code="too-heavy", facts=facts | {"held_by": []})
+    elif held + weight > facts["most"]:
+        yield Reason(code=code, facts=facts)
 
 
 def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
@@ -79,7 +91,16 @@ def note(job: JobFacts) -> list[Reason]:
 
 
 # What only a person, a deploy or a watchdog ends.
-STUCK = ("expired", "cancel-requested", "queue-paused", "key-paused", "no-worker", "unknown-task", "key-missing")
+STUCK = (
+    "expired",
+    "cancel-requested",
+    "queue-paused",
+    "key-paused",
+    "too-heavy",
+    "no-worker",
+    "unknown-task",
+    "key-missing",
+)
 
 
 def in_order(reasons: list[Reason]) -> list[Reason]:

@@ -35,6 +35,7 @@ SENTENCES: Mapping[str, Any] = {
     "limit-half-open": _("The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."),
     "limit-full": _("The limit %(limit)s is full: %(held)s of %(most)s jobs are running."),
     "key-full": _("The limit %(limit)s is full for the key %(key)s: %(held)s of %(most)s jobs are running."),
+    "too-heavy": _("It weighs %(weight)s, and the limit %(limit)s allows %(most)s. Raise the limit."),
     "rate": _("The limit %(limit)s has used up its rate. The next job may start in %(wait)s."),
     "key-rate": _("The limit %(limit)s has used up its rate for the key %(key)s. The next job may start in %(wait)s."),
     "not-ready": _("Its time has come. A worker puts it in line within a moment."),
@@ -45,6 +46,7 @@ SENTENCES: Mapping[str, Any] = {
 }
 REASON = _("Reason: %(reason)s.")
 HELD_BY = _("Running: %(jobs)s.")
+WEIGHS = _("It weighs %(weight)s, and each job counts as much as it weighs.")
 
 # Of these the sentence depends on whether an end is known.
 _WITH_END = {"queue-paused": "queue-paused-until", "key-paused": "key-paused-until"}
@@ -64,6 +66,8 @@ class Reason:
         name = _WITH_END.get(self.code, self.code) if self.until is not None else self.code
         shown = {key: in_text(value) for key, value in self.facts.items()} | {"until": in_text(self.until)}
         parts = [str(SENTENCES[name]) % shown]
+        if self.facts.get("weight", 1) > 1 and self.facts.get("held_by"):
+            parts.append(str(WEIGHS) % {"weight": shown["weight"]})
         if self.facts.get("reason"):
             parts.append(str(REASON) % {"reason": shown["reason"].rstrip(".")})
         if self.facts.get("held_by"):

@@ -1,0 +1,163 @@
+"""Weights in workers: a heavy job takes several slots, and gets them though lighter ones keep coming."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+
+from pulse_django.conf import PulseSettings
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.lane_keys import lane_key_of_call
+from pulse_django.execution.run import Run
+from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.models import Job
+from pulse_django.tasks import task
+from pulse_django.words.decisions import Complete
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.limiting import Limit
+from pulse_django.words.outcomes import Succeeded
+from pulse_django.words.states import Status
+from pulse_django.words.verb_results import Report
+from pulse_django.worker.claimer import Claimer
+from pulse_django.worker.guarded_connection import GuardedConnection
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.shared_leases import SharedLeases
+from pulse_django.worker.worker_options import WorkerOptions
+from tests.crash.workers import Workers, wait_for
+from tests.worker import limited_handlers
+from tests.worker.limited_handlers import MODULES
+
+SLOTS = 8
+
+
+class Stepped:
+    """A claimer whose runs end when the test says so."""
+
+    def __init__(self, slots: int = SLOTS) -> None:
+        self.begun: list[Run] = []
+        identity = Identity("w")
+        self.in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots)
+        self.claimer = Claimer(
+            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), identity,
+            self.in_flight, self.begun.extend, lambda queue, more: None, lambda: None,
+        )  # fmt: skip
+        self.claimer._turn = 0
+        self.claimer.interrupt()  # its waits end at once
+
+    def claim(self) -> list[int]:
+        """Claim until nothing more comes. Return the weights of all that run."""
+        before = -1
+        while before != len(self.begun):
+            before = len(self.begun)
+            self.claimer._lanes_at = float("-inf")
+            self.claimer._look(room, None) if (room := self.in_flight.room()) else None
+        return [run.claim.options.weight for run in self.begun]
+
+    def end(self, *, weight: int = 1) -> None:
+        """End the first run of this weight."""
+        run = next(run for run in self.begun if run.claim.options.weight == weight)
+        self.begun.remove(run)
+        self.in_flight.ended(run)
+        Job.objects.settle([Report(run.claim.lease, Succeeded(), Complete())])
+        self.in_flight.settled([run])
+
+
+@pytest.fixture
+def stepped(pulse_db: None) -> Stepped:
+    return Stepped()
+
+
+def enqueue(*weights: int, **options: Any) -> None:
+    Job.objects.enqueue_many([NewJob(task="t", weight=weight, **options) for weight in weights])
+
+
+def test_a_run_takes_as_many_slots_as_it_weighs(stepped: Stepped) -> None:
+    enqueue(3, 3, 3)
+    assert stepped.claim() == [3, 3]
+    assert stepped.in_flight.free_slots == 2
+    stepped.end(weight=3)
+    assert stepped.claim() == [3, 3]
+
+
+def test_a_run_that_is_heavier_than_its_worker_takes_all_slots(stepped: Stepped) -> None:
+    enqueue(100, 1)
+    assert stepped.claim() == [100]
+    assert (stepped.in_flight.free_slots, stepped.in_flight.room()) == (0, 0)
+    stepped.end(weight=100)
+    assert stepped.claim() == [1]
+
+
+def test_nothing_is_claimed_ahead_beside_a_heavy_run(stepped: Stepped) -> None:
+    for _ in range(9):
+        stepped.in_flight.learn([0.0001] * 10)
+    enqueue(4)
+    enqueue(*[1] * 50)
+    assert stepped.claim() == [4, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("lane", ["", lane_key("", "acme")], ids=["plain", "share"])
+def test_slots_gather_for_a_heavy_job_though_lighter_ones_keep_coming(stepped: Stepped, lane: str) -> None:
+    enqueue(*[1] * SLOTS, queue="light", lane_key=lane)
+    assert stepped.claim() == [1] * SLOTS
+    enqueue(4, queue="heavy")
+    for _ in range(2 * SLOTS):
+        enqueue(1, queue="light", lane_key=lane)
+        stepped.end()
+        if 4 in stepped.claim():
+            break
+    else:
+        pytest.fail("the heavy job has not begun")
+    enqueue(*[4] * 3, queue="heavy")
+    stepped.end(weight=4)
+    ran = stepped.claim()
+    while stepped.begun and ran.count(4) == 0:
+        stepped.end()
+        ran = stepped.claim()
+    assert len(ran) > ran.count(4), "nor do heavy ones keep out the lighter ones"
+
+
+def test_a_limit_that_is_full_keeps_no_slots(stepped: Stepped) -> None:
+    limited_handlers.heavy.using(weight=3).enqueue(0.0)
+    limited_handlers.heavy.using(weight=3).enqueue(0.0)
+    enqueue(*[1] * 10, queue="other")
+    assert sorted(stepped.claim()) == [1, 1, 1, 1, 1, 3]
+
+
+def test_runs_of_real_workers_take_their_slots(workers: Workers) -> None:
+    jobs = [int(limited_handlers.weighs.using(weight=weight).enqueue(0.3).id) for weight in (4, 3, 4, 3, 8, 2)]
+    workers.start("--concurrency", "8", "--processes", "1", settings=MODULES)
+    wait_for(Status.COMPLETED, *jobs)
+    edges = []
+    for weight, (begun, ended) in Job.objects.values_list("weight", "result"):
+        edges += [(begun, weight), (ended, -weight)]
+    heights = list(accumulate(weight for _, weight in sorted(edges)))
+    assert max(heights) == 8, "and not 7 at most, which would be one job after the other"
+
+
+@task
+def plain() -> None:
+    """Do nothing."""
+
+
+def test_a_weight_beyond_the_limit_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(InvalidTask, match="weight: 4 is more than the limit allows at once, which is 3"):
+        task(limit=Limit(running=3), weight=4)(plain.func)
+    with pytest.raises(InvalidTask, match="which is 5"):
+        limited_handlers.heavy.using(weight=6)
+
+
+def test_a_weight_beyond_the_limit_of_the_queue_is_refused_at_enqueue(settings: Any) -> None:
+    settings.PULSE = {**settings.PULSE, "QUEUE_LIMITS": {"default": {"running": 3}}}
+    assert lane_key_of_call(plain.using(weight=3), [], {}) == "queue=default"
+    with pytest.raises(InvalidJob, match="weight: 4 is more than the queue 'default' allows at once"):
+        lane_key_of_call(plain.using(weight=4), [], {})
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1_001, 1.5, True, "2"])
+def test_what_is_no_weight_is_refused(weight: Any) -> None:
+    with pytest.raises(InvalidTask, match="weight"):
+        plain.using(weight=weight)
