@@ -139,7 +139,7 @@ def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_F
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
     picked = claim._PICK_FROM_LANES.format(pick=pick)
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]
-    sql, values = claim.claiming(picked, params, "plan:boot:1")
+    sql, values = claim.claiming(picked, params, "plan:boot:1", claim.Slots(100, 100))
     return explain(sql, *values)
 
 
