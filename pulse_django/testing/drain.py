@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pulse_django.execution.databases import alias_of_jobs, routers_alias
 from pulse_django.execution.events import announce
-from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.execute import perform
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.execution.encryption import value_of
-from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.execute import perform
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.masking import MASK, hides_result
 from pulse_django.execution.run import Run, running
 from pulse_django.models import Job

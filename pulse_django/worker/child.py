@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from pulse_django import conf
-from pulse_django.execution.execute import Performed
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Postpone

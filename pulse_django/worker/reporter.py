@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
-from pulse_django.execution.execute import Performed
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import wake_workers
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Report, Settled

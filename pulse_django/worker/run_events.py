@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from threading import Event
 
 from pulse_django.execution.events import announce
-from pulse_django.execution.execute import Performed
+from pulse_django.execution.judging import Performed
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Settled
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pulse_django.exceptions import DeadlinePassed, LeaseLost
-from pulse_django.execution.execute import Performed, perform, perform_async
+from pulse_django.execution.execute import perform, perform_async
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job

@@ -11,7 +11,8 @@ import pytest
 from django.db import OperationalError, connections
 
 from pulse_django import api
-from pulse_django.execution.execute import Performed, perform
+from pulse_django.execution.execute import perform
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job

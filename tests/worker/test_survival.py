@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from pulse_django.execution.execute import judged
+from pulse_django.execution.judging import judged
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Job
 from pulse_django.words.job_options import NewJob

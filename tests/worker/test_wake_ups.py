@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.execute import Performed
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import ANY_QUEUE, WakeUp, is_due_soon
 from pulse_django.models import Job, Worker
 from pulse_django.store.workers import Standing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pulse_django.execution.execute import Performed
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
 
 Begin = Callable[[Run], bool]  # asked before a handler is called: whether it may be

@@ -12,7 +12,8 @@ from functools import partial
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
-from pulse_django.execution.execute import OUT_OF_TOUCH, judged, perform_async, report_of
+from pulse_django.execution.execute import perform_async
+from pulse_django.execution.judging import OUT_OF_TOUCH, judged, report_of
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger

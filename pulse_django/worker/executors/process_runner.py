@@ -13,7 +13,8 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import Any
 
-from pulse_django.execution.execute import Performed, perform, perform_async
+from pulse_django.execution.execute import perform, perform_async
+from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.words.outcomes import Failed

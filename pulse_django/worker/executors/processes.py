@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from pulse_django.execution.execute import OUT_OF_TOUCH, judged
+from pulse_django.execution.judging import OUT_OF_TOUCH, judged
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from pulse_django.execution.execute import Performed, judged, perform, report_of
+from pulse_django.execution.execute import perform
+from pulse_django.execution.judging import Performed, judged, report_of
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed

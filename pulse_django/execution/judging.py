@@ -1,0 +1,129 @@
+"""From what a handler did to a report: the outcome, and the decision about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from pulse_django import conf
+from pulse_django.exceptions import DeadlinePassed, DecryptionFailed, Discard, JobCancelled, LeaseLost, Snooze
+from pulse_django.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
+from pulse_django.words.error_details import ErrorReport
+from pulse_django.words.outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+    returned,
+)
+from pulse_django.words.verb_results import Report
+
+from .call_signatures import explained
+from .context import Context
+from .encryption import result_for_column
+from .limit_events import reason_of
+from .masking import hides_result
+from .run import Run
+from .tasks_framework import Task, TaskResult
+
+COMPLETE = Complete()
+OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")
+
+
+@dataclass(slots=True)
+class Performed:
+    """A run that is over for its handler. Without a report there is nothing left to say."""
+
+    run: Run
+    task: Task | None
+    report: Report | None
+    error: BaseException | None = None
+    result: TaskResult | None = field(default=None, repr=False)  # as its handler's context had it
+    ended_at: float | None = None  # by the monotonic clock
+    afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
+
+
+def report_of(run: Run, error: BaseException) -> ErrorReport:
+    """Return what is stored of an exception: of an encrypted job, not what it says."""
+    return ErrorReport.of(error, places_only=run.claim.is_encrypted and not _says_no_value(error))
+
+
+def _says_no_value(error: BaseException) -> bool:
+    """Say whether neither the message of an exception nor those it is chained to can repeat an argument."""
+    is_alone = error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+    return isinstance(error, KeyboardInterrupt | DecryptionFailed) and is_alone
+
+
+def _shown_error(run: Run, error: BaseException | None) -> BaseException | None:
+    """Return what logs and signals get. Error trackers read its message and the variables of its frames."""
+    if error is None or not run.claim.is_encrypted or _says_no_value(error):
+        return error
+    return None
+
+
+def judged(
+    run: Run,
+    task: Task | None,
+    outcome: Outcome | None,
+    error: BaseException | None = None,
+    result: TaskResult | None = None,
+) -> Performed:
+    """Decide what to do about an outcome. Without an outcome, the handler completed the job itself, or lost it."""
+    error = _shown_error(run, error)
+    if outcome is None:
+        return Performed(run, task, None, error, result)
+    claim = run.claim
+    decision: Decision
+    if isinstance(outcome, Succeeded):  # no policy and no budget can change that
+        decision = COMPLETE if outcome.result is None else Complete(result_for_column(claim, outcome.result))
+    else:
+        policy = getattr(task, "retry", None) or ANY_EXCEPTION
+        decision = decide(
+            outcome, claim.budget, policy=policy, fleet=conf.current().backoff, max_losses=conf.current().max_losses
+        )
+    return Performed(run, task, Report(claim.lease, outcome, decision, run.last_progress()), error, result)
+
+
+def judged_error(run: Run, task: Task, context: Context | None, error: BaseException) -> Performed:
+    if isinstance(error, TypeError):
+        error = explained(error, task, run.claim.args, run.claim.kwargs)
+    outcome, result = outcome_of(run, error), context.task_result if context else None
+    if not run.completed:
+        return judged(run, task, outcome, error, result)
+    # To be asked to stop is no error of a handler that has completed its job.
+    afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Discarded) else None
+    return Performed(run, task, None, _shown_error(run, error), result, afterwards=afterwards)
+
+
+def judged_value(run: Run, task: Task, context: Context | None, value: Any) -> Performed:
+    limit = conf.current().max_payload_bytes
+    outcome = None if run.completed else returned(value, limit=limit, masked=hides_result(task, run.claim.masked))
+    return judged(run, task, outcome, None, context.task_result if context else None)
+
+
+def outcome_of(run: Run, error: BaseException) -> Outcome | None:
+    match error:
+        case Snooze():
+            return Snoozed(error.delay, reason_of(run, error))
+        case Discard():
+            return Discarded(error.reason)
+        case JobCancelled():
+            return Cancelled()
+        case LeaseLost() if run.lost or run.was_out_of_touch:
+            return _out_of_touch(run)
+        case DeadlinePassed():
+            return run.verdict or TimedOut()
+        case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
+            return run.verdict or _out_of_touch(run)
+    return Failed(report_of(run, error))
+
+
+def _out_of_touch(run: Run) -> Outcome | None:
+    """A handler that stopped because it was not known whether it still held its lease: if it did, nothing happened."""
+    return None if run.lost or run.reported else OUT_OF_TOUCH
