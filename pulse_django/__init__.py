@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry
     from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, RateLimited, Snooze, StaleToken
+    from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
     from .fleet.explanation import Explanation, explain
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
     "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
+    "execution.chunks": ("Chunk", "ChunkItem"),
     "execution.context": ("Context",),
     "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "RateLimited", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
@@ -40,6 +42,8 @@ __all__ = [
     "AlreadyEnqueued",
     "Backoff",
     "Breaker",
+    "Chunk",
+    "ChunkItem",
     "Context",
     "Cron",
     "Discard",

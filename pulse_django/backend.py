@@ -133,7 +133,7 @@ def _holds_back(new: NewJob) -> bool:
 
 def _parent_in(alias: str) -> int | None:
     run = current_run()
-    return run.claim.job_id if run is not None and alias_of_run(run) == alias else None
+    return run.parent_id if run is not None and alias_of_run(run) == alias else None
 
 
 def aware(instant: T) -> T:

@@ -9,8 +9,9 @@ from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from .exceptions import InvalidJob
+from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import keys_of, registry
-from .execution.tasks_framework import GenericTask, InvalidTask, Task, changed
+from .execution.tasks_framework import GenericTask, InvalidTask, Task, calls_plainly, changed
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
 from .words.job_options import TASK_NAME, check_expires, check_run_after
 from .words.labels import encode_meta, tags_of
@@ -21,6 +22,7 @@ from .words.options import Isolation as Isolation
 from .words.options_anywhere import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
+    from .execution.chunks import Chunk
     from .execution.context import Context
     from .execution.tasks_framework import GenericTaskResult
 
@@ -84,8 +86,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     def _unknown(self, names: Iterable[str]) -> list[str]:
         """A name that was mistyped would mask nothing."""
-        if not names:
-            return []
+        if not names or self.chunk:
+            return []  # a chunk's jobs have arguments of any name
         parameters = signature(self.func).parameters
         takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
         return [name for name in names if name != "return" and name not in parameters and not takes_any]
@@ -117,6 +119,14 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             changes["meta"] = _checked(self.registered_name, encode_meta, changes["meta"])
         return replace(self, **changes)
 
+    @calls_plainly
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the handler, as backends do that run a task at once. With chunks, it gets a chunk of one."""
+        return call_alone(self, args, kwargs) if self.chunk else GenericTask.call(self, *args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        return await (acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs))
+
     def _check_options(self) -> None:
         if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
             raise InvalidTask(
@@ -136,6 +146,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             raise InvalidTask("limit: per_key and rate_per_key need a key.")
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
+        check_chunk(self, self)
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:
@@ -199,6 +210,12 @@ def task(function: Callable[P, T], /) -> PulseTask[P, T]: ...
 def task(
     *, takes_context: Literal[True], **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[Concatenate[Context, P], T]], PulseTask[P, T]]: ...
+
+
+@overload
+def task(
+    *, chunk: int, within: timedelta | None = ..., **options: Unpack[TaskOptions]
+) -> Callable[[Callable[[Chunk], Any]], PulseTask[..., Any]]: ...
 
 
 @overload

@@ -24,7 +24,7 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import context, fencing
+from pulse_django.execution import chunks, context, fencing
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import sentences
@@ -173,6 +173,7 @@ def python_page() -> str:
             *of_functions(),
             *of_explanations(),
             *of_contexts(),
+            *of_chunks(),
             "\n## Unique jobs\n",
             *of_unique(),
             "\n## Limits\n\n[How to use them](../how-to/limits.md).\n",
@@ -241,6 +242,15 @@ def of_contexts() -> list[str]:
     first = "The first argument of a task with `takes_context=True`: a `Context`, for type annotations."
     head = f"\n## Context\n\n{first}\n\n| `context.` | |\n|---|---|\n"
     return [head, *(f"| `{name}` | {said} |\n" for name, said in members_of_context())]
+
+
+def of_chunks() -> list[str]:
+    head = "\n## Chunks\n\n[How to use them](../how-to/chunks.md). Both classes are for type annotations.\n\n"
+    rows = [("for job in chunk", "The jobs of a `Chunk`, each of them a `ChunkItem`.")]
+    rows += [("job.kwargs", "The arguments of the job."), ("job.is_decided", "Whether the handler has decided it.")]
+    rows += [(f"job.{name}", text_of(getattr(chunks.ChunkItem, name))) for name in ("context", "job_id", "attempt")]
+    rows += [(f"job.{name}(...)", text_of(getattr(chunks.ChunkItem, name))) for name in ("succeed", "fail")]
+    return [head, "| with `chunk=` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows)]
 
 
 def members_of_context() -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import CannotBeCalled, WrongArguments
 
+from .registry import chunk_of
 from .tasks_framework import Task
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -26,7 +27,7 @@ def checked(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
 
 def names_of(task: Task) -> tuple[str, ...]:
     """Return the names of the arguments that a caller may give by position."""
-    shape = _shape_of(task.func)
+    shape = None if chunk_of(task) else _shape_of(task.func)
     return () if shape is None else shape.names[bool(task.takes_context) :]
 
 
@@ -67,6 +68,8 @@ class _Shape(NamedTuple):
 
 def _misfit(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Say why a function cannot be called like this, without the values. Empty: it can be."""
+    if chunk_of(task):
+        return f"{task.func.__name__} has chunks and takes arguments by name only" if args else ""
     shape = _shape_of(task.func)
     if shape is None:
         return ""

@@ -10,12 +10,14 @@ from asgiref.sync import sync_to_async
 
 from pulse_django.words import traces
 
+from .chunk_run import ChunkRun
 from .judging import Performed, judged_error, judged_value
 from .limit_events import anote_error, anote_success, note_error, note_success
 from .middleware import configured, surrounded
+from .perform_chunk import perform_chunk, perform_chunk_async
 from .preparing import Call, prepared, put_back, unprepared
-from .registry import Registry, registry
-from .run import Run, running
+from .registry import Registry, chunk_of, registry
+from .run import Run, end_if_forked, running
 from .tasks_framework import Task, is_plain
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
@@ -24,8 +26,12 @@ _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 def perform(run: Run, tasks: Registry = registry) -> Performed:
     """Call the handler of a claimed job. Whatever it does ends as a report."""
     task = tasks.get(run.claim.task)
+    if isinstance(run, ChunkRun):
+        return perform_chunk(run, task)
     if task is None:
         return put_back(run)
+    if chunk_of(task):
+        return perform_chunk(ChunkRun([run]), task).members[0]
     try:
         call = prepared(run, task)
     except BaseException as error:
@@ -42,6 +48,10 @@ def perform(run: Run, tasks: Registry = registry) -> Performed:
 
 async def perform_async(run: Run, task: Task) -> Performed:
     """Await the handler of a claimed job on the loop that is running."""
+    if isinstance(run, ChunkRun):
+        return await perform_chunk_async(run, task)
+    if chunk_of(task):
+        return (await perform_chunk_async(ChunkRun([run]), task)).members[0]
     try:
         # A repeated run reads its history, and no loop may wait for a database.
         call = prepared(run, task) if run.claim.attempt == 1 else await sync_to_async(prepared)(run, task)
@@ -53,7 +63,7 @@ async def perform_async(run: Run, task: Task) -> Performed:
             try:
                 value = await task.func(*call.args, **call.kwargs)
             finally:
-                _end_if_forked(pid)
+                end_if_forked(pid)
     except BaseException as error:
         return judged_error(run, task, context, await anote_error(run, task, error))
     await anote_success(run)
@@ -73,12 +83,6 @@ def _invoke(task: Task, call: Call) -> Any:
     return completion.result
 
 
-def _end_if_forked(pid: int) -> None:
-    """End a process that a handler forked and that returned from it: anything it did would speak for the run."""
-    if os.getpid() != pid:
-        os._exit(0)
-
-
 def _called(task: Task, call: Call) -> Any:
     pid = os.getpid()
     try:
@@ -86,4 +90,4 @@ def _called(task: Task, call: Call) -> Any:
             return task.func(*call.args, **call.kwargs)
         return task.call(*call.args, **call.kwargs)
     finally:
-        _end_if_forked(pid)
+        end_if_forked(pid)

@@ -47,6 +47,13 @@ class Performed:
     result: TaskResult | None = field(default=None, repr=False)  # as its handler's context had it
     ended_at: float | None = None  # by the monotonic clock
     afterwards: ErrorReport | None = None  # what the handler raised after it had completed its job itself
+    members: list[Performed] = field(default_factory=list)  # of a chunk: those that were not reported yet
+
+    @property
+    def is_out_of_touch(self) -> bool:
+        """Whether a job is handed back that the handler has begun."""
+        mine = self.report is not None and self.report.outcome is OUT_OF_TOUCH
+        return mine or any(one.is_out_of_touch for one in self.members)
 
 
 def report_of(run: Run, error: BaseException) -> ErrorReport:
@@ -122,6 +129,13 @@ def outcome_of(run: Run, error: BaseException) -> Outcome | None:
         case asyncio.CancelledError() if run.verdict is not None or run.lost or run.was_out_of_touch:
             return run.verdict or _out_of_touch(run)
     return Failed(report_of(run, error))
+
+
+def outcome_of_stopped(run: Run) -> Outcome | None:
+    """Return the outcome of a run that was asked to stop, whatever its handler raised then."""
+    if run.verdict is not None:
+        return run.verdict
+    return _out_of_touch(run) if run.lost or run.was_out_of_touch else Cancelled()
 
 
 def _out_of_touch(run: Run) -> Outcome | None:

@@ -9,10 +9,18 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.words.lane_keys import lane_key, limiter_of_queue, limiter_of_task, limiters_of_lane, text_of_key
+from pulse_django.words.lane_keys import (
+    is_of_chunks,
+    lane_key,
+    lane_of_chunks,
+    limiter_of_queue,
+    limiter_of_task,
+    limiters_of_lane,
+    text_of_key,
+)
 from pulse_django.words.limiting import KeySource, Limit
 
-from .registry import key_of
+from .registry import chunk_of, key_of, registry
 from .tasks_framework import Task
 from .unique_keys import by_name, hides
 
@@ -24,7 +32,7 @@ def lane_key_of_call(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any])
     _check_weight(task)
     limiter, source = _limiter_of_jobs(task), key_source_of(task)
     if not limiter and source is None:
-        return ""
+        return lane_of_chunks(key_of(task)) if chunk_of(task) else ""
     return lane_key(limiter, None if source is None else _key(task, source, args, kwargs))
 
 
@@ -36,7 +44,16 @@ def _check_weight(task: Task) -> None:
         raise InvalidJob(f"weight: {weight} is more than the queue {task.queue_name!r} allows at once")
 
 
+def chunk_of_lane(key: str) -> int | None:
+    """Return how many jobs of a lane one slot takes. None: one, or the lane's jobs are not of a single task."""
+    if not is_of_chunks(key):
+        return None
+    tasks = (task for name, task in registry.chunked.items() if lane_of_chunks(name) == key)
+    return next(map(chunk_of, tasks), None)
+
+
 def has_lane_key(task: Task) -> bool:
+    """Say whether the lane key of a job depends on its call."""
     return bool(_limiter_of_jobs(task)) or key_source_of(task) is not None
 
 

@@ -44,6 +44,13 @@ def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
     return ends_with
 
 
+def concerns_limit(run: Run, task: Task, error: BaseException) -> bool:
+    """Say whether ``note_error()`` may have something to tell the limit or the key of a job."""
+    limit: Limit | None = getattr(task, "limit", None)
+    reads_errors = limit is not None and (limit.close_when is not None or limit.breaker is not None)
+    return bool(run.claim.lane_key) and (reads_errors or isinstance(error, RateLimited))
+
+
 async def anote_error(run: Run, task: Task, error: BaseException) -> BaseException:
     """``note_error()`` for handlers on an event loop."""
     if not run.claim.lane_key:

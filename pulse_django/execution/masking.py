@@ -14,7 +14,7 @@ from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import ENCRYPTED, NOTHING, Masks
 
 from .encryption import encrypts
-from .registry import registry
+from .registry import chunk_of, registry
 from .tasks_framework import Task
 
 MASK = "••••"
@@ -29,7 +29,9 @@ def declared(task: Task) -> Masks:
     if encrypts(task):
         return ENCRYPTED
     masked = getattr(task, "masked", ())
-    return _masks_of(task.func, bool(task.takes_context), masked) if masked else NOTHING
+    if not masked:
+        return NOTHING
+    return _masks_of_chunks(masked) if chunk_of(task) else _masks_of(task.func, bool(task.takes_context), masked)
 
 
 def for_job(task: Task) -> str | None:
@@ -67,6 +69,12 @@ def shows_result(key: str, masked: str | None = None) -> bool | None:
     """Say whether the result may be seen. None: this process does not know the task."""
     task = registry.get(key)
     return None if task is None else not hides_result(task, masked)
+
+
+def _masks_of_chunks(masked: Sequence[str]) -> Masks:
+    """Arguments of a task with chunks have any names, and none has a position."""
+    names = tuple(name for name in masked if name != RESULT)
+    return Masks(rest=0 if names else None, names=names, returned=RESULT in masked)
 
 
 @lru_cache(maxsize=4_096)

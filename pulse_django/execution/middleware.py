@@ -11,6 +11,8 @@
 What one raises on its way in ends the run as if the handler had raised it: a Snooze postpones, an exception fails.
 The first one named is the outermost. They stand around async handlers too, on the event loop: they must not block.
 
+The handler of a chunk is called once, and so are they: instead of a context they get the ``Chunk``.
+
 A middleware sees what the handler raises and cannot swallow it: the run ends as if it had not tried. Raise
 ``Discard`` or ``Snooze`` to end a run otherwise.
 """
@@ -30,6 +32,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pulse_django import conf
 
 if TYPE_CHECKING:
+    from .chunks import Chunk
     from .context import Context
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ Middleware = Callable[..., AbstractContextManager[Any]]
 
 
 @contextmanager
-def surrounded(context: Context | None) -> Iterator[None]:
+def surrounded(context: Context | Chunk | None) -> Iterator[None]:
     """Run the block inside of all middleware. What is raised in it gets out, even if one of them swallows it."""
     raised: BaseException | None = None
     with ExitStack() as stack:

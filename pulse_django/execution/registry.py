@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ MODULE = "tasks"  # of each installed app
 class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
+        self.chunked: Mapping[str, Task] = {}  # of these, those with chunks; most projects have none
         self._lock = RLock()
         # Another one: a thread that imports a module, and so adds its tasks, must not wait for one that discovers and
         # waits for the same module.
@@ -41,6 +42,11 @@ class Registry:
             for key in keys_of(task):
                 if key not in known or known[key].func is not task.func:
                     self._tasks[key] = task  # new, or its module was loaded again
+                    self._note_chunks(key, task)
+
+    def _note_chunks(self, key: str, task: Task) -> None:
+        others = {name: other for name, other in self.chunked.items() if name != key}
+        self.chunked = others | {key: task} if chunk_of(task) else others  # others may be reading the old one
 
     def get(self, key: str) -> Task | None:
         """Look a task up by the key that stands on its jobs."""
@@ -72,6 +78,12 @@ class Registry:
 def keys_of(task: Task) -> Iterable[str]:
     """The key that stands on new jobs of a task first, then those that old jobs may still carry."""
     return (key_of(task), *getattr(task, "aliases", ()))
+
+
+def chunk_of(task: Task) -> int | None:
+    """Return how many jobs a call of the handler takes at most. None: it takes one, and not as a chunk."""
+    chunk: int | None = getattr(task, "chunk", None)
+    return chunk
 
 
 def key_of(task: Task) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from threading import Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pulse_django import conf
 from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
@@ -19,6 +20,9 @@ from pulse_django.words.payloads import encode_progress
 from pulse_django.words.retry_policies import RetryPolicy
 
 from .encryption import decrypted_claim, for_column
+
+if TYPE_CHECKING:
+    from .chunk_run import ChunkRun
 
 Clock = Callable[[], float]
 
@@ -50,6 +54,7 @@ class Run:
         "asked_to_stop_at",
         "begun_at",
         "cancelled",
+        "chunk",
         "claim",
         "completed",
         "granted_at",
@@ -59,6 +64,7 @@ class Run:
         "slots",
         "tether",
         "verdict",
+        "waits_since",
         "was_out_of_touch",
     )
 
@@ -80,6 +86,7 @@ class Run:
         self.alias = alias  # of the database that the job lives in; None: where the router says
         self.tether = tether
         self.slots = 1  # of its worker that it takes while it waits for one or runs
+        self.chunk: ChunkRun | None = None  # that takes the slot for it
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False
@@ -91,6 +98,7 @@ class Run:
         self._clock = clock
         self._beat = beat
         self.granted_at = clock() if granted_at is None else granted_at
+        self.waits_since = self.granted_at  # for a slot
         self._extended_at = self.granted_at
         self._ttl = claim.ttl_seconds
         self._progress: str | None = None  # not yet on its way
@@ -153,6 +161,11 @@ class Run:
         counted = min(budget.counted, budget.losses + 1) if budget.free_losses else budget.counted
         soonest = min(curve.delay(counted, lambda: 0.0) for curve in curves)
         return soonest.total_seconds() > budget.retries_for - (self._clock() - self.granted_at)
+
+    @property
+    def parent_id(self) -> int | None:
+        """The parent of the jobs that are enqueued here."""
+        return self.claim.job_id
 
     # The worker's side
 
@@ -238,3 +251,9 @@ class running:  # noqa: N801 - used as a function; a generator would take five t
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
+
+
+def end_if_forked(pid: int) -> None:
+    """End a process that a handler forked and that returned from it: anything it did would speak for the run."""
+    if os.getpid() != pid:
+        os._exit(0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -47,7 +47,8 @@ else:
             ) from error
     GenericTask, GenericTaskResult = Task, TaskResult
 
-_DJANGOS_CALL = Task.call
+T = TypeVar("T")
+_PLAIN_CALLS: set[object] = {Task.call}
 _is_async = lru_cache(maxsize=1_024)(iscoroutinefunction)
 
 # Django logs each task by receivers of its own signals.
@@ -66,7 +67,13 @@ def changed(task: Task, changes: Mapping[str, Any]) -> Task:
 def is_plain(task: Task) -> bool:
     """Whether ``task.call()`` does nothing but call a sync function. Django asks the function each time, which takes
     longer than calling it."""
-    return type(task).call is _DJANGOS_CALL and not _is_async(task.func)
+    return type(task).call in _PLAIN_CALLS and not _is_async(task.func)
+
+
+def calls_plainly(call: T) -> T:
+    """Mark a ``call()`` that does what Django's does, but for tasks with chunks."""
+    _PLAIN_CALLS.add(call)
+    return call
 
 
 _senders: tuple[object, dict[str, type]] = (None, {})
@@ -99,6 +106,7 @@ __all__ = [
     "TaskResult",
     "TaskResultDoesNotExist",
     "TaskResultStatus",
+    "calls_plainly",
     "changed",
     "is_plain",
     "sender_of",

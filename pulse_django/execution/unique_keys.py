@@ -15,7 +15,7 @@ from pulse_django.words.uniqueness import Unique, UniqueKey
 
 from .encryption import encrypts
 from .masking import RESULT
-from .registry import key_of
+from .registry import chunk_of, key_of
 from .tasks_framework import Task
 
 _SALT = "pulse_django.unique"
@@ -63,8 +63,8 @@ def _material(task: Task, rule: Unique, args: Sequence[Any], kwargs: Mapping[str
 
 def by_name(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments by the names of their parameters, and the defaults of the others."""
-    shape, rest = _shape_of(task.func)
-    if shape is None:  # a decorator may put arguments of its own in front: the position does not say which it is
+    shape, rest = (None, "") if chunk_of(task) else _shape_of(task.func)
+    if shape is None:  # a chunk has no parameters; a decorator may put arguments of its own in front
         return ({"*": list(args)} if args else {}) | dict(kwargs), {}
     context = [None] if task.takes_context else []
     bound = shape.bind(*context, *args, **kwargs)

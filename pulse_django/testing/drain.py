@@ -7,11 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE, ChunkRun
 from pulse_django.execution.databases import alias_of_jobs, routers_alias
 from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.registry import registry
+from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.store.transactions import is_in_callers_transaction
@@ -23,6 +24,8 @@ from pulse_django.words.states import Status
 from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
+    from pulse_django.managers import JobManager
+
     from .jobs import AnyJob
 
 MOST_RUNS = 1_000
@@ -47,7 +50,8 @@ class Ran:
 def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, using: str | None = None) -> list[Ran]:
     """Run every due job of one database, and those that they enqueue there, until nothing is due.
 
-    Backoffs are not waited for. ``using`` names another database than that of the router.
+    Due jobs of a task with chunks make chunks. Backoffs are not waited for. ``using`` names another database than that
+    of the router.
     """
     registry.discover()
     worker, alias = Identity("pulse-test"), alias_of_jobs(using)
@@ -62,8 +66,23 @@ def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, 
         if len(ran) >= most_runs:
             jobs.release([claim.lease for claim in claims])
             raise DrainLimit(f"after {most_runs} runs there was still work: {[one.task for one in ran[-5:]]} ran last")
-        ran += [_ran(Run(claim, beat=beat, alias=alias)) for claim in claims]
+        for claim in claims:
+            ran += _ran_with_its_chunk(Run(claim, beat=beat, alias=alias), jobs, worker)
     return ran
+
+
+def _ran_with_its_chunk(run: Run, jobs: JobManager, worker: Identity) -> list[Ran]:
+    """Run a job, and if its task has chunks also the other due jobs of its queue that a worker would put into one."""
+    claim = run.claim
+    task = registry.get(claim.task)
+    most = chunk_of(task) if task is not None else None
+    if task is None or most is None or claim.losses >= LOSSES_UNTIL_ALONE:
+        return [_ran(run)]
+    due = jobs.due().startable().filter(task__in=keys_of(task), queue=claim.queue, losses__lt=LOSSES_UNTIL_ALONE)
+    others = list(due.order_by("-priority", "next_run_at", "id").values_list("pk", flat=True)[: most - 1])
+    claims = jobs.claim_these(worker, others) if others else []
+    chunk = ChunkRun([run, *(Run(other, beat=beat, alias=run.alias) for other in claims)])
+    return [reported(performed) for performed in perform(chunk).members]
 
 
 def run_job(job: AnyJob) -> Ran:

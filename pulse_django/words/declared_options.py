@@ -12,14 +12,15 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from .chunk_options import ChunkTaskOptions
 from .option_kinds import Option
 from .option_values import JobOptions, Options
-from .options import CallOptions, TaskOptions
+from .options import CallOptions
 
 
 def _declared() -> Iterator[Option]:
     """Those of ``@task`` first, then those of ``.using()`` alone."""
-    task, call = (get_type_hints(one, include_extras=True) for one in (TaskOptions, CallOptions))
+    task, call = (get_type_hints(one, include_extras=True) for one in (ChunkTaskOptions, CallOptions))
     for name, annotation in {**task, **call}.items():
         if get_origin(annotation) is not Annotated:
             raise TypeError(f"{name}: annotate it with an Option(...), as the other options are")

@@ -3,6 +3,9 @@
 ``<limiter>:<four digits of a hash><key>``, or ``<limiter>`` alone if its jobs have no key. A share has no limiter, so
 its lane keys begin with the colon. Jobs without either have an empty lane key.
 
+Jobs of a task with chunks that have neither are a lane as well, so that a claim can bring a whole chunk:
+``:chunk=<task>``. No share is spelt like that, because ``chun`` are no digits of a hash.
+
 The digits stand in front of the key so that a worker which looks from some lane on does not always meet the same keys.
 """
 
@@ -19,6 +22,7 @@ from .payloads import canonical
 SEPARATOR = ":"
 OF_QUEUE = "queue="  # in front of a queue's name: its limit
 _DIGITS = 4
+_OF_CHUNKS = "chunk="
 # A longer one is replaced by its hash, which fits beside the longest name.
 _LONGEST_KEY = MAX_LANE_KEY - MAX_LIMITER_NAME - len(SEPARATOR) - _DIGITS
 
@@ -45,6 +49,16 @@ def limiter_of_task(key: str) -> str:
 
 def limiter_of_queue(queue: str) -> str:
     return f"{OF_QUEUE}{queue}"
+
+
+def lane_of_chunks(task: str) -> str:
+    """Return the lane key of the jobs of a task with chunks that has no limit and no share."""
+    longest = _LONGEST_KEY + _DIGITS - len(_OF_CHUNKS)
+    return f"{SEPARATOR}{_OF_CHUNKS}{task if len(task) <= longest else _digest(task)}"
+
+
+def is_of_chunks(lane_key: str) -> bool:
+    return lane_key.startswith(f"{SEPARATOR}{_OF_CHUNKS}")
 
 
 def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:
@@ -77,6 +91,8 @@ def limiter_of(lane_key: str) -> str:
 
 def key_of(lane_key: str) -> str | None:
     _, separator, rest = lane_key.partition(SEPARATOR)
+    if rest.startswith(_OF_CHUNKS):
+        return rest
     return rest[_DIGITS:] if separator else None
 
 

@@ -17,6 +17,8 @@ MOST_WEIGHT = 1_000
 MOST_TAGS = 20  # of one job: each is an entry of an index
 MAX_TAG = 200
 MAX_META_BYTES = 16_384  # as JSON: a claim brings it with every job
+SMALLEST_CHUNK, LARGEST_CHUNK = 2, 1_000
+LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait meanwhile, and their time limits run
 SHORTEST_LEASE = timedelta(milliseconds=100)
 # As of the setting LEASE_TTL. The job of a dead worker is not recovered before its lease has expired.
 LONGEST_LEASE = timedelta(days=1)

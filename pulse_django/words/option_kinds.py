@@ -67,6 +67,7 @@ class Duration:
     least: timedelta = timedelta()
     most: timedelta = MAX_DELAY
     if_longer: str = ""  # what a longer one would lead to
+    or_zero: bool = False
 
     @property
     def allowed(self) -> str:
@@ -77,6 +78,8 @@ class Duration:
     def check(self, name: str, value: object) -> None:
         if not isinstance(value, timedelta):
             raise InvalidJob(f"{name}: {value!r} is not a timedelta")
+        if self.or_zero and value == timedelta():
+            return
         if not timedelta() < value <= MAX_DELAY:
             raise InvalidJob(f"{name}: {value} must be positive and at most {MAX_DELAY.days} days")
         if value < self.least:

@@ -52,6 +52,8 @@ class Options(JobOptions):
     limit: Limit | None = None
     key: KeySource | None = None
     share: KeySource | None = None
+    chunk: int | None = None
+    within: timedelta | None = None
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON

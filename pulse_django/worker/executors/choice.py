@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 
+from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.execution.tasks_framework import Task
@@ -19,8 +20,6 @@ from .processes import Processes
 from .threads import Threads
 
 logger = SafeLogger("pulse_django.worker")
-
-LOSSES_UNTIL_ALONE = 2  # then a job gets a process of its own, for the sake of its neighbours
 
 
 class Executors:

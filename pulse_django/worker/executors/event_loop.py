@@ -13,7 +13,7 @@ from functools import partial
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
 from pulse_django.execution.execute import perform_async
-from pulse_django.execution.judging import OUT_OF_TOUCH, judged, report_of
+from pulse_django.execution.judging import judged, report_of
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
@@ -114,7 +114,7 @@ class EventLoop:
         performed.ended_at = time.monotonic()
         tidied = thread.give_back()
         self._tasks.pop(id(run), None)
-        if tidied is not None and performed.report is not None and performed.report.outcome is OUT_OF_TOUCH:
+        if tidied is not None and performed.is_out_of_touch:
             # The attempt is refunded, so the job may run again at once: not while a part of it is still at work.
             tidied.add_done_callback(lambda _: self._done(run, performed))
         else:
