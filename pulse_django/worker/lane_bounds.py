@@ -46,10 +46,12 @@ class LaneBounds:
         return True
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """Raise the bounds to the last of these in each lane."""
+        """Raise the bounds to the last of these in each lane of jobs without a lane key."""
         if len(self._since) > MOST_LANES:
             self._since.clear()
         for claim in claims:
+            if claim.lane_key:
+                continue  # of such a lane a job may become ready that has been due for longer than the last one
             lane = Lane(claim.queue, claim.priority)
             due = claim.due_epoch - ROUNDING
             if due > self._since.get(lane, due - 1):

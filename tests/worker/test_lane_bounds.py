@@ -160,3 +160,11 @@ class TestWithATable:
         claimer.run_once()
         assert [run.claim.job_id for run in taken[1:]] == [late.pk]
         claimer.database.hang_up()
+
+
+def test_claims_of_jobs_with_lane_keys_do_not_bound_the_lane_of_jobs_without(bounds: LaneBounds) -> None:
+    """Theirs is another lane: jobs without a lane key may have been due before, and wait."""
+    bounds.claimed([due_at(MAIL, 50.0)._replace(lane_key=":0a1bacme")])
+    assert bounds.of([MAIL]).get(MAIL, FROM_THE_FIRST) == FROM_THE_FIRST
+    bounds.claimed([due_at(MAIL, 40.0)])
+    assert bounds.of([MAIL])[MAIL] == pytest.approx(40.0, abs=0.001)
