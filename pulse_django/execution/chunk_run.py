@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pulse_django.words.leases import Claim
+
+from .registry import registry
 from .run import Run
 
 if TYPE_CHECKING:
@@ -12,6 +15,11 @@ if TYPE_CHECKING:
 
 
 LOSSES_UNTIL_ALONE = 2  # then a job is in no chunk, and gets a process of its own, for the sake of its neighbours
+
+
+def is_gathered(claim: Claim) -> bool:
+    """Say whether a job may be in a chunk with others."""
+    return claim.task in registry.chunked and claim.losses < LOSSES_UNTIL_ALONE
 
 
 class ChunkRun(Run):

@@ -82,10 +82,13 @@ def _send_task_finished(performed: Performed, task: Task, status: Status, outcom
     if performed.error is None:
         send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
         return
+    traceback = performed.error.__traceback__
     try:
         raise performed.error
     except BaseException:  # Django's own receiver logs the exception that is being handled
         send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
+    finally:
+        performed.error.__traceback__ = traceback  # the other jobs of its chunk failed with it, too
 
 
 def _result_of(run: Run, task: Task) -> TaskResult:

@@ -47,6 +47,31 @@ def rotation(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int] = NOT_AG
     return ordered
 
 
+def in_slots(held: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int]) -> dict[Lane, int]:
+    """Return how many slots lanes hold, from how many leases: a chunk is one slot."""
+    return {lane: -(-leases // jobs_a_slot.get(lane, 1)) for lane, leases in held.items()}
+
+
+def in_jobs(
+    takes: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int], *, gathered: Mapping[str, int], free: int, most: int
+) -> dict[Lane, int]:
+    """Return how many jobs to claim of each lane for the slots that it was dealt; at most ``most`` in all.
+
+    ``jobs_a_slot`` has the lanes of chunks, and ``gathered`` how many jobs wait there for others. A chunk is claimed
+    only if one of the ``free`` slots is left for it.
+    """
+    jobs = {lane: take for lane, take in takes.items() if lane not in jobs_a_slot}
+    left = most - sum(jobs.values())
+    for lane, take in takes.items():
+        if lane in jobs_a_slot:
+            size = jobs_a_slot[lane]
+            count = min(min(take, free) * size - gathered.get(lane.key, 0), left)
+            if count > 0:
+                jobs[lane] = count
+                free, left = free - -(-count // size), left - count
+    return jobs
+
+
 def deal(
     lanes: Sequence[Lane],
     limit: int,

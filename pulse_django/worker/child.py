@@ -13,19 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 
-from pulse_django import conf
-from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.decisions import Postpone
 from pulse_django.words.identity import Identity
-from pulse_django.words.outcomes import Released
-from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message
 from .claimer import Claimer
+from .dispatcher import Dispatcher
 from .executors.choice import Executors
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .in_flight import InFlight
@@ -35,7 +30,6 @@ from .needed_threads import NeededThreads
 from .report_relay import ReportRelay
 from .reporter import Reporter
 from .run_events import RunEvents
-from .run_logs import log_lost
 from .run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
@@ -51,7 +45,6 @@ PATIENCE_AT_END = 1.0  # seconds for threads that have nothing left to do
 DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
-OVERTAKING = "an earlier run of this job has not ended in this worker"
 
 
 class Child:
@@ -87,9 +80,13 @@ class Child:
         )
         self._relay = ReportRelay(keeper.send)
         self._loops = loops = NeededThreads(self._end_loudly)
-        self._executors = Executors(
-            options.concurrency, in_flight.begin, self._done, fork_server, loops.start, self._nudge
+        self._dispatcher = Dispatcher(
+            in_flight,
+            lambda begin, done: Executors(options.concurrency, begin, done, fork_server, loops.start, self._nudge),
+            self._reporter.report,
+            self._claimer.slot_freed,
         )
+        self._executors = self._dispatcher.executors
         self._judge = RunSupervisor(in_flight, self._executors.of, self._reporter.report)
         self._stopping = threading.Event()  # no more claims
         self._finished = threading.Event()  # no more reports
@@ -117,6 +114,8 @@ class Child:
             while not (self._why and not claiming.is_alive() and self._is_done()):
                 selector.select(timeout=self._until_next_look())
                 self._executors.hurry()
+                if not self._why:
+                    self._dispatcher.start_due()
                 nudged = self._take_nudges()
                 if self._why != ORPHANED:
                     self._hear(selector)
@@ -136,41 +135,16 @@ class Child:
         self._is_hurried = self._executors.works_in_a_row
         if self._is_hurried:
             return HURRIED_TICK
-        return IDLE_TICK if self._in_flight.is_idle and not self._why else TICK
+        if self._in_flight.is_idle and not self._why:
+            return IDLE_TICK
+        return TICK if self._why else max(0.0, min(TICK, self._dispatcher.due_in()))
 
     # Threads of others call these
 
     def _start(self, runs: Sequence[Run]) -> None:
-        for run in self._executors.submit(runs):
-            self._release(run, timedelta(seconds=1))
-        if self._executors.works_in_a_row and not self._is_hurried:
+        self._dispatcher.start(runs)
+        if self._dispatcher.due_in() < IDLE_TICK or (self._executors.works_in_a_row and not self._is_hurried):
             self._nudge()
-
-    def _done(self, run: Run, performed: Performed | None) -> None:
-        """Take over a run whose handler is over, or was never called."""
-        self._in_flight.ended(run)
-        if performed is None:
-            self._not_begun(run)
-        elif run.is_first_report() or performed.report is not None:
-            self._reporter.report(performed)
-        self._claimer.slot_freed()
-
-    def _not_begun(self, run: Run) -> None:
-        if run.lost:
-            log_lost(run, "it was not started")
-            self._in_flight.settled([run])
-        elif not run.reported and self._in_flight.would_overtake(run):
-            self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
-        elif not run.reported:  # its time was up before it had a slot
-            self._release(run)
-
-    def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
-        """Hand a job back that has not begun. The attempt is refunded."""
-        self._in_flight.ended(run)
-        if run.is_first_report():
-            self._reporter.report(
-                Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why)))
-            )
 
     def _take_nudges(self) -> bool:
         with suppress(BlockingIOError):
@@ -232,10 +206,10 @@ class Child:
         self._keeper.flush()
         runs = self._in_flight.active
         if self._judge.look_after(runs, now) and not self._why:
-            self._give_back(now - LONGEST_WAIT_FOR_SLOT)
+            self._dispatcher.give_back(now - LONGEST_WAIT_FOR_SLOT)
         self._pass_progress(runs, now)
         if self._why and not claiming.is_alive():
-            self._give_back()
+            self._dispatcher.give_back()
         elif not self._why:
             self._end_if_due()
         self._report_vitals()
@@ -259,11 +233,6 @@ class Child:
     def _is_done(self) -> bool:
         return self._in_flight.is_idle and self._reporter.is_idle
 
-    def _give_back(self, granted_before: float = float("inf")) -> None:
-        """Return what has not begun. The attempts are refunded."""
-        for run in self._executors.take_back(granted_before):
-            self._release(run)
-
     def _pass_progress(self, runs: Sequence[Run], now: float) -> None:
         if now - self._progress_at < BETWEEN_PROGRESS:
             return
@@ -275,7 +244,8 @@ class Child:
 
     def _report_vitals(self) -> None:
         how_it_is = {
-            "stuck": len(self._in_flight.stuck),
+            "stuck": self._in_flight.stuck_slots,
+            "slots_beyond_leases": self._in_flight.slots_beyond_leases,
             "refused_settles": self._reporter.refused,
             "limit_refusals": self._claimer.limit_refusals,
             "database_errors": self._claimer.database.errors + self._reporter.database.errors,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from threading import Lock
 
+from pulse_django.execution.chunk_run import ChunkRun, is_gathered
 from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import Slots
@@ -43,6 +45,8 @@ class InFlight:
         self._active: dict[int, Run] = {}  # waiting for a slot, or running
         self._occupied = 0  # slots of these, and of those that are stuck
         self._heavy = 0  # how many of them take several slots: what waits for one beside them must not begin
+        self._chunks: dict[int, ChunkRun] = {}  # waiting for a slot, or running: each takes one for its members
+        self.gathering: Counter[str] = Counter()  # runs that wait for others of their chunk, by lane key
         self._unreported: dict[int, Run] = {}
         self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
         self._retry_waits_since = float("inf")  # for one of them to end
@@ -66,7 +70,7 @@ class InFlight:
 
     @property
     def is_idle(self) -> bool:
-        return not self._active and not self._unreported
+        return not self._active and not self._unreported and all(map(self._is_stuck, list(self._chunks.values())))
 
     @property
     def fleet_size(self) -> int:
@@ -79,14 +83,16 @@ class InFlight:
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
-        if self.cannot_report or self._bytes >= MOST_BYTES:
-            return 0
-        limit = self.free_slots + (0 if self._heavy else self._prefetch)
-        if self._max_jobs:
-            limit = min(limit, self._max_jobs - self.taken)
-        limit = min(limit, MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
+        limit = min(self.free_slots + (0 if self._heavy else self._prefetch), self.most_jobs())
         worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
+
+    def most_jobs(self) -> int:
+        """Return how many jobs could be claimed now if they took no slots."""
+        if self.cannot_report or self._bytes >= MOST_BYTES:
+            return 0
+        limit = min(MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
+        return min(limit, self._max_jobs - self.taken) if self._max_jobs else limit
 
     @property
     def free_slots(self) -> int:
@@ -99,8 +105,22 @@ class InFlight:
         return Slots(self.slots, max(0, self.free_slots))
 
     @property
-    def _stuck_slots(self) -> int:
-        return sum(run.slots for run in list(self.stuck.values()))
+    def stuck_slots(self) -> int:
+        """How many slots are held by handlers that were abandoned."""
+        chunks = sum(chunk.slots for chunk in list(self._chunks.values()) if self._is_stuck(chunk))
+        return chunks + sum(run.slots for run in list(self.stuck.values()))
+
+    @property
+    def slots_beyond_leases(self) -> int:
+        """How many slots what runs takes beyond one for each lease. A chunk takes one for all of its jobs: below 0."""
+        running = [run for run in self.active if run.begun_at is not None]
+        chunks = [chunk for chunk in list(self._chunks.values()) if chunk.begun_at is not None]
+        return sum(one.slots for one in (*running, *chunks)) - len(running)
+
+    @property
+    def _has_unbegun_chunks(self) -> bool:
+        """Whether runs wait for others of their chunk, or a chunk waits for a slot."""
+        return self.gathering.total() > 0 or any(one.begun_at is None for one in list(self._chunks.values()))
 
     def slots_of(self, claim: Claim) -> int:
         """Return how many slots a run takes. One that is heavier than all of them takes all."""
@@ -115,7 +135,9 @@ class InFlight:
     @property
     def is_used_up(self) -> bool:
         """It has had all the runs that it may have, or all its slots are stuck."""
-        return bool(self._max_jobs and self.taken >= self._max_jobs) or self._stuck_slots >= self.slots
+        if self._max_jobs and self.taken >= self._max_jobs and not self._has_unbegun_chunks:
+            return True
+        return self.stuck_slots >= self.slots
 
     def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
         """Take over what was claimed; the keeper sees it from now on."""
@@ -123,7 +145,7 @@ class InFlight:
         for claim in claims:
             entry = self._shared_leases.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
-            run.slots = self.slots_of(claim)
+            run.slots = 0 if is_gathered(claim) else self.slots_of(claim)  # of a chunk: it takes one
             runs.append(run)
         with self._lock:
             for run in runs:
@@ -132,6 +154,23 @@ class InFlight:
             self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
+
+    def occupy(self, chunk: ChunkRun) -> None:
+        """Note that a chunk waits for a slot."""
+        with self._lock:
+            self._chunks[id(chunk)] = chunk
+            self._occupied += chunk.slots
+
+    def vacate(self, chunk: ChunkRun) -> None:
+        """Note that the handler of a chunk is over, or is not called."""
+        with self._lock:
+            if self._chunks.pop(id(chunk), None) is not None:
+                self._occupied -= chunk.slots
+
+    def _is_stuck(self, chunk: ChunkRun) -> bool:
+        """Whether all that its handler could still do is of no use."""
+        members = chunk.members
+        return any(id(one) in self.stuck for one in members) and not any(id(one) in self._active for one in members)
 
     def begin(self, run: Run) -> bool:
         """Say whether the handler may be called, and note that it will be.

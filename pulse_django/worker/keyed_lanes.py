@@ -10,7 +10,7 @@ from itertools import groupby
 
 from pulse_django import conf
 from pulse_django.execution.declared_limits import declared_limits
-from pulse_django.execution.lane_keys import limiters_of_claim
+from pulse_django.execution.lane_keys import chunk_of_lane, limiters_of_claim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Brought
 from pulse_django.protocol.claim_limited import LimitedClaim
@@ -20,7 +20,7 @@ from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import key_of, limiter_of_queue
-from pulse_django.words.lanes import NOT_AGED, Lane, deal, rotation
+from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, rotation
 from pulse_django.words.leases import Claim
 
 from .guarded_connection import GuardedConnection
@@ -58,6 +58,7 @@ class KeyedLanes:
         self._paused: dict[Lane, float] = {}  # and until when
         self._held_at = float("-inf")
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
+        self._waits_for_slot = False
         self._marks = LaneMarks()
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
         self._are_declared = False  # the limits of the code that this process has loaded
@@ -69,6 +70,7 @@ class KeyedLanes:
 
     def saw(self, lanes: Sequence[Lane]) -> None:
         """Note what a look brought."""
+        self._waits_for_slot = False
         self._cursors.clear()
         keyed = sorted(lane for lane in lanes if lane.key)
         for pair, group in groupby(keyed, key=lambda lane: (lane.queue, lane.priority)):
@@ -77,7 +79,9 @@ class KeyedLanes:
                 self._cursors[pair] = random.choice(found)  # noqa: S311 - no secret
 
     def closed_for(self) -> float:
-        """Return for how long all that was met is closed; 0 if no limit stood in the way."""
+        """Return for how long all that was met is closed; 0 if neither a limit nor a lack of slots is the reason."""
+        if self._waits_for_slot:
+            return CLOSED_FOR  # a slot that becomes free ends the wait
         return max(0.0, min(self._closed.values(), default=0.0) - time.monotonic())
 
     def claim(
@@ -94,21 +98,37 @@ class KeyedLanes:
             self._declare()
             limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
         self._count([lane for part in parts for lane in part], now)
-        found, empty = 0, set(self._paused)
+        found, empty, self._waits_for_slot = 0, set(self._paused), False
         for part in ([lane for lane in part if lane not in self._paused] for part in parts):
             if found >= limit:
                 break
             if not part:
                 continue
-            takes = deal(part, limit - found, held=self._held, weight=_weight)
-            (claims, is_left), exhausted = self._claim_part(limit - found, part, takes)
+            jobs_a_slot = {lane: size for lane in part if (size := chunk_of_lane(lane.key))}
+            takes = self._takes(part, limit - found, jobs_a_slot)
+            if not takes:
+                self._waits_for_slot = True  # a chunk may not take what is prefetched beyond the slots
+                continue
+            (claims, is_left), exhausted = self._claim_part(sum(takes.values()), part, takes)
+            found += self._slots_of(claims, jobs_a_slot)
             empty |= exhausted
             for claim in claims:
-                found += self._in_flight.slots_of(claim)
                 self._held[lane_of(claim)] += claim.options.weight
             if is_left:  # lighter jobs of the other lanes would take the slots that it waits for
                 break
         return found, [lane for lane in lanes if lane not in empty]
+
+    def _slots_of(self, claims: Sequence[Claim], jobs_a_slot: Mapping[Lane, int]) -> int:
+        chunked = Counter(lane for claim in claims if (lane := lane_of(claim)) in jobs_a_slot)
+        single = sum(self._in_flight.slots_of(claim) for claim in claims if lane_of(claim) not in jobs_a_slot)
+        return single + sum(in_slots(chunked, jobs_a_slot).values())
+
+    def _takes(self, part: Sequence[Lane], slots: int, jobs_a_slot: Mapping[Lane, int]) -> Mapping[Lane, int]:
+        """Deal slots to lanes. Return how many jobs of each to claim for them."""
+        if not jobs_a_slot:
+            return deal(part, slots, held=self._held, weight=_weight)
+        takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=_weight), self._in_flight
+        return in_jobs(takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs())
 
     def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Brought, set[Lane]]:
         """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""

@@ -36,7 +36,7 @@ class RunSupervisor:
         for run in runs:
             run.look()
             if run.begun_at is None:
-                waits_too_long = waits_too_long or now - run.granted_at > LONGEST_WAIT_FOR_SLOT
+                waits_too_long = waits_too_long or now - run.waits_since > LONGEST_WAIT_FOR_SLOT
                 continue
             slow = slow or now - run.begun_at > HORIZON
             if run.overdue(now) or run.stalled(now):
@@ -59,7 +59,7 @@ class RunSupervisor:
                 self._give_up(run)
             return
         if run.lost:
-            log_lost(run, "stopping its handler")
+            log_lost(run, "stopping its handler" if run.chunk is None else "its chunk continues without it")
         elif remaining <= 0:
             run.was_out_of_touch = True
             log_out_of_touch(run, "stopping its handler")
@@ -67,13 +67,24 @@ class RunSupervisor:
             run.verdict = TimedOut()
         elif run.stalled(now):
             run.verdict = Stalled()
-        elif not (run.cancelled and self._executor_of(run).can_stop):
+        elif not (run.cancelled and self._can_be_cancelled(run)):
             return
         else:
             run.verdict = Cancelled()
         run.asked_to_stop_at = now
-        if not self._executor_of(run).stop(run) and not run.is_out_of_touch:
+        if not self._stop(run) and not run.is_out_of_touch:
             self._give_up(run)
+
+    def _can_be_cancelled(self, run: Run) -> bool:
+        """A handler is stopped for a job of its chunk only if it is of no use to the others."""
+        return self._executor_of(run).can_stop and (run.chunk is None or run.chunk.is_of_no_use())
+
+    def _stop(self, run: Run) -> bool:
+        """Have a handler stop: that of a chunk at the first time limit, or if it is of no use to any job."""
+        if run.chunk is None:
+            return self._executor_of(run).stop(run)
+        must_stop = isinstance(run.verdict, TimedOut | Stalled) or run.chunk.is_of_no_use()
+        return must_stop and self._executor_of(run).stop(run.chunk)
 
     def _await_word(self, run: Run, now: float, remaining: float) -> None:
         """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
@@ -85,17 +96,14 @@ class RunSupervisor:
     def _give_up(self, run: Run) -> None:
         """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
         verdict: Outcome | None = None if run.lost else run.verdict
+        stuck_before = self._in_flight.stuck_slots
         if (
             not self._in_flight.given_up(run) or not run.is_first_report()
         ):  # it ended in this moment, and says so itself
             return
-        logger.warning(
-            "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)",
-            run.claim.job_id,
-            run.claim.task,
-            len(self._in_flight.stuck),
-            self._in_flight.slots,
-        )
+        if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
+            text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
+            logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)
         if verdict is None:
             self._in_flight.settled([run])
         else:

@@ -284,6 +284,21 @@ def test_a_job_is_decided_once() -> None:
         calls[0][1].fail(Odd())
 
 
+@task(name="chunks.one_by_one", chunk=10)
+def one_by_one(chunk: Chunk) -> None:
+    chunk[0].succeed()
+    chunk[1].fail(Odd())
+    calls.append("went on")
+
+
+def test_what_is_decided_is_told_before_the_handler_is_over() -> None:
+    ids = [int(one_by_one.enqueue(n=n).id) for n in range(3)]
+    runs = [Run(claim) for claim in Job.objects.claim_these(Identity("w"), ids)]
+    performed = perform(ChunkRun(runs, lambda run, _: calls.append(run.claim.job_id)))
+    assert calls == [ids[0], ids[1], "went on", ids[2]]
+    assert performed.members == []
+
+
 def test_what_cannot_be_read_fails_alone() -> None:
     ids = [int(index.enqueue(n=n).id) for n in range(2)]
     by_position = Job.objects.enqueue_many([NewJob(task="chunks.index", args=[5])])[0]

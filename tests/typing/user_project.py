@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from pulse_django import NO_RETRIES, Context, Unique, never, task
+from pulse_django import NO_RETRIES, Chunk, Context, Unique, never, task
 
 
 @task
@@ -28,6 +28,18 @@ def gather(order: int) -> None: ...
 def computed(order: int) -> None: ...
 
 
+@task(chunk=100, within=timedelta(seconds=2), max_attempts=3)
+def index(chunk: Chunk) -> None:
+    for job in chunk:
+        job.context.progress(1)
+        job.succeed(job.kwargs["document"])
+        job.fail("no")  # E
+
+
+@task(chunk=100)  # E
+def no_chunk(document: int) -> None: ...
+
+
 @task(unique=Unique(on_conflict="skip"))  # E
 def skipping() -> None: ...
 
@@ -49,6 +61,7 @@ def declared_with_a_key() -> None: ...
 
 
 async def caller() -> int:
+    index.enqueue(document=5)
     add.enqueue(1, 2)
     add.enqueue(1, b=2)
     add.enqueue("1")  # E

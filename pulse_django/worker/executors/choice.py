@@ -67,13 +67,13 @@ class Executors:
     def hurry(self) -> None:
         self.threads.hurry()
 
-    def take_back(self, granted_before: float) -> list[Run]:
-        """Return what was granted until then and has not begun."""
+    def take_back(self, since: float) -> list[Run]:
+        """Return what has waited for a slot since then, and has not begun."""
         taken: list[Run] = []
         for executor in (self.threads, self.loop, self.processes):
             waiting = executor.take_back()
-            taken += [run for run in waiting if run.granted_at <= granted_before]
-            if keep := [run for run in waiting if run.granted_at > granted_before]:
+            taken += [run for run in waiting if run.waits_since <= since]
+            if keep := [run for run in waiting if run.waits_since > since]:
                 executor.submit(keep)
         return taken
 

@@ -1,0 +1,98 @@
+"""Gathers runs of tasks with chunks until their chunk is full, or its time has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Lock
+
+from pulse_django.execution.chunk_run import ChunkRun, is_gathered
+from pulse_django.execution.judging import Performed
+from pulse_django.execution.registry import chunk_of, key_of, registry
+from pulse_django.execution.run import Clock, Run
+from pulse_django.execution.tasks_framework import Task
+
+from .in_flight import InFlight
+
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class _Gathering:
+    task: Task
+    until: float  # by the monotonic clock
+    runs: list[Run] = field(default_factory=list)
+
+
+class Chunking:
+    """Threads that claim add to it, and the main thread looks what is due."""
+
+    def __init__(
+        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock = time.monotonic
+    ) -> None:
+        """``report`` takes what is known of a job before the handler of its chunk is over."""
+        self._in_flight, self._report, self._clock = in_flight, report, clock
+        self._gathering: dict[str, _Gathering] = {}
+        self._lock = Lock()
+
+    def add(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Take over what was claimed. Return what is to start now: chunks that are complete, and all other runs."""
+        if not registry.chunked:
+            return runs
+        ready: list[Run] = []
+        with self._lock:
+            for run in runs:
+                if not is_gathered(run.claim):
+                    ready.append(run)
+                elif (chunk := self._gather(run)) is not None:
+                    ready.append(chunk)
+            return ready + self._due()
+
+    def due(self) -> list[ChunkRun]:
+        """Return the chunks whose time has come. If nothing more can be claimed, that of all has."""
+        if not self._gathering:
+            return []
+        with self._lock:
+            return self._due()
+
+    def due_in(self) -> float:
+        """Return in how many seconds the next chunk is due."""
+        return min((one.until for one in list(self._gathering.values())), default=NEVER) - self._clock()
+
+    def take_back(self) -> list[Run]:
+        """Return all runs that wait for others; their handlers are not called."""
+        with self._lock:
+            taken = [run for one in self._gathering.values() for run in one.runs]
+            self._gathering.clear()
+            self._in_flight.gathering.clear()
+        return taken
+
+    def _gather(self, run: Run) -> ChunkRun | None:
+        """Add a run, and return the chunk if it is full now."""
+        task = registry.chunked[run.claim.task]
+        name = key_of(task)
+        if name not in self._gathering:
+            within: timedelta = getattr(task, "within", None) or timedelta()
+            self._gathering[name] = _Gathering(task, run.granted_at + within.total_seconds())
+        gathering = self._gathering[name]
+        gathering.runs.append(run)
+        run.waits_since = NEVER  # it waits for others, and not for a slot
+        self._in_flight.gathering[run.claim.lane_key] += 1
+        return self._closed(name) if len(gathering.runs) >= (chunk_of(task) or 1) else None
+
+    def _due(self) -> list[ChunkRun]:
+        now, is_full = self._clock(), self._in_flight.most_jobs() < 1
+        return [self._closed(name) for name, one in list(self._gathering.items()) if is_full or one.until <= now]
+
+    def _closed(self, name: str) -> ChunkRun:
+        runs = self._gathering.pop(name).runs
+        chunk, now = ChunkRun(runs, self._report), self._clock()
+        for run in (chunk, *runs):
+            run.waits_since = now
+        for run in runs:
+            run.chunk = chunk
+            self._in_flight.gathering[run.claim.lane_key] -= 1
+        self._in_flight.occupy(chunk)
+        return chunk
