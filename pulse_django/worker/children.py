@@ -44,7 +44,7 @@ class Children:
         selector: selectors.BaseSelector,
         ready: Callable[[], None],
     ) -> None:
-        overstayers = Overstayers(options.processes, 3 * options.concurrency)  # slots of each of three executors
+        overstayers = Overstayers(options.processes)
         self.child_slots = [
             ChildSlot(index, SharedLeases("", overstayers, index)) for index in range(options.processes)
         ]

@@ -284,6 +284,20 @@ def test_a_handler_in_a_thread_is_stuck_when_all_of_its_jobs_are_given_up(worker
     assert not worker.in_flight.stuck
 
 
+@pytest.mark.django_db
+def test_a_retry_does_not_overtake_the_handler_of_a_chunk_that_goes_on(worker: Worker, clock: Clock) -> None:
+    timeout = ClaimedOptions(timeout=timedelta(seconds=5))
+    runs = worker.claims("chunking.large", 100, options=timeout)
+    chunk = worker.begin()
+    clock.now += 6.0
+    worker.supervisor.look_after(worker.in_flight.active, clock())
+    retries = [run.claim._replace(lease=run.claim.lease._replace(attempt=2)) for run in runs]
+    again = worker.in_flight.take(retries, clock())
+    assert not any(map(worker.in_flight.begin, again))
+    worker.dispatcher.done(chunk, ended(chunk))
+    assert all(map(worker.in_flight.begin, again))
+
+
 # The claim
 
 CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":chunk=u")

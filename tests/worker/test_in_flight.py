@@ -166,7 +166,7 @@ def test_with_large_payloads_in_hand_nothing_more_is_claimed(in_flight: InFlight
 
 
 def two_children() -> tuple[InFlight, InFlight]:
-    shared = Overstayers(2, SLOTS)
+    shared = Overstayers(2)
     return tuple(InFlight(SharedLeases(PREFIX, shared, index), "default", SLOTS) for index in range(2))  # type: ignore[return-value]
 
 
