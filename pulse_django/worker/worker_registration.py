@@ -23,7 +23,11 @@ from .worker_options import WorkerOptions
 def presence_of(
     identity: Identity, options: WorkerOptions, child_slots: Sequence[ChildSlot], vitals: Message
 ) -> Presence:
-    held = [child.shared_leases.held() for child in child_slots]
+    held = [list(child.shared_leases.held()) for child in child_slots]
+    begun = [
+        sum(one.begun for one in mine) + child.said.get("slots_beyond_leases", 0)
+        for mine, child in zip(held, child_slots, strict=True)
+    ]
     return Presence(
         name=identity.name,
         boot_id=identity.boot_id,
@@ -38,7 +42,7 @@ def presence_of(
         queues=options.queues,
         slots=options.processes * options.concurrency,
         # What has ended and is not reported yet is held as well.
-        in_flight=sum(min(options.concurrency, sum(one.begun for one in mine)) for mine in held),
+        in_flight=sum(max(0, min(options.concurrency, mine)) for mine in begun),
         stuck_slots=sum(child.stuck for child in child_slots),
         tasks=list(registry),
         vitals=vitals | {"prefetched": sum(not one.begun for mine in held for one in mine)},

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 
 from pulse_django import api, enqueue_many
-from pulse_django.models import Attempt, Job, Limiter, Queue
+from pulse_django.models import Attempt, Job, Limiter, Queue, Worker
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, outcomes, status, wait_for, wait_until
@@ -86,6 +86,7 @@ def test_a_chunk_takes_one_slot_and_others_run_beside_it(workers: Workers, tmp_p
     ids = enqueue(chunk_handlers.waits, 50, file=str(gate))
     workers.start("--processes", "1", "--concurrency", "2", settings=MODULES)
     wait_until(lambda: calls(workers))
+    wait_until(lambda: Worker.objects.filter(in_flight=1, slots=2).exists(), lambda: Worker.objects.values())
     others = [handlers.registered("thread.succeeds").enqueue(n).id for n in range(10)]
     wait_for(Status.COMPLETED, *others)
     assert not workers.trace.count("left"), "the chunk has not ended meanwhile"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pulse_django import Chunk, task
+from pulse_django.conf import PulseSettings
 from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE, ChunkRun
 from pulse_django.execution.judging import Performed, judged
 from pulse_django.execution.run import Run
@@ -28,6 +29,8 @@ from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
 from pulse_django.worker.keyed_lanes import KeyedLanes, lane_of
 from pulse_django.worker.run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
 from pulse_django.worker.shared_leases import SharedLeases
+from pulse_django.worker.worker_options import WorkerOptions
+from pulse_django.worker.worker_registration import presence_of
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 4
@@ -296,6 +299,17 @@ def test_a_retry_does_not_overtake_the_handler_of_a_chunk_that_goes_on(worker: W
     assert not any(map(worker.in_flight.begin, again))
     worker.dispatcher.done(chunk, ended(chunk))
     assert all(map(worker.in_flight.begin, again))
+
+
+def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -> None:
+    worker.claims("chunking.hasty", 5)
+    worker.claims("chunking.patient", 3)
+    worker.begin()
+    said = {"slots_beyond_leases": worker.in_flight.slots_beyond_leases}
+    child: Any = SimpleNamespace(shared_leases=worker.shared, stuck=0, said=said)
+    options = WorkerOptions.of(PulseSettings(), "w", {"concurrency": SLOTS})
+    presence = presence_of(Identity("w"), options, [child], {})
+    assert (presence.in_flight, presence.vitals["prefetched"]) == (1, 3)
 
 
 # The claim
