@@ -57,6 +57,11 @@ def lane_of_chunks(task: str) -> str:
     return f"{SEPARATOR}{_OF_CHUNKS}{task if len(task) <= longest else _digest(task)}"
 
 
+def lane_of_share(share: str) -> str:
+    """Return the lane key of a share as people write it: as ``key_of`` shows it."""
+    return f"{SEPARATOR}{share}" if share.startswith(_OF_CHUNKS) else lane_key("", text_of_key(share))
+
+
 def is_of_chunks(lane_key: str) -> bool:
     return lane_key.startswith(f"{SEPARATOR}{_OF_CHUNKS}")
 

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import override_settings
 
 from pulse_django import (
@@ -469,6 +471,15 @@ def test_each_key_is_paused(raises: str | None) -> None:
         limited.enqueue(customer=n, raises=raises)
     drain()
     assert PausedKey.objects.count() == 3
+
+
+def test_a_task_with_chunks_can_be_paused_by_hand() -> None:
+    index.enqueue(n=1)
+    share = key_of(Job.objects.get().lane_key)
+    call_command("pulse_limits", "pause", "--share", share, "--reason", "maintenance", stdout=StringIO())
+    assert PausedKey.objects.get().lane_key == Job.objects.get().lane_key
+    call_command("pulse_limits", "resume", "--share", share, stdout=StringIO())
+    assert not PausedKey.objects.exists()
 
 
 # What else sees a chunk

@@ -17,7 +17,7 @@ from pulse_django.operations.terminal import showable, table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
-from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
+from pulse_django.words.lane_keys import key_of, lane_key, lane_of_share, limiter_of, text_of_key
 from pulse_django.words.limiting import Rate, override_of
 from pulse_django.words.limiting import in_words as numbers_in_words
 
@@ -139,7 +139,7 @@ def _lane_key(options: dict[str, Any]) -> str:
     if (options["share"] is None) == (options["name"] is None or options["key"] is None):
         raise CommandError(f"{options['act']}: give a limit and --key, or --share.")
     if options["share"] is not None:
-        return lane_key("", text_of_key(options["share"]))
+        return lane_of_share(options["share"])
     return lane_key(options["name"], text_of_key(options["key"]))
 
 
