@@ -156,6 +156,8 @@ def check_chunk(task: Task, options: Options) -> None:
         return
     if task.takes_context:
         raise InvalidTask("chunk: omit takes_context. The handler takes the chunk, and each job of it has a context.")
+    if options.weight != 1:
+        raise InvalidTask("chunk: omit weight. A chunk takes one slot, and each of its jobs counts once in its limit.")
     if options.atomic:
         raise InvalidTask("chunk: atomic=True completes one job. Use the context.atomic() of each job of the chunk.")
     if options.isolation == Isolation.PROCESS:

@@ -128,6 +128,7 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (nothing, {"chunk": 2, "within": 2 * MINUTE}, "within: 0:02:00 is longer than 0:01:00"),
     (nothing, {"chunk": 2, "within": -MINUTE}, "within: .* must be positive"),
     (nothing, {"chunk": 2, "takes_context": True}, "omit takes_context"),
+    (nothing, {"chunk": 2, "weight": 2}, "omit weight"),
     (nothing, {"chunk": 2, "atomic": True}, r"Use the context\.atomic\(\) of each job"),
     (nothing, {"chunk": 2, "isolation": "process"}, "a process for one job"),
     (nothing, {"chunk": 2, "within": MINUTE, "timeout": MINUTE}, "is not shorter than timeout"),
