@@ -166,7 +166,8 @@ def test_a_cancelled_and_a_lost_job_stop_alone(workers: Workers, tmp_path: Path,
 def test_a_thread_past_the_time_limit_ends_only_the_jobs_that_are_not_decided(workers: Workers, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     ids = enqueue(chunk_handlers.slow, 4, file=str(gate))
-    workers.start("--processes", "1", "--concurrency", "1", settings=MODULES | LONG_LEASE)
+    # With a slot that is not stuck. Without any, the process would end, and no handler could report late.
+    workers.start("--processes", "1", "--concurrency", "2", settings=MODULES | LONG_LEASE)
     wait_for(Status.DEAD_LETTERED, *ids[1:])
     assert status(ids[0]) == Status.COMPLETED
     assert [outcomes(pk) for pk in ids] == [["SUCCEEDED"]] + [["TIMED_OUT"]] * 3
