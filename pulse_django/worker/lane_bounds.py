@@ -46,13 +46,15 @@ class LaneBounds:
         return True
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """Raise the bounds to the last of these in each lane of jobs without a lane key."""
+        """Raise the bounds to the last of these in each lane. Lanes with keys have none.
+
+        Where some were behind their bound there may be more, as after the pause of a task: the next look is full, too.
+        """
         if len(self._since) > MOST_LANES:
             self._since.clear()
-        for claim in claims:
-            if claim.lane_key:
-                continue  # of such a lane a job may become ready that has been due for longer than the last one
-            lane = Lane(claim.queue, claim.priority)
-            due = claim.due_epoch - ROUNDING
-            if due > self._since.get(lane, due - 1):
-                self._since[lane] = due
+        unkeyed = [(Lane(claim.queue, claim.priority), claim.due_epoch) for claim in claims if not claim.lane_key]
+        if any(due + ROUNDING < self._since.get(lane, float("-inf")) for lane, due in unkeyed):
+            self._looked_at = float("-inf")
+        for lane, due in unkeyed:
+            if due - ROUNDING > self._since.get(lane, float("-inf")):
+                self._since[lane] = due - ROUNDING

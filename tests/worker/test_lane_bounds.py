@@ -69,7 +69,27 @@ def test_a_bound_is_the_last_instant_claimed_in_its_lane(bounds: LaneBounds) -> 
 def test_a_bound_never_falls(bounds: LaneBounds) -> None:
     bounds.claimed([due_at(MAIL, 50.0)])
     bounds.claimed([due_at(MAIL, 40.0)])
+    assert bounds.of([MAIL]) is NO_BOUNDS
     assert bounds.of([MAIL])[MAIL] == pytest.approx(50.0)
+
+
+def test_while_it_finds_jobs_behind_a_bound_it_looks_at_everything(bounds: LaneBounds, clock: Clock) -> None:
+    """As after the pause of a task, whose jobs were due long ago: they would get one claim in ten seconds."""
+    bounds.claimed([due_at(MAIL, 50.0)])
+    clock.now += lane_bounds.BETWEEN_FULL_LOOKS + 0.1
+    for seconds in (10.0, 20.0, 30.0, 50.0):
+        assert bounds.of([MAIL]) is NO_BOUNDS
+        bounds.claimed([due_at(MAIL, seconds)])
+    assert bounds.of([MAIL]) is not NO_BOUNDS
+    bounds.claimed([due_at(MAIL, 50.0), due_at(MAIL, 51.0)])
+    assert bounds.of([MAIL]) is not NO_BOUNDS
+
+
+def test_a_lane_with_a_key_has_no_bound_and_gives_none_to_the_one_without(bounds: LaneBounds) -> None:
+    bounds.claimed([due_at(MAIL, 50.0)._replace(lane_key=":0000a")])
+    assert bounds.of([MAIL]) is NO_BOUNDS
+    bounds.claimed([due_at(MAIL, 20.0)])
+    assert bounds.of([MAIL])[MAIL] == pytest.approx(20.0)
 
 
 def test_every_ten_seconds_it_looks_at_everything(bounds: LaneBounds, clock: Clock) -> None:
