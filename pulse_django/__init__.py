@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
+    from .execution.paused_tasks import pause_task, resume_task
     from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule
     from .tasks import task
@@ -27,6 +28,7 @@ _HOMES = {
     "execution.context": ("Context",),
     "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "RateLimited", "Snooze", "StaleToken"),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "execution.paused_tasks": ("pause_task", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
     "words.limiting": ("Breaker", "Limit", "Rate"),
     "words.retry_after": ("retry_after",),
@@ -70,8 +72,10 @@ __all__ = [
     "jobs",
     "never",
     "only",
+    "pause_task",
     "progress",
     "release",
+    "resume_task",
     "retry",
     "retry_after",
     "task",

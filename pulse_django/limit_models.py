@@ -11,6 +11,7 @@ from .protocol.limiters import LimiterManager
 from .protocol.paused_keys import PausedKeyManager
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
+from .words.lane_keys import MAX_PAUSED
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME
 
 
@@ -42,9 +43,9 @@ class Limiter(models.Model):
 
 
 class PausedKey(models.Model):
-    """A key of a limit or a share of which no job starts now."""
+    """A key of a limit or a share, or a task, of which no job starts now."""
 
-    lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", primary_key=True)
+    lane_key = ShortText(max_length=MAX_PAUSED, db_collation="C", primary_key=True)  # or ``task=<name>``
     paused_at = models.DateTimeField(db_default=ClockTimestamp())
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
     reason = models.TextField(blank=True, default="", db_default="")

@@ -22,6 +22,7 @@ from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
 from .protocol.retry import retry
+from .protocol.set_aside import bring_back, set_aside
 from .protocol.settle import keep_errors_after_completion, release, settle
 from .protocol.waiting import move, reschedule
 from .store.job_queries import JobReader
@@ -40,6 +41,8 @@ class JobManager(JobReader):
     enqueue_alike = enqueue_alike
 
     promote = promote
+    set_aside = set_aside
+    bring_back = bring_back
     claim = claim
     claim_these = claim_these
     claim_for_slots = claim_for_slots

@@ -52,7 +52,8 @@ class Job(models.Model):
     # Whose turn it is: the limiter and the key of a job with a limit or a share, as words/lane_keys.py spells them.
     lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
     # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
-    ready = models.BooleanField(default=True, db_default=True, editable=False)
+    # NULL: set aside, because its task is paused (docs/adr/0060).
+    ready = models.BooleanField(null=True, default=True, db_default=True, editable=False)
     args = Document(default=list, db_default=models.Value([], models.JSONField()))
     kwargs = Document(default=dict, db_default=models.Value({}, models.JSONField()))
     # Of args and kwargs as text, to bound what a claim takes. NULL: not measured, as by an older release.

@@ -24,7 +24,7 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import chunks, context, fencing
+from pulse_django.execution import chunks, context, fencing, paused_tasks
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import sentences
@@ -180,6 +180,7 @@ def python_page() -> str:
             *(entry(name, getattr(limiting, name)) for name in ("Limit", "Rate", "Breaker")),
             entry("retry_after", retry_after.retry_after),
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
+            *(entry(name, getattr(paused_tasks, name)) for name in ("pause_task", "resume_task")),
             "\n## Retry policies\n",
             *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",

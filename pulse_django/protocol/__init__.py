@@ -19,6 +19,10 @@
                     RETRYING                RETRYING, elsewhere
     amend           PENDING                 PENDING, with other arguments
                     RETRYING                RETRYING, with other arguments
+    set_aside       PENDING                 PENDING, out of what claims read
+                    RETRYING                RETRYING, out of what claims read
+    bring_back      PENDING                 PENDING, in line again
+                    RETRYING                RETRYING, in line again
     retry           DEAD_LETTERED           PENDING
     prune           COMPLETED,              (gone)
                     DEAD_LETTERED,
@@ -31,6 +35,8 @@ door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
 An enqueue with a unique key that another job holds adds none. It may change the arguments and the time of that job, if
 that one is PENDING and has never been claimed (``unique``).
+
+``set_aside`` and ``bring_back`` change no status. Between them ``ready`` is NULL, and claims do not read the job.
 
 What waits or runs, and dead letters, are in the hot partition, which statements name. ``settle``, ``reap``,
 ``expire`` and ``request_cancel`` move what they complete or cancel to the partition of the day (``history``); ``eras``
@@ -85,6 +91,8 @@ class Verb(StrEnum):
     RESCHEDULE = "reschedule"
     MOVE = "move"
     AMEND = "amend"
+    SET_ASIDE = "set_aside"
+    BRING_BACK = "bring_back"
     RETRY = "retry"
     PRUNE = "prune"
 
@@ -121,6 +129,8 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
         Verb.RESCHEDULE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.MOVE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.AMEND: _moves({status: {status} for status in CLAIMABLE}),
+        Verb.SET_ASIDE: _moves({status: {status} for status in CLAIMABLE}),
+        Verb.BRING_BACK: _moves({status: {status} for status in CLAIMABLE}),
         Verb.RETRY: _moves({Status.DEAD_LETTERED: {Status.PENDING}}),
         Verb.PRUNE: _moves({status: {GONE} for status in TERMINAL}),
     }

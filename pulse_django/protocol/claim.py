@@ -206,13 +206,14 @@ def claim_pick(model: type[Job], alias: str) -> Compiled:
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
-    due = model.objects.due().startable().filter(**lane).order_by("next_run_at", "id")
-    pick, params = compiled(skip_locked(due.values("id", "weight", bytes=_BYTES)), alias)
+    due = model.objects.due().startable().of_unpaused_tasks().filter(**lane)
+    in_line = due.order_by("next_run_at", "id").values("id", "weight", bytes=_BYTES)
+    pick, params = compiled(skip_locked(in_line), alias)
     return f"{pick} LIMIT lane.take", params
 
 
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
-    """Grant leases on those of these jobs that are due, wherever they stand in their queues."""
+    """Grant leases on those of these jobs that are due, wherever they stand in their queues, paused or not."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
     these = skip_locked(due.order_by("id").values("id", "weight", bytes=_BYTES))
     return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH).claims

@@ -1,14 +1,23 @@
-"""Keys of limits and shares that are paused: their lanes are left out of claims."""
+"""What is paused: keys of limits and shares, whose lanes are left out of claims, and tasks.
+
+The row of a task is spelt ``task=<name>``. No key is, so each of the verbs refuses the other's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.db import models, router
 
+from pulse_django.exceptions import InvalidJob
+from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.lane_keys import key_of
+from pulse_django.words.job_options import TASK_NAME
+from pulse_django.words.lane_keys import key_of, pause_of_task, task_of_pause
+from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.payloads import clean_text
 
 if TYPE_CHECKING:
     from pulse_django.models import PausedKey  # noqa: F401 - named in the base class below
@@ -16,7 +25,8 @@ if TYPE_CHECKING:
 # A later end stays: whoever was told the longer time knows better.
 _PAUSE = """
 INSERT INTO pulse_django_pausedkey AS paused (lane_key, paused_until, reason, paused_by)
-VALUES (%(lane_key)s, clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(reason)s, %(by)s)
+SELECT lane_key, clock_timestamp() + %(seconds)s::float8 * interval '1 second', %(reason)s, %(by)s
+FROM pg_catalog.unnest(%(lane_keys)s::text[]) AS wanted (lane_key)
 ON CONFLICT (lane_key) DO UPDATE SET
     paused_until = excluded.paused_until, reason = excluded.reason, paused_by = excluded.paused_by,
     paused_at = clock_timestamp()
@@ -24,36 +34,63 @@ WHERE paused.paused_until IS NOT NULL
     AND (excluded.paused_until IS NULL OR paused.paused_until < excluded.paused_until)
 RETURNING lane_key
 """
-_RESUME = "DELETE FROM pulse_django_pausedkey WHERE lane_key::text = %s RETURNING lane_key"
+_RESUME = "DELETE FROM pulse_django_pausedkey WHERE lane_key::text = ANY (%s::text[]) RETURNING lane_key"
 _FORGET = "DELETE FROM pulse_django_pausedkey WHERE paused_until <= statement_timestamp() RETURNING lane_key"
+
+MAX_BY = 150
 
 
 class PausedKeyManager(models.Manager["PausedKey"]):
-    """``PausedKey.objects``: pause a key of a limit or a share, and resume it. ``lane_keys`` spells them."""
+    """``PausedKey.objects``: pause a key of a limit or a share, or a task, and resume it.
+
+    ``lane_keys`` spells keys. ``execution.paused_tasks`` knows the other names of a task.
+    """
 
     def pause(self, lane_key: str, *, for_: timedelta | None = None, reason: str = "", by: str = "") -> bool:
         """Start no job of the key, for a time or until it is resumed. Runs go on.
 
         Return whether it was not paused for longer already.
         """
-        if key_of(lane_key) is None:
-            raise ValueError(f"{lane_key!r} has no key: close the limit instead")
-        values = {
-            "lane_key": lane_key,
-            "seconds": None if for_ is None else for_.total_seconds(),
-            "reason": reason,
-            "by": by,
-        }
-        return bool(run_joined(self._alias, _PAUSE, values))
+        if key_of(lane_key) is None or task_of_pause(lane_key) is not None:
+            raise InvalidJob(f"{lane_key!r} has no key: close the limit instead")
+        return bool(self._pause([lane_key], for_, reason, by))
 
     def resume(self, lane_key: str) -> bool:
         """Let jobs of the key start again. Return whether it was paused."""
-        return bool(run_joined(self._alias, _RESUME, [lane_key]))
+        return task_of_pause(lane_key) is None and bool(run_joined(self._alias, _RESUME, [[lane_key]]))
+
+    def pause_task(self, *names: str, for_: timedelta | None = None, reason: str = "", by: str = "") -> bool:
+        """Start no job that has one of these names of a task, for a time or until it is resumed. Runs go on.
+
+        Return whether one of them was not paused for longer already.
+        """
+        if for_ is not None and not timedelta() < for_ <= MAX_DELAY:
+            raise InvalidJob(f"for_: {for_} must be positive and at most {MAX_DELAY.days} days")
+        return bool(self._pause(_rows_of(names), for_, reason, by))
+
+    def resume_task(self, *names: str) -> bool:
+        """Let jobs that have one of these names start again. Return whether one was paused."""
+        return bool(run_joined(self._alias, _RESUME, [_rows_of(names)]))
 
     def forget_ended(self) -> list[str]:
         """Delete pauses that are over. Claims do not wait for it."""
         return [lane_key for (lane_key,) in run_joined(self._alias, _FORGET, [])]
 
+    def _pause(self, lane_keys: list[str], for_: timedelta | None, reason: str, by: str) -> list[Any]:
+        values = {
+            "lane_keys": sorted(set(lane_keys)),
+            "seconds": None if for_ is None else for_.total_seconds(),
+            "reason": clean_text(reason, MAX_REASON),
+            "by": clean_text(by, MAX_BY),
+        }
+        return run_joined(self._alias, _PAUSE, values)
+
     @property
     def _alias(self) -> str:
         return self._db or router.db_for_write(self.model)
+
+
+def _rows_of(names: Iterable[str]) -> list[str]:
+    for name in names:
+        TASK_NAME.check("task", name)
+    return [pause_of_task(name) for name in names]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import models, router
 
 from .job_queries import ARE_EXPIRED, SERVER_CLOCK, ServerClock
+from .paused_tasks import ARE_SET_ASIDE, IS_OF_TASK
 from .transactions import run_alone
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ SELECT
     ),
     EXISTS (SELECT FROM pulse_django_schedule),
     EXISTS (SELECT FROM pulse_django_limiter),
-    {ARE_EXPIRED}
+    {ARE_EXPIRED},
+    EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE}
 FROM server
 """  # noqa: S608 - made of constants
 
@@ -78,22 +80,23 @@ class Turn(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    # Asked here, so that a fleet without schedules, limits or expired jobs sends no statement for them.
+    # Asked here, so that a fleet without schedules, limits, expired jobs or paused tasks sends no statement for them.
     has_schedules: bool = False
     has_limits: bool = False
     has_expired: bool = False
+    has_paused_tasks: bool = False  # or jobs that are set aside
 
 
 class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, *lists, has_schedules, has_limits, has_expired)] = run_alone(
+        [(started_at, up_for, *lists, has_schedules, has_limits, has_expired, has_paused_tasks)] = run_alone(
             self._alias, _TAKE, [names, [every[name] for name in names]]
         )
         taken, unfinished, overdue = map(frozenset, lists)
-        clock = ServerClock(started_at, up_for)
-        return Turn(clock, taken, unfinished, overdue - taken, has_schedules, has_limits, has_expired)
+        clock, there_are = ServerClock(started_at, up_for), (has_schedules, has_limits, has_expired, has_paused_tasks)
+        return Turn(clock, taken, unfinished, overdue - taken, *there_are)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -33,6 +33,12 @@ JOB_INDEXES = [
         name="pulse_job_unready",
         condition=Q(status__in=[status.value for status in CLAIMABLE], ready=False),
     ),
+    # What waits and is set aside, because its task is paused: nothing, in most projects.
+    models.Index(
+        fields=["task", "id"],
+        name="pulse_job_set_aside",
+        condition=Q(status__in=[status.value for status in CLAIMABLE], ready__isnull=True),
+    ),
     models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),
     # Leases are counted by these. With the token, what ended long ago is not read while an old snapshot keeps it.
     models.Index(fields=["lane_key", "token"], name="pulse_job_held_key", condition=HOLDS_KEY),

@@ -12,6 +12,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, LaneReader
+from .paused_tasks import IS_SET_ASIDE
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined
 
@@ -31,7 +32,7 @@ class Depth(NamedTuple):
 
     queue: str
     due: int  # its time has come
-    later: int
+    later: int  # its time has not come, or its task is paused and it is set aside
     overdue: float | None  # for how many seconds the first has been due
     is_more: bool  # than was counted
 
@@ -50,13 +51,24 @@ def is_expired(row: str = "") -> str:
 IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
 
-# Lanes are counted from the claim index, each up to its share of what is counted in all.
+# Lanes are counted from the claim index, each up to its share of what is counted in all. What is set aside is counted
+# once from its own index: a planner that knows of none would read all of it for each lane.
 _DEPTHS = f"""{LANES_CTE},
-share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane)
+share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*), 1)) FROM lane),
+aside AS MATERIALIZED (
+    SELECT queue, count(*) AS jobs
+    FROM (
+        SELECT queue FROM pulse_django_job_hot WHERE {IS_SET_ASIDE} ORDER BY task, id LIMIT %(in_all)s + 1
+    ) AS first
+    GROUP BY queue
+)
 SELECT
-    lane.queue, pg_catalog.sum(due.jobs)::bigint, pg_catalog.sum(later.jobs)::bigint,
+    lane.queue, pg_catalog.sum(due.jobs)::bigint,
+    pg_catalog.sum(later.jobs)::bigint
+        + COALESCE((SELECT jobs FROM aside WHERE aside.queue::text = lane.queue::text), 0),
     EXTRACT(epoch FROM statement_timestamp() - pg_catalog.min(due.since))::float8,
     pg_catalog.bool_or(GREATEST(due.jobs, later.jobs) > share.most)
+        OR COALESCE((SELECT pg_catalog.sum(jobs)::bigint FROM aside) > %(in_all)s, false)
 FROM lane
 CROSS JOIN share
 CROSS JOIN LATERAL (

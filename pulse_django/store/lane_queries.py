@@ -9,6 +9,7 @@ from pulse_django.words.lane_keys import OF_QUEUE
 from pulse_django.words.lanes import Lane
 
 from .loose_scan import loose_scan
+from .paused_tasks import IS_IN_FORCE, is_not_paused
 from .transactions import run_joined
 
 
@@ -32,7 +33,7 @@ IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > s
 
 CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.
-_PAIRS = loose_scan(
+PAIRS = loose_scan(
     "pair",
     "queue, priority",
     where=CLAIMABLE,
@@ -44,10 +45,15 @@ _PAIRS = loose_scan(
 MOST_KEYS = 256
 _OF_PAIR = f"{CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
 _FIRST = "ORDER BY lane_key, next_run_at, id LIMIT 1"
+_CAN_START = f" AND {is_not_paused()}"
+_UP_TO_CURSOR = f" AND lane_key::text <= pair.cursor{_CAN_START}"
 
 
-def _keys(first: str, *, end: str = "", most: str = str(MOST_KEYS)) -> str:
-    """Return the SQL of the lanes of a pair whose keys fulfil a condition: one probe of the index for each."""
+def _keys(first: str, *, end: str = "", most: int = MOST_KEYS) -> str:
+    """Return the SQL of the lanes of a pair whose keys fulfil a condition: one probe of the index for each.
+
+    ``end`` is a further condition on all of them.
+    """
     return f"""
         WITH RECURSIVE met AS (
             (
@@ -66,7 +72,7 @@ def _keys(first: str, *, end: str = "", most: str = str(MOST_KEYS)) -> str:
         SELECT lane_key, next_run_at FROM met"""  # noqa: S608 - made of constants
 
 
-def lanes_cte(pairs: str) -> str:
+def lanes_cte(pairs: str, *, most: int = MOST_KEYS) -> str:
     """Return the lanes of these pairs of queue and priority as a CTE: of many keys the first."""
     return f"""{pairs},
 lane AS MATERIALIZED (
@@ -74,7 +80,7 @@ lane AS MATERIALIZED (
     UNION ALL
     SELECT pair.queue, pair.priority, keyed.lane_key
     FROM pair
-    CROSS JOIN LATERAL ({_keys("lane_key::text > ''")}
+    CROSS JOIN LATERAL ({_keys("lane_key::text > ''", most=most)}
     ) AS keyed
 )"""  # noqa: S608 - made of constants
 
@@ -87,7 +93,7 @@ def limits_of(row: str) -> str:
     )
 
 
-LANES_CTE = lanes_cte(_PAIRS)  # for the conditions and the depths
+LANES_CTE = lanes_cte(PAIRS)  # for the conditions and the depths
 IN_LANE = (
     f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready "
     "AND lane_key::text = lane.lane_key::text"
@@ -98,8 +104,9 @@ WHERE EXISTS (SELECT FROM pulse_django_job_hot WHERE {IN_LANE})
 """  # noqa: S608 - made of constants
 
 # An idle worker asks this one question and no other: where work waits, and for how long it will have to. A probe of the
-# index for each lane. Keys are met from the cursor on, and then from the first, up to it.
-_WAITING = f"""{_PAIRS},
+# index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs of paused tasks are
+# stepped over, so that no worker claims in vain; those that are set aside are not met.
+_WAITING = f"""{PAIRS},
 known AS MATERIALIZED (
     SELECT queue, priority, lane_key
     FROM ROWS FROM (
@@ -118,14 +125,14 @@ FROM behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE {_OF_PAIR} AND lane_key::text = '' ORDER BY next_run_at, id LIMIT 1
+        WHERE {_OF_PAIR} AND lane_key::text = ''{_CAN_START} ORDER BY next_run_at, id LIMIT 1
     )
     UNION ALL
     (
-        (SELECT * FROM ({_keys("lane_key::text > pair.cursor")}) AS ahead)
+        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=_CAN_START)}) AS ahead)
         UNION ALL
         (
-            SELECT * FROM ({_keys("lane_key::text > ''", end=" AND lane_key::text <= pair.cursor")}) AS behind
+            SELECT * FROM ({_keys("lane_key::text > ''", end=_UP_TO_CURSOR)}) AS behind
             WHERE pair.cursor <> ''
         )
         LIMIT {MOST_KEYS}
@@ -146,7 +153,7 @@ UNION ALL
 """  # noqa: S608 - made of constants
 
 # What the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue.
-_USE = """
+_USE = f"""
 SELECT
     CASE
         WHEN lane.key = '' THEN (
@@ -170,10 +177,10 @@ LEFT JOIN (
             ELSE EXTRACT(epoch FROM paused_until - statement_timestamp())::float8
         END AS seconds
     FROM pulse_django_pausedkey
-    WHERE paused_until IS NULL OR paused_until > statement_timestamp()
+    WHERE {IS_IN_FORCE}
 ) AS pause ON pause.lane_key::text = lane.key
 ORDER BY lane.place
-"""
+"""  # noqa: S608 - made of constants
 
 
 class LaneReader:

@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
 from django.db import models
-from django.db.models import DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models import BooleanField, DurationField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest
 
 from pulse_django.words.labels import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
+from .paused_tasks import is_not_paused
 from .sql_functions import StatementTimestamp
 from .tags import has_tags
 
@@ -50,6 +52,11 @@ class JobQuerySet(QuerySet["Job"]):
     def startable(self) -> Self:
         """Of claimable jobs those that have not expired: the opposite of ``job_queries.is_expired``."""
         return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=StatementTimestamp()) | Q(attempts__gt=0))
+
+    def of_unpaused_tasks(self) -> Self:
+        """Of jobs those whose task is not paused."""
+        condition = is_not_paused('"pulse_django_job".')
+        return self.filter(RawSQL(condition, (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def tagged(self, *tags: str) -> Self:
         """Jobs that have all of these tags, whether they are over or not."""

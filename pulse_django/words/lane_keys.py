@@ -16,11 +16,13 @@ from collections.abc import Container
 
 from pulse_django.exceptions import InvalidJob
 
-from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME
+from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_TASK_NAME
 from .payloads import canonical
 
 SEPARATOR = ":"
 OF_QUEUE = "queue="  # in front of a queue's name: its limit
+OF_TASK = "task="  # in front of a task's name: its pause, among those of keys
+MAX_PAUSED = max(MAX_LANE_KEY, len(OF_TASK) + MAX_TASK_NAME)
 _DIGITS = 4
 _OF_CHUNKS = "chunk="
 # A longer one is replaced by its hash, which fits beside the longest name.
@@ -44,7 +46,7 @@ def limiter_of_task(key: str) -> str:
         check_limiter_name(key)
     except InvalidJob:
         return f"task-{_digest(key)[:32]}"
-    return key
+    return f"task-{_digest(key)[:32]}" if key.startswith(OF_TASK) else key
 
 
 def limiter_of_queue(queue: str) -> str:
@@ -64,6 +66,16 @@ def lane_of_share(share: str) -> str:
 
 def is_of_chunks(lane_key: str) -> bool:
     return lane_key.startswith(f"{SEPARATOR}{_OF_CHUNKS}")
+
+
+def pause_of_task(task: str) -> str:
+    """Return what stands for a task among paused keys. No lane key is like it, because no limiter is called so."""
+    return f"{OF_TASK}{task}"
+
+
+def task_of_pause(paused: str) -> str | None:
+    """Return the task that is paused; None: it is a key."""
+    return paused.removeprefix(OF_TASK) if paused.startswith(OF_TASK) else None
 
 
 def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:

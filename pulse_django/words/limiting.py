@@ -10,7 +10,7 @@ from typing import Any
 from pulse_django.exceptions import InvalidJob
 
 from .display import in_words as seconds_in_words
-from .lane_keys import OF_QUEUE, check_limiter_name, limiter_of_queue
+from .lane_keys import OF_QUEUE, OF_TASK, check_limiter_name, limiter_of_queue
 
 MOST_RUNNING = 1_000_000
 SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
@@ -94,6 +94,8 @@ class Limit:
             check_limiter_name(self.name)
             if self.name.startswith(OF_QUEUE):
                 raise InvalidJob(f"limit: {self.name!r} begins with {OF_QUEUE!r}, as limits of queues do")
+            if self.name.startswith(OF_TASK):
+                raise InvalidJob(f"limit: {self.name!r} begins with {OF_TASK!r}, as pauses of tasks do")
         numbers = {"running": self.running, "per_key": self.per_key}
         for name, number in numbers.items():
             if number is not None:

@@ -31,6 +31,7 @@ from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .housekeeping import OUTAGES, keep_house
 from .outages import Beats, Outages
+from .paused_tasks import see_to_paused_tasks
 from .sweeps import Swept
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Watchdog:
         self._ended = ended
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
-        self.has_schedules = self.has_limits = self._has_expired = False  # when it asked last
+        self.has_schedules = self.has_limits = self._has_expired = self._has_paused_tasks = False  # when it asked last
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
@@ -92,7 +93,8 @@ class Watchdog:
             logger.warning("Sweeping without knowing when another watchdog did: %s", error_in_one_line(error))
             return self.sweep()
         self._look_at_server(turn.clock)
-        self.has_schedules, self.has_limits, self._has_expired = turn.has_schedules, turn.has_limits, turn.has_expired
+        self.has_schedules, self.has_limits = turn.has_schedules, turn.has_limits
+        self._has_expired, self._has_paused_tasks = turn.has_expired, turn.has_paused_tasks
         if SWEEP in turn.taken & turn.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
         overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
@@ -117,7 +119,7 @@ class Watchdog:
     def sweep(self, *, housekeeping: bool | None = None) -> Swept:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
-        self._has_expired = True  # it has not asked
+        self._has_expired = self._has_paused_tasks = True  # it has not asked
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
         return self._timed(begin, housekeeping)
 
@@ -130,14 +132,15 @@ class Watchdog:
     def _swept(self, begin: float, housekeeping: bool | None) -> Swept:
         reaped = self._reap_if_leases_can_be_trusted()
         expired = end_expired(self.database) if self._has_expired else 0
+        has_more = see_to_paused_tasks(self.database) if self._has_paused_tasks else False
+        has_more = has_more or expired >= MOST_EXPIRED
         self._note_done(SWEEP)  # before housekeeping, which may fail
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
         if not housekeeping:
-            has_more = expired >= MOST_EXPIRED
             return Swept(reaped=reaped, expired=expired, has_more=has_more, took=time.monotonic() - begin)
         swept = self._keep_house(reaped)
-        swept = replace(swept, expired=expired, has_more=swept.has_more or expired >= MOST_EXPIRED)
+        swept = replace(swept, expired=expired, has_more=swept.has_more or has_more)
         self._kept_house_at = float("-inf") if swept.has_more else begin
         return replace(swept, took=time.monotonic() - begin)
 

@@ -21,9 +21,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
-from pulse_django.models import Job, Limiter, Minute
-from pulse_django.protocol import claim, expire, limit_counts, prune, reap, settle, unique
-from pulse_django.store import job_queries, lane_queries
+from pulse_django.models import Job, Limiter, Minute, PausedKey
+from pulse_django.protocol import claim, expire, limit_counts, prune, reap, set_aside, settle, unique
+from pulse_django.store import job_queries, lane_queries, paused_tasks
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
@@ -203,6 +203,24 @@ def expired_head(jobs: int) -> None:
     )
 
 
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    found = [plan["Plan"]]
+    for node in found:
+        found += node.get("Plans", [])
+        yield node
+
+
+def paused_head(jobs: int, *, ready: str = "true") -> None:
+    """Put jobs of a paused task in front of all others."""
+    sql(
+        "INSERT INTO pulse_django_job (task, queue, priority, next_run_at, ready)"
+        f" SELECT 'tests.paused', 'queue-0', 9, clock_timestamp() - interval '1 h', {ready}"
+        " FROM generate_series(1, %s)",
+        jobs,
+    )
+    PausedKey.objects.pause_task("tests.paused")
+
+
 @pytest.mark.usefixtures("backlog", "undone")
 class TestAMillionClaimableJobs:
     def test_the_lanes_are_found_without_reading_the_jobs(self) -> None:
@@ -324,6 +342,72 @@ class TestAMillionClaimableJobs:
         # A lane takes some four buffers to find, and there are a thousand.
         too_many = {name: read for name, read in read_by_conditions().items() if read > 20_000}
         assert too_many == {}
+
+    def test_a_pause_that_does_nothing_is_found_out_without_reading_the_lanes(self) -> None:
+        asked = f"SELECT {paused_tasks.ARE_SET_ASIDE}"
+        assert buffers(explain(asked)) < 10
+        PausedKey.objects.pause_task("tests.paused")
+        plan = explain(set_aside._SET_ASIDE, 1_000)
+        assert claimed(plan) == 0
+        # A share of 20 jobs of each lane.
+        assert buffers(plan) < 40 * QUEUES * PRIORITIES
+        assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
+
+    def test_a_hundred_thousand_jobs_that_are_set_aside_at_the_head_cost_a_claim_nothing(self) -> None:
+        lanes = [Lane("queue-0", 9)]
+        paused_head(100_000, ready="NULL")
+        assert buffers(explain(f"SELECT {paused_tasks.ARE_SET_ASIDE}")) < 10
+        assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
+        behind_them = explain_claim(100, lanes)
+        sql("DELETE FROM pulse_django_job_hot WHERE ready IS NULL")
+        PausedKey.objects.all().delete()
+        sql(
+            "UPDATE pulse_django_job_hot SET status = 'PENDING', locked_by = NULL, lease_until = NULL, token = NULL,"
+            " started_at = NULL WHERE status::text = 'RUNNING'"
+        )
+        without = explain_claim(100, lanes)
+        assert claimed(behind_them) == claimed(without) == 100
+        assert buffers(behind_them) < 3_000
+        assert buffers(behind_them) < 1.1 * buffers(without) + 100
+
+    def test_nor_a_look(self) -> None:
+        before = buffers(explain(lane_queries._WAITING, [], [], []))
+        paused_head(100_000, ready="NULL")
+        plan = explain(lane_queries._WAITING, [], [], [])
+        assert claimed(plan) == QUEUES * PRIORITIES
+        assert buffers(plan) < 1.1 * before + 100
+
+    def test_a_claim_steps_over_jobs_of_a_paused_task_by_the_same_index_as_ever(self) -> None:
+        paused_head(5_000)
+        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
+        assert claimed(plan) == 100
+        assert "pulse_job_lane" in str(plan)
+        assert "pulse_job_set_aside" not in str(plan)
+        assert "'Node Type': 'Sort'" not in str(plan["Plan"]["Plans"][0]), "a lane would be read whole"
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 3_000 + 3 * 5_000
+        [asked] = [node for node in nodes(plan) if node.get("Relation Name") == "pulse_django_pausedkey"]
+        assert asked["Actual Loops"] == 1, "and not for each lane or job"
+
+    def test_a_thousand_jobs_are_set_aside_and_brought_back_without_reading_the_others(self) -> None:
+        paused_head(20_000)
+        plan = explain(set_aside._SET_ASIDE, 1_000)
+        assert claimed(plan) == 1_000
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 40 * QUEUES * PRIORITIES + 60_000
+        sql("UPDATE pulse_django_job_hot SET ready = NULL WHERE task = 'tests.paused'")
+        PausedKey.objects.all().delete()
+        plan = explain(set_aside._BRING_BACK, 1_000)
+        assert claimed(plan) == 1_000
+        assert "pulse_job_set_aside" in str(plan)
+        assert "Seq Scan on pulse_django_job_hot" not in str(plan)
+        assert buffers(plan) < 60_000
+
+    def test_neither_a_condition_nor_the_board_reads_what_is_set_aside(self) -> None:
+        paused_head(50_000, ready="NULL")
+        assert {name: read for name, read in read_by_conditions().items() if read > 20_000} == {}
+        _, read = read_by_page("admin:pulse_django_board_changelist")
+        assert read < 60_000 + 60_000, "it counts 50,000 of them"
 
     # The last one: dead index entries of its many changes stay after the rollback.
     def test_leases_of_a_limit_and_of_a_key_are_counted_from_the_index_of_leases(self) -> None:

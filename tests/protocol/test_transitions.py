@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulse_django import protocol
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Job, PausedKey
 from pulse_django.protocol import GONE, MOVES, Verb, allows
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
@@ -54,6 +54,19 @@ def expire_now(job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(expires_at=job.expires_at)
 
 
+def set_aside_now(job: Job) -> None:
+    PausedKey.objects.pause_task(job.task)
+    Job.objects.set_aside()
+    PausedKey.objects.all().delete()
+
+
+def bring_back_now(job: Job) -> None:
+    """Set the job aside, whatever it is, bring it back, and put back what only this function changed."""
+    Job.objects.filter(pk=job.pk).update(ready=None)
+    Job.objects.bring_back()
+    Job.objects.filter(pk=job.pk, ready=None).update(ready=job.ready)
+
+
 ACTS: dict[Verb, list[Act]] = {
     Verb.CLAIM: [lambda job: Job.objects.claim(Identity("other"))],
     Verb.HEARTBEAT: [lambda job: Job.objects.heartbeat([lease_of(job)])],
@@ -68,6 +81,8 @@ ACTS: dict[Verb, list[Act]] = {
     Verb.RESCHEDULE: [lambda job: Job.objects.reschedule([job.pk])],
     Verb.MOVE: [lambda job: Job.objects.move([job.pk], queue="other", priority=5)],
     Verb.AMEND: [lambda job: Job.objects.amend(job.pk, Payload("[1]", "{}"))],
+    Verb.SET_ASIDE: [set_aside_now],
+    Verb.BRING_BACK: [bring_back_now],
     Verb.RETRY: [lambda job: Job.objects.retry([job.pk])],
     Verb.PRUNE: [prune_any],
 }

@@ -3,19 +3,21 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 
 import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import DatabaseError, connection, connections, models
+from django.db import DatabaseError, IntegrityError, connection, connections, models
 from django.db.migrations.executor import MigrationExecutor
 from django.test.utils import isolate_apps
 
 from pulse_django import checks, protocol
-from pulse_django.models import Attempt, Job
+from pulse_django.models import Attempt, Job, PausedKey
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import lane_key
 from tests.protocol.steps import claim_one, sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -35,6 +37,23 @@ def test_every_migration_can_be_undone_and_done_again() -> None:
     finally:
         call_command("migrate", "pulse_django", verbosity=0)
     assert objects_of_the_app() == before
+
+
+def test_jobs_that_are_set_aside_are_in_line_again_after_a_step_back() -> None:
+    """And paused tasks, which the release before would take for keys, are gone."""
+    ids = Job.objects.enqueue_many([NewJob(task="t"), NewJob(task="t", lane_key="k", run_after=timedelta(hours=1))])
+    Job.objects.update(ready=None)
+    PausedKey.objects.pause_task("x" * 200)
+    PausedKey.objects.pause(lane_key("", "acme"))
+    try:
+        call_command("migrate", "pulse_django", "0016", verbosity=0)
+        assert sql("SELECT ready FROM pulse_django_job ORDER BY id") == [(True,), (False,)]
+        assert sql("SELECT lane_key FROM pulse_django_pausedkey") == [(lane_key("", "acme"),)]
+        with pytest.raises(IntegrityError):
+            sql("UPDATE pulse_django_job SET ready = NULL WHERE id = %s", ids[0])
+    finally:
+        call_command("migrate", "pulse_django", verbosity=0)
+    sql("UPDATE pulse_django_job SET ready = NULL WHERE id = %s", ids[0])
 
 
 def test_the_models_need_no_further_migration() -> None:

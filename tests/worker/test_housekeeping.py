@@ -17,14 +17,18 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django.managers import JobManager
-from pulse_django.models import Attempt, Job, Queue, Worker
+from pulse_django.models import Attempt, Job, PausedKey, Queue, Worker
 from pulse_django.protocol.expire import expire
+from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.signals import job_finished
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.workers import Presence
 from pulse_django.words.eras import HOT
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
 from pulse_django.worker import expiry
+from pulse_django.worker import paused_tasks as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
@@ -97,6 +101,50 @@ def test_a_watchdog_sends_no_statement_for_expired_jobs_where_there_are_none(
     make_job(expires_at=now(timedelta(seconds=-1 if are_expired else 60)))
     dog.take_turn()
     assert bool(asked) == are_expired
+
+
+@pytest.mark.parametrize("there_is", ["nothing", "a pause", "a pause that has ended", "a job set aside"])
+def test_a_watchdog_sends_no_statement_for_paused_tasks_where_there_are_none(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch, there_is: str
+) -> None:
+    asked = []
+    monkeypatch.setattr("pulse_django.worker.watchdog.see_to_paused_tasks", lambda database: bool(asked.append(1)))
+    PausedKey.objects.pause(lane_key("", "acme"))
+    make_job(ready=None if there_is == "a job set aside" else True)
+    if "pause" in there_is:
+        PausedKey.objects.pause_task("shop.send", for_=timedelta(hours=1))
+    if "ended" in there_is:
+        PausedKey.objects.update(paused_until=now())
+    dog.take_turn()
+    assert bool(asked) == (there_is != "nothing")
+
+
+def test_a_sweep_sets_jobs_of_paused_tasks_aside_and_the_next_brings_them_back(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[Any] = []
+    monkeypatch.setattr(worker_paused_tasks, "wake_workers", lambda alias, queues: woken.append(queues))
+    job = make_job(task="shop.send", queue="mail")
+    PausedKey.objects.pause_task("shop.send", for_=timedelta(hours=1))
+    assert not dog.sweep(housekeeping=False).has_more
+    job.refresh_from_db()
+    assert (job.ready, woken) == (None, [])
+    PausedKey.objects.update(paused_until=now())
+    dog.sweep(housekeeping=False)
+    job.refresh_from_db()
+    assert (job.ready, woken) == (True, [{"mail"}])
+
+
+def test_a_sweep_that_leaves_jobs_of_a_paused_task_is_followed_by_another_at_once(
+    dog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_paused_tasks, "MOST_BATCHES", 1)
+    Job.objects.enqueue_many([NewJob(task="shop.send")] * (SET_ASIDE_LIMIT + 1))
+    PausedKey.objects.pause_task("shop.send")
+    assert [dog.sweep(housekeeping=False).has_more for _ in range(2)] == [True, False]
+    PausedKey.objects.resume_task("shop.send")
+    assert [dog.sweep(housekeeping=False).has_more for _ in range(2)] == [True, False]
+    assert not Job.objects.filter(ready=None).exists()
 
 
 def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None:

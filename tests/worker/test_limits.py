@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from pulse_django import enqueue_many
+from pulse_django import enqueue_many, pause_task
+from pulse_django.execution.paused_tasks import names_of
 from pulse_django.models import Attempt, Job, Limiter, PausedKey
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
@@ -77,6 +78,43 @@ def test_jobs_of_a_paused_key_wait_and_others_run(workers: Workers) -> None:
     for key in keys:
         PausedKey.objects.resume(key)
     wait_for(Status.COMPLETED, *shared, *limited)
+
+
+def test_jobs_of_a_paused_task_wait_and_others_run(workers: Workers) -> None:
+    """Whether a watchdog has set them aside or not; those that are enqueued meanwhile wait, too."""
+    tasks = {name: handlers.registered(f"{handlers.EXECUTORS[0]}.{name}") for name in ("shares", "succeeds")}
+    waiting = [int(tasks["shares"].enqueue(1).id)]
+    pause_task(tasks["shares"])
+    workers.start(settings=MODULES | {"WATCHDOG_INTERVAL": 0.2})
+    for number in range(3):
+        waiting.append(int(tasks["shares"].enqueue(number).id))
+        wait_for(Status.COMPLETED, int(tasks["succeeds"].enqueue(number).id))
+    wait_until(lambda: Job.objects.filter(ready=None).count() == len(waiting))
+    assert set(Job.objects.filter(pk__in=waiting).values_list("status", "attempts")) == {(Status.PENDING, 0)}
+    PausedKey.objects.resume_task(*names_of(tasks["shares"]))  # no more than that: a watchdog does the rest
+    wait_for(Status.COMPLETED, *waiting)
+
+
+@pytest.mark.parametrize("is_set_aside", [False, True])
+def test_an_idle_worker_beside_jobs_of_a_paused_task_asks_no_more_than_one_that_is_alone(
+    workers: Workers, is_set_aside: bool
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="pulse-", dir="/tmp") as folder:
+        texts = (b"WITH RECURSIVE pair", b"WITH picked", b"lane.key = ''", b"SET ready = true")
+        proxy = CountingProxy(Path(folder), connection.settings_dict, *texts)
+        env = {"DATABASE_URL": database_url(host=proxy.host, port=proxy.port)}
+        PausedKey.objects.pause_task(limited_handlers.does_nothing.registered_name)
+        enqueue_many(limited_handlers.does_nothing, [()] * 50)
+        if is_set_aside:
+            assert len(Job.objects.set_aside()) == 50
+        workers.ready("--no-watchdog", settings=MODULES | {"NOTIFY": False, "POLL_INTERVAL": 1}, env=env)
+        time.sleep(1.0)  # the start is over
+        before = dict(proxy.counted)
+        time.sleep(3.0)
+        asked = {text: proxy.counted[text] - before.get(text, 0) for text in texts}
+        assert 2 <= asked[texts[0]] <= 5, "a look in each poll"
+        assert [asked[text] for text in texts[1:]] == [0, 0, 0], "and no claim"
+        proxy.close()
 
 
 def test_a_rate_limit_is_told_by_every_executor(workers: Workers) -> None:

@@ -1,0 +1,74 @@
+"""Pause a task by all of its names, and resume it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import count
+
+from pulse_django.models import Job, PausedKey
+from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
+from pulse_django.store.transactions import is_in_callers_transaction
+
+from .databases import alias_of_jobs
+from .notify import ANY_QUEUE, wake_workers
+from .registry import key_of, keys_of, registry
+from .tasks_framework import Task
+
+# Statements of one call, about 0.2 s. A watchdog does the rest.
+MOST_BATCHES = 10
+
+
+def pause_task(
+    task: Task | str, *, for_: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
+) -> bool:
+    """Start no job of a task, for a time or until it is resumed. It holds from the next claim on. Runs go on.
+
+    ``task`` is a task or its name. Its ``aliases`` are paused with it. Return whether it was not paused for longer
+    already.
+    """
+    alias = alias_of_jobs(using)
+    changed = PausedKey.objects.db_manager(alias).pause_task(*names_of(task), for_=for_, reason=reason, by=by)
+    set_aside(alias, most_batches=MOST_BATCHES)
+    return changed
+
+
+def resume_task(task: Task | str, *, using: str | None = None) -> bool:
+    """Let jobs of a task start again. Return whether it was paused."""
+    alias = alias_of_jobs(using)
+    was_paused = PausedKey.objects.db_manager(alias).resume_task(*names_of(task))
+    if was_paused:
+        bring_back(alias, most_batches=MOST_BATCHES)
+    return was_paused
+
+
+def names_of(task: Task | str) -> tuple[str, ...]:
+    """Return all names that jobs of the task may have. Of a task that this process does not know, its name alone."""
+    name = task if isinstance(task, str) else key_of(task)
+    known = registry.get(name) if isinstance(task, str) else task
+    return tuple(dict.fromkeys([name, *(() if known is None else keys_of(known))]))
+
+
+def set_aside(alias: str, *, most_batches: int | None) -> int:
+    """Take jobs of paused tasks out of what claims read, and return how many. None: all that stand in the way."""
+    return sum(map(len, _batches(alias, Job.objects.db_manager(alias).set_aside, most_batches)))
+
+
+def bring_back(alias: str, *, most_batches: int | None) -> int:
+    """Let jobs be claimed again that are set aside and not paused, and return how many. None: all."""
+    brought = 0
+    for queues in _batches(alias, Job.objects.db_manager(alias).bring_back, most_batches):
+        brought += len(queues)
+        wake_workers(alias, [ANY_QUEUE])
+    return brought
+
+
+def _batches(alias: str, verb: Callable[[], list[str]], most: int | None) -> Iterator[list[str]]:
+    """Call a verb until it has nothing more to do. Inside a transaction of the caller's it is left to a watchdog: the
+    rows would be locked until its end."""
+    for _ in count() if most is None else range(most):
+        if is_in_callers_transaction(alias):
+            break
+        yield (queues := verb())
+        if len(queues) < SET_ASIDE_LIMIT:
+            break

@@ -1,0 +1,97 @@
+"""Set the waiting jobs of paused tasks aside, and bring them back when the pause is over.
+
+The claim leaves jobs of paused tasks out. That is exact, and it is enough for a few. A million of them at the head of
+a lane would be read by every claim. ``ready = NULL`` takes them out of what claims read.
+
+Both are for any number of watchdogs at once, and may be cut off at any time: the next sweep goes on. Verbs that write
+``ready`` let a job that was set aside be claimed again, as far as the pause allows. The next sweep finds it.
+"""
+
+from __future__ import annotations
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, PAIRS, lanes_cte
+from pulse_django.store.paused_tasks import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE
+from pulse_django.store.transactions import run_joined
+
+SET_ASIDE_LIMIT = 1_000  # of one statement: longer ones hold their locks for longer than a claim should have to wait
+# Jobs at the heads of all lanes that a sweep looks at. Behind more of them, jobs of a paused task cost claims nothing.
+LOOKED_AT = 20_000
+FEWEST_OF_LANE = 20
+# Of a lane that has one of them at its head. With fewer, jobs of other tasks between them take more statements.
+READ_OF_LANE = 5_000
+MOST_KEYS = 10_000  # of a queue and a priority. Finding 10,000 lanes takes 90 ms.
+
+# A lane whose head has no job of a paused task is left alone. Only jobs that are to be set aside are locked: a claim
+# would pass the others by while they are.
+_SET_ASIDE = f"""{lanes_cte(PAIRS, most=MOST_KEYS)},
+paused (tasks) AS MATERIALIZED (SELECT {PAUSED_TASKS}),
+share (most) AS MATERIALIZED (SELECT GREATEST({FEWEST_OF_LANE}, {LOOKED_AT} / GREATEST(count(*), 1)) FROM lane),
+hit AS MATERIALIZED (
+    SELECT lane.queue, lane.priority, lane.lane_key
+    FROM lane
+    CROSS JOIN share
+    CROSS JOIN paused
+    WHERE EXISTS (
+        SELECT
+        FROM (
+            SELECT task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
+        ) AS head
+        WHERE head.task::text = ANY (paused.tasks)
+    )
+),
+found AS MATERIALIZED (
+    SELECT head.id
+    FROM hit AS lane
+    CROSS JOIN paused
+    CROSS JOIN LATERAL (
+        SELECT id, task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT {READ_OF_LANE}
+    ) AS head
+    WHERE head.task::text = ANY (paused.tasks)
+    LIMIT %s
+)
+UPDATE pulse_django_job_hot AS job
+SET ready = NULL
+WHERE job.id = ANY (ARRAY(
+    SELECT id FROM pulse_django_job_hot
+    WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
+    ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED
+)) AND job.ready
+RETURNING job.queue
+"""  # noqa: S608 - made of constants
+
+_BRING_BACK = f"""{TASKS_SET_ASIDE}
+UPDATE pulse_django_job_hot AS job
+SET ready = job.lane_key::text = '' OR job.next_run_at <= clock_timestamp()
+WHERE job.id = ANY (ARRAY(
+    SELECT back.id
+    FROM met
+    CROSS JOIN LATERAL (
+        SELECT id FROM pulse_django_job_hot
+        WHERE {IS_SET_ASIDE} AND task::text = met.task::text
+        ORDER BY id
+        LIMIT {SET_ASIDE_LIMIT}
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS back
+    WHERE met.task::text <> ALL ({PAUSED_TASKS})
+    LIMIT %s
+)) AND job.ready IS NULL
+RETURNING job.queue
+"""  # noqa: S608 - made of constants
+
+
+def set_aside(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
+    """Take up to ``limit`` waiting jobs of paused tasks out of what claims read. Return the queue of each.
+
+    Fewer than ``limit`` says that none is left at the head of a lane, or that what is left is locked.
+    """
+    return [queue for (queue,) in run_joined(jobs.write_alias, _SET_ASIDE, [limit])]
+
+
+def bring_back(jobs: JobReader, *, limit: int = SET_ASIDE_LIMIT) -> list[str]:
+    """Let up to ``limit`` jobs be claimed again that are set aside, and whose task is not paused any more.
+
+    Return the queue of each. The first that were enqueued come first.
+    """
+    return [queue for (queue,) in run_joined(jobs.write_alias, _BRING_BACK, [limit])]

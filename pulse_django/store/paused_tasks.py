@@ -1,0 +1,60 @@
+"""Which tasks are paused now: what claims, looks and conditions leave out.
+
+A paused task is a row among the paused keys, spelt ``task=<name>``. Those rows are one range of the primary key.
+"""
+
+from __future__ import annotations
+
+from pulse_django.words.lane_keys import OF_TASK
+
+from .loose_scan import loose_scan
+
+_BEYOND = chr(ord(OF_TASK[-1]) + 1)
+
+# Of a row of pulse_django_pausedkey: whether it is a task's.
+IS_OF_TASK = f"lane_key::text >= '{OF_TASK}' AND lane_key::text < '{OF_TASK[:-1]}{_BEYOND}'"
+IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
+
+# Of a job: whether it is set aside. The first condition is that of ``lane_queries``, which imports this file.
+IS_SET_ASIDE = "status::text IN ('PENDING', 'RETRYING') AND ready IS NULL"
+ARE_SET_ASIDE = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"
+
+# By task, so that a pause which goes on costs a probe, however many of its jobs are set aside.
+TASKS_SET_ASIDE = loose_scan(
+    "met", "task", where=IS_SET_ASIDE, order="task", following=("task::text > met.task::text",)
+)
+
+# Their names, as an array: a statement reads it once.
+PAUSED_TASKS = (
+    f"ARRAY(SELECT pg_catalog.substr(lane_key::text, {len(OF_TASK) + 1}) FROM pulse_django_pausedkey "  # noqa: S608 - made of constants
+    f"WHERE {IS_OF_TASK} AND {IS_IN_FORCE})"
+)
+
+
+def is_not_paused(row: str = "") -> str:
+    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the column: ``job.``.
+
+    Of ``task`` itself the planner knows which names are frequent. With one task in the table it would expect that the
+    condition lets nothing through, and read and sort whole lanes. What a function returns it knows nothing of.
+    """
+    return f"pg_catalog.concat({row}task) <> ALL ({PAUSED_TASKS})"
+
+
+# Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.
+_MOST_STEPPED_OVER = 1_000
+
+
+def first_that_can_start(in_lane: str) -> str:
+    """Return a query for the instant at which the first job of a lane is due whose task is not paused."""
+    return f"""
+        SELECT next_run_at
+        FROM (
+            SELECT id, task, next_run_at
+            FROM pulse_django_job_hot
+            WHERE {in_lane}
+            ORDER BY next_run_at, id
+            LIMIT {_MOST_STEPPED_OVER}
+        ) AS head
+        WHERE {is_not_paused("head.")}
+        ORDER BY next_run_at, id
+        LIMIT 1"""  # noqa: S608 - made of constants

@@ -1,0 +1,404 @@
+"""Paused tasks: no claim takes their jobs, and those at the head of a lane are set aside and brought back."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.models import Job, Limiter, PausedKey
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob, Payload
+from pulse_django.words.lane_keys import MAX_PAUSED, lane_key, limiter_of_task, pause_of_task, task_of_pause
+from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Claim
+from pulse_django.words.limiting import Limit
+from pulse_django.words.states import Status
+from pulse_django.words.uniqueness import Unique, UniqueKey
+from tests.crash.processes import run_script
+from tests.factories import make_job, now
+from tests.protocol.steps import sql, success
+from tests.rival import Rival
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+ME = Identity("me")
+MINUTE = timedelta(minutes=1)
+SEND, OTHER = "shop.send", "shop.other"
+HOSTILE = [
+    "100%s %(x)s %",
+    "a'b\"c\\",
+    "task=shop.send",
+    "{shop.send}",
+    "NULL",
+    "shop.send:0000x",
+    "Ünï·çødé",
+    "'; DROP TABLE pulse_django_job; --",
+    "x" * 200,
+]
+
+
+@pytest.fixture
+def rival() -> Iterator[Rival]:
+    rival = Rival()
+    yield rival
+    rival.close()
+
+
+def tasks_of(claims: list[Claim]) -> list[str]:
+    return [claim.task for claim in claims]
+
+
+def enqueue(task: str = SEND, count: int = 1, **fields: Any) -> list[int]:
+    return list(Job.objects.enqueue_many([NewJob(task=task, **fields)] * count))
+
+
+def ready(**which: Any) -> set[bool | None]:
+    return set(Job.objects.filter(**which).values_list("ready", flat=True))
+
+
+class TestAPause:
+    def test_no_claim_takes_a_job_of_the_task_and_others_are_taken(self) -> None:
+        enqueue(SEND, 3), enqueue(OTHER)
+        PausedKey.objects.pause_task(SEND)
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [OTHER]
+        assert PausedKey.objects.resume_task(SEND)
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND] * 3
+
+    def test_nor_does_a_claim_with_limits(self) -> None:
+        Limiter.objects.declare_new("project", {"stripe": Limit("stripe", running=5).numbers()})
+        for task in (SEND, OTHER):
+            enqueue(task, lane_key="stripe")
+        PausedKey.objects.pause_task(SEND)
+        lane = Lane("default", 0, "stripe")
+        assert tasks_of(Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9).claims) == [OTHER]
+
+    def test_a_claim_of_certain_jobs_does(self) -> None:
+        """By it a watchdog gives up jobs of unknown tasks, and tests run a job."""
+        ids = enqueue()
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.set_aside() == ["default"]
+        [claim] = Job.objects.claim_these(ME, ids)
+        Job.objects.settle([success(claim)])
+        assert Job.objects.get().status == Status.COMPLETED
+
+    def test_it_has_an_end(self) -> None:
+        enqueue()
+        PausedKey.objects.pause_task(SEND, for_=MINUTE)
+        assert not Job.objects.claim(ME)
+        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp()")
+        assert Job.objects.claim(ME)
+
+    def test_a_later_end_stays(self) -> None:
+        assert PausedKey.objects.pause_task(SEND, for_=2 * MINUTE, reason="first", by="ann")
+        assert not PausedKey.objects.pause_task(SEND, for_=MINUTE, reason="second")
+        assert PausedKey.objects.pause_task(SEND, reason="third")
+        assert not PausedKey.objects.pause_task(SEND, for_=MINUTE)
+        paused = PausedKey.objects.get()
+        assert (paused.lane_key, paused.paused_until, paused.reason) == ("task=shop.send", None, "third")
+
+    def test_runs_go_on(self) -> None:
+        enqueue()
+        [claim] = Job.objects.claim(ME)
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.heartbeat([claim.lease]).alive
+        assert Job.objects.settle([success(claim)]).accepted
+
+    def test_it_holds_from_its_commit_on(self, rival: Rival) -> None:
+        """And a claim does not wait for one that is not committed."""
+        enqueue(SEND, 2)
+        rival.begin()
+        rival.run(PausedKey.objects.pause_task, SEND)
+        assert len(Job.objects.claim(ME)) == 1
+        rival.commit()
+        assert not Job.objects.claim(ME)
+
+    def test_an_uncommitted_end_of_it_lets_nothing_start(self, rival: Rival) -> None:
+        enqueue()
+        PausedKey.objects.pause_task(SEND)
+        rival.begin()
+        rival.run(PausedKey.objects.resume_task, SEND)
+        assert not Job.objects.claim(ME)
+        rival.commit()
+        assert Job.objects.claim(ME)
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_a_name_is_compared_as_it_is(self, name: str) -> None:
+        PausedKey.objects.pause_task(name, reason="'\0%s", by="ann")
+        enqueue(name), enqueue(SEND)
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
+        assert Job.objects.set_aside() == ["default"]
+        assert PausedKey.objects.resume_task(name)
+        assert Job.objects.bring_back() == ["default"]
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
+
+    @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", 7, None])
+    def test_what_is_no_name_is_refused(self, name: Any) -> None:
+        for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+            with pytest.raises(InvalidJob, match="task"):
+                verb(name)
+
+    @pytest.mark.parametrize("for_", [timedelta(), -MINUTE, timedelta.max])
+    def test_so_is_a_time_that_cannot_be(self, for_: timedelta) -> None:
+        with pytest.raises(InvalidJob, match="for_"):
+            PausedKey.objects.pause_task(SEND, for_=for_)
+
+    def test_a_key_cannot_be_taken_for_a_task(self) -> None:
+        with pytest.raises(InvalidJob, match="begins with 'task='"):
+            Limit("task=shop.send", running=1)
+        assert limiter_of_task("task=shop.send").startswith("task-")
+        with pytest.raises(InvalidJob, match="no key"):
+            PausedKey.objects.pause(lane_key("task=shop.send", "x"))
+        PausedKey.objects.pause_task(SEND)
+        assert not PausedKey.objects.resume(pause_of_task(SEND))
+        assert PausedKey.objects.exists()
+        assert task_of_pause(lane_key("", "acme")) is None
+        assert len(pause_of_task("x" * 200)) == MAX_PAUSED
+
+    def test_a_paused_key_is_no_paused_task(self) -> None:
+        enqueue("acme")
+        PausedKey.objects.pause(lane_key("", "acme"))
+        assert Job.objects.claim(ME)
+
+
+class TestTheLook:
+    def test_it_does_not_see_jobs_that_no_claim_takes(self) -> None:
+        enqueue(SEND, 3), enqueue(SEND, lane_key=":0000a")
+        assert len(Job.objects.waiting()) == 2
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.waiting() == []
+
+    def test_it_says_when_the_first_job_of_another_task_is_due(self) -> None:
+        enqueue(SEND), enqueue(OTHER, run_after=MINUTE), enqueue(SEND, lane_key=":0000a")
+        enqueue(OTHER, lane_key=":0000b")
+        PausedKey.objects.pause_task(SEND)
+        plain, keyed = Job.objects.waiting()
+        assert (plain.lane.key, keyed.lane.key) == ("", ":0000b")
+        assert 59 < plain.due_in <= 60
+        assert keyed.due_in <= 0
+
+
+class TestSettingAside:
+    def test_waiting_jobs_of_paused_tasks_alone(self) -> None:
+        enqueue(SEND, 3), enqueue(SEND, run_after=MINUTE), enqueue(SEND, lane_key=":0000a", queue="mail")
+        enqueue(OTHER, 2)
+        make_job(Status.RETRYING, task=SEND)
+        others = [make_job(status, task=SEND).pk for status in Status if not status.is_claimable]
+        assert Job.objects.set_aside() == []
+        PausedKey.objects.pause_task(SEND)
+        assert sorted(Job.objects.set_aside()) == ["default"] * 5 + ["mail"]
+        assert ready(task=SEND, status__in=["PENDING", "RETRYING"]) == {None}
+        assert ready(task=OTHER) | ready(pk__in=others) == {True}
+        assert Job.objects.set_aside() == []
+
+    def test_no_more_at_once_than_asked_for(self) -> None:
+        enqueue(SEND, 5)
+        PausedKey.objects.pause_task(SEND)
+        assert [len(Job.objects.set_aside(limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+    def test_among_jobs_of_other_tasks(self) -> None:
+        for _ in range(20):
+            enqueue(OTHER, 20), enqueue(SEND, 20)
+        PausedKey.objects.pause_task(SEND)
+        while len(Job.objects.set_aside(limit=100)) == 100:
+            pass
+        assert (ready(task=SEND), ready(task=OTHER)) == ({None}, {True})
+
+    def test_in_each_of_many_lanes(self) -> None:
+        for number in range(300):
+            enqueue(SEND, lane_key=f":{number:04}x"), enqueue(SEND, queue=f"q{number}")
+        PausedKey.objects.pause_task(SEND)
+        assert len(Job.objects.set_aside()) == 600
+
+    def test_a_job_with_a_lane_key_that_is_not_due_is_so_when_it_is(self) -> None:
+        enqueue(SEND, lane_key=":0000a", run_after=MINUTE)
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.set_aside() == []
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        assert Job.objects.promote() == ["default"]
+        assert not Job.objects.claim(ME)
+        assert Job.objects.set_aside() == ["default"]
+        assert Job.objects.promote() == []
+
+    def test_a_job_that_another_session_has_locked_is_left_for_the_next_time(self, rival: Rival) -> None:
+        first, *rest = enqueue(SEND, 3)
+        PausedKey.objects.pause_task(SEND)
+        rival.lock_row(first)
+        assert len(Job.objects.set_aside()) == len(rest)
+        rival.rollback()
+        assert len(Job.objects.set_aside()) == 1
+
+    def test_a_claim_does_not_wait_for_it_and_misses_no_job(self, rival: Rival) -> None:
+        enqueue(SEND, 3), enqueue(OTHER, 3)
+        PausedKey.objects.pause_task(SEND)
+        rival.begin()
+        assert len(rival.run(Job.objects.set_aside)) == 3
+        assert tasks_of(Job.objects.claim(ME, limit=9)) == [OTHER] * 3
+        rival.commit()
+
+    def test_killed_in_the_middle_it_has_changed_nothing_and_goes_on(self) -> None:
+        enqueue(SEND, 5)
+        PausedKey.objects.pause_task(SEND)
+        killed = run_script(
+            "import os, signal\n"
+            "from django.db import transaction\n"
+            "from pulse_django.models import Job\n"
+            "assert len(Job.objects.set_aside(limit=2)) == 2\n"
+            "with transaction.atomic():\n"
+            "    assert len(Job.objects.set_aside(limit=2)) == 2\n"
+            "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert Job.objects.filter(ready=None).count() == 2
+        assert len(Job.objects.set_aside()) == 3
+        PausedKey.objects.resume_task(SEND)
+        assert len(Job.objects.bring_back(limit=4)) == 4
+        assert len(Job.objects.bring_back()) == 1
+        assert len(Job.objects.claim(ME, limit=9)) == 5
+
+
+class TestBringingBack:
+    def aside(self, *tasks: str, **fields: Any) -> None:
+        for task in tasks:
+            enqueue(task, **fields)
+        PausedKey.objects.pause_task(*tasks)
+        assert len(Job.objects.set_aside()) == len(tasks)
+
+    def test_only_of_tasks_that_are_not_paused_any_more(self) -> None:
+        self.aside("a", "b", "c")
+        assert Job.objects.bring_back() == []
+        PausedKey.objects.resume_task("b")
+        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp() WHERE lane_key = 'task=c'")
+        assert Job.objects.bring_back() == ["default"] * 2
+        assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
+        assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
+
+    @pytest.mark.parametrize(
+        ("key", "is_due", "expected"),
+        [("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)],
+    )
+    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, key: str, is_due: bool, expected: bool) -> None:
+        job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
+        assert Job.objects.bring_back() == ["default"]
+        job.refresh_from_db()
+        assert job.ready is expected
+
+    def test_the_first_enqueued_come_first(self) -> None:
+        first, second, third = enqueue(SEND, 3)
+        PausedKey.objects.pause_task(SEND)
+        Job.objects.set_aside()
+        PausedKey.objects.resume_task(SEND)
+        Job.objects.bring_back(limit=2)
+        assert set(Job.objects.filter(ready=True).values_list("pk", flat=True)) == {first, second}
+        assert set(Job.objects.filter(ready=None).values_list("pk", flat=True)) == {third}
+
+    def test_it_skips_what_is_locked(self, rival: Rival) -> None:
+        self.aside(SEND)
+        PausedKey.objects.resume_task(SEND)
+        rival.lock_row(Job.objects.get().pk)
+        assert Job.objects.bring_back() == []
+        rival.rollback()
+        assert Job.objects.bring_back() == ["default"]
+
+    def test_what_is_set_aside_after_the_end_of_the_pause_is_brought_back(self, rival: Rival) -> None:
+        """By a sweep whose statement began before it."""
+        enqueue(SEND)
+        PausedKey.objects.pause_task(SEND)
+        rival.begin()
+        rival.run(Job.objects.set_aside)
+        PausedKey.objects.resume_task(SEND)
+        assert Job.objects.bring_back() == []
+        rival.commit()
+        assert not Job.objects.claim(ME)
+        assert Job.objects.bring_back() == ["default"]
+        assert Job.objects.claim(ME)
+
+
+def amended(job: Job) -> None:
+    assert Job.objects.amend(job.pk, Payload("[7]", "{}"))
+
+
+def debounced(job: Job) -> None:
+    unique = UniqueKey.of("k", Unique(on_conflict="debounce"))
+    assert Job.objects.enqueue(NewJob(task=SEND, args=[7], run_after=MINUTE, unique=unique)).pk == job.pk
+
+
+def retried(job: Job) -> None:
+    assert Job.objects.claim_these(ME, [job.pk])
+    sql("UPDATE pulse_django_job SET max_attempts = 1, lease_until = clock_timestamp() - interval '1 s'")
+    [reaped] = Job.objects.reap()
+    assert reaped.status == Status.DEAD_LETTERED
+    assert Job.objects.retry([job.pk]).revived
+
+
+CHANGES: dict[str, tuple[Callable[[Job], object], bool]] = {
+    "reschedule": (lambda job: Job.objects.reschedule([job.pk], delay=MINUTE).changed, False),
+    "reschedule now": (lambda job: Job.objects.reschedule([job.pk]).changed, True),
+    "move": (lambda job: Job.objects.move([job.pk], queue="mail", priority=3).changed, True),
+    "amend": (amended, True),
+    "amend its key": (lambda job: Job.objects.amend(job.pk, Payload("[7]", "{}"), lane_key=":0000b"), True),
+    "debounce": (debounced, False),
+    "retry": (retried, True),
+}
+
+
+class TestVerbs:
+    @pytest.mark.parametrize("key", ["", ":0000a"])
+    @pytest.mark.parametrize("verb", CHANGES)
+    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, verb: str, key: str) -> None:
+        change, is_due = CHANGES[verb]
+        job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.set_aside() == ["default"]
+        change(job)
+        Job.objects.promote()
+        assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
+        Job.objects.set_aside()
+        PausedKey.objects.resume_task(SEND)
+        Job.objects.bring_back()
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == is_due
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        Job.objects.promote()
+        assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
+
+    def test_it_can_be_cancelled_and_expires(self) -> None:
+        cancelled, expired = make_job(task=SEND), make_job(task=SEND, expires_at=now(-MINUTE))
+        PausedKey.objects.pause_task(SEND)
+        assert len(Job.objects.set_aside()) == 2
+        assert Job.objects.request_cancel([cancelled.pk]).cancelled
+        assert [ending.job_id for ending in Job.objects.expire()] == [expired.pk]
+        assert set(Job.objects.values_list("status", "ready")) == {("CANCELLED", True)}
+
+    def test_a_run_that_is_lost_waits_like_the_others(self) -> None:
+        enqueue()
+        Job.objects.claim(ME)
+        PausedKey.objects.pause_task(SEND)
+        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
+        Job.objects.reap()
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        assert not Job.objects.claim(ME)
+        assert Job.objects.set_aside() == ["default"]
+
+    def test_depths_count_them_as_later(self) -> None:
+        enqueue(SEND, 3), enqueue(OTHER)
+        [depth] = Job.objects.depths(1_000)
+        assert (depth.due, depth.later) == (4, 0)
+        PausedKey.objects.pause_task(SEND)
+        Job.objects.set_aside()
+        [depth] = Job.objects.depths(1_000)
+        assert (depth.due, depth.later) == (1, 3)
+
+
+def test_it_may_be_part_of_a_transaction_that_is_rolled_back() -> None:
+    enqueue()
+    with transaction.atomic():
+        PausedKey.objects.pause_task(SEND)
+        Job.objects.set_aside()
+        transaction.set_rollback(True)
+    assert Job.objects.claim(ME)
