@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
+from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.lane_keys import key_of, limiter_of
 from pulse_django.words.limiting import in_words
@@ -83,7 +84,7 @@ LIMIT {MOST_LISTED}
 _PAUSED_KEYS = f"""
 SELECT lane_key, paused_until, reason, paused_by
 FROM pulse_django_pausedkey
-WHERE (paused_until IS NULL OR paused_until > statement_timestamp())
+WHERE {IS_IN_FORCE} AND NOT ({IS_OF_TASK})
     AND (%(name)s::text IS NULL OR pg_catalog.split_part(lane_key::text, ':', 1) = %(name)s)
 ORDER BY lane_key
 LIMIT {MOST_LISTED}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 class QueueFacts:
     name: str
     due: int = 0  # wait, and their time has come
-    later: int = 0  # wait for their time
+    later: int = 0  # wait for their time, or are set aside because their task is paused
     running: int = 0
     oldest_due: timedelta | None = None  # for how long the first of them has been due
     is_more: bool = False  # than was counted

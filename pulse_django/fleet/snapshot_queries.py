@@ -34,9 +34,11 @@ Found = defaultdict[str, dict[str, Any]]  # what is known of each queue
 _WAITING = """
 SELECT
     queue, status,
-    count(*) FILTER (WHERE next_run_at <= statement_timestamp()),
-    count(*) FILTER (WHERE next_run_at > statement_timestamp()),
-    statement_timestamp() - pg_catalog.min(next_run_at) FILTER (WHERE next_run_at <= statement_timestamp())
+    count(*) FILTER (WHERE next_run_at <= statement_timestamp() AND ready IS NOT NULL),
+    count(*) FILTER (WHERE next_run_at > statement_timestamp() OR ready IS NULL),
+    statement_timestamp() - pg_catalog.min(next_run_at) FILTER (
+        WHERE next_run_at <= statement_timestamp() AND ready IS NOT NULL
+    )
 FROM pulse_django_job_hot
 WHERE status::text IN ('PENDING', 'RETRYING')
 GROUP BY queue, status

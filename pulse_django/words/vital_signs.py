@@ -123,7 +123,7 @@ QUEUE_LATER = VitalSign(
     name="queue_later",
     kind=SignKind.GAUGE,
     labels=("queue",),
-    means="Number of jobs scheduled for later.",
+    means="Number of jobs scheduled for later, or set aside because their task is paused.",
     to_do="Many, together with errors, indicate a retry storm.",
 )
 QUEUE_OLDEST_DUE = VitalSign(

@@ -83,6 +83,7 @@ def with_rows() -> list[Address]:
     Limiter.objects.override("mail", {"running": 3}, reason="first")
     Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
     PausedKey.objects.pause(lane_key("mail", "first"), reason="first")
+    PausedKey.objects.pause_task("shop.paused", reason="first")
     row: dict[str, Any] = {
         "limiter": "mail",
         "schedule": schedule.pk,
@@ -120,6 +121,9 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
         for act in ("change", "reset", "close", "open", "pause", "resume"):
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act]), data=data | fields)
         return
+    if name.endswith("_task"):
+        task = "shop.paused" if "resume" in name else "shop.send"
+        data |= {"task-task": task, "task-reason": "x", "task-lasting": 600}
     if name == "pulse_django_queue_pause":
         data |= {"name": "another"}
     if name == "pulse_django_queue_resume":
@@ -329,6 +333,7 @@ def fill(evil: str) -> dict[str, int]:
     Limiter.objects.close(limiter, for_=timedelta(minutes=1), reason=evil)
     for whose in (limiter.replace(":", ""), ""):
         PausedKey.objects.pause(lane_key(whose, evil[:90]), reason=evil, by=evil[:150])
+    PausedKey.objects.create(lane_key=f"task={evil[:200]}", reason=evil, paused_by=evil[:150])
     make_job(Status.RUNNING, lane_key=lane_key(limiter.replace(":", ""), evil[:90]))
     sql(
         "INSERT INTO pulse_django_minute (minute, signs)"

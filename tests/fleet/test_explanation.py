@@ -81,6 +81,35 @@ def _key_paused_for_a_while() -> Job:
     return waiting(lane_key=key)
 
 
+def _task_paused() -> Job:
+    PausedKey.objects.pause_task(TASK, reason="the bank is down", by="ann")
+    return waiting()
+
+
+def _task_paused_and_set_aside() -> Job:
+    job = _task_paused()
+    assert Job.objects.set_aside()
+    return job
+
+
+def _task_paused_for_a_while() -> Job:
+    PausedKey.objects.pause_task(TASK, for_=MINUTE)
+    return waiting()
+
+
+def _pause_of_task_that_ended() -> Job:
+    PausedKey.objects.pause_task(TASK, for_=MINUTE)
+    sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp()")
+    PausedKey.objects.pause_task("tests.other")
+    return waiting()
+
+
+def _left_aside() -> Job:
+    job = _task_paused_and_set_aside()
+    PausedKey.objects.resume_task(TASK)
+    return job
+
+
 def _pause_of_key_that_ended() -> Job:
     PausedKey.objects.pause(limited(), for_=timedelta())
     return waiting(lane_key=limited())
@@ -225,6 +254,11 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "key paused": (_key_paused, ["key-paused"], {"key": "acme", "reason": "they owe us"}),
     "key paused for a while": (_key_paused_for_a_while, ["key-paused"], {"key": "acme", "reason": ""}),
     "a pause of its key that ended": (_pause_of_key_that_ended, ["free"], {}),
+    "task paused": (_task_paused, ["task-paused"], {"task": TASK, "reason": "the bank is down", "by": "ann"}),
+    "task paused, and set aside": (_task_paused_and_set_aside, ["task-paused"], {"task": TASK, "by": "ann"}),
+    "task paused for a while": (_task_paused_for_a_while, ["task-paused"], {"task": TASK, "reason": "", "by": ""}),
+    "a pause of its task that ended": (_pause_of_task_that_ended, ["free"], {}),
+    "set aside after the pause": (_left_aside, ["set-aside"], {"task": TASK}),
     "limit full": (_limit_full, ["limit-full"], {"limit": "stripe", "held": "2", "most": 2, "key": "other"}),
     "limit full by people": (_overridden, ["limit-full"], {"held": "1", "most": 1}),
     "too heavy for its limit": (_too_heavy, ["too-heavy"], {"limit": "stripe", "weight": 6, "most": 5}),
@@ -239,9 +273,11 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "in line": (_behind, ["behind"], {"jobs": "3", "higher": "1", "lane": "2"}),
     "not in line yet": (lambda: waiting(lane_key=limited(), ready=False), ["not-ready"], {}),
 }
+WITH_END = {"queue-paused-until", "key-paused-until", "task-paused-until"}
 ENDS = {
     "paused for a while",
     "key paused for a while",
+    "task paused for a while",
     "not due",
     "rate",
     "rate of a key",
@@ -270,14 +306,14 @@ def test_each_reason_is_given_with_its_facts(case: str) -> None:
 
 def test_every_code_is_brought_about() -> None:
     brought = {code for _, codes, _ in CASES.values() for code in codes}
-    assert brought == set(SENTENCES) - {"queue-paused-until", "key-paused-until"}
+    assert brought == set(SENTENCES) - WITH_END
 
 
 def test_every_code_stands_on_the_page() -> None:
     text = (ROOT / "docs/how-to/why-does-a-job-not-run.md").read_text()
     rows = dict(re.findall(r"^\| (`[a-z].*?) \| (.*) \|$", text, re.MULTILINE))
     told = {code for head in rows for code in re.findall(r"`([a-z-]+)`", head)}
-    assert told - {"code"} == set(SENTENCES) - {"queue-paused-until", "key-paused-until"}
+    assert told - {"code"} == set(SENTENCES) - WITH_END
 
 
 def test_reasons_end_first_by_people_then_by_time_then_by_other_runs() -> None:
@@ -298,6 +334,21 @@ def test_a_full_limit_names_who_holds_it() -> None:
     [reason] = explain(waiting(lane_key=key).pk).reasons
     assert reason.facts["held_by"] == held[:10]
     assert reason.sentence.startswith("The limit stripe is full: 12 of 12 jobs are running. Running: #")
+
+
+def test_a_paused_task_is_told_with_who_paused_it_and_why() -> None:
+    live_worker()
+    [reason] = explain(_task_paused().pk).reasons
+    assert reason.sentence == (
+        "The task tests.add is paused until it is resumed. Reason: the bank is down. Paused by: ann."
+    )
+
+
+def test_the_end_of_a_pause_of_its_task_puts_off_the_start() -> None:
+    live_worker()
+    found = explain(_task_paused_for_a_while().pk)
+    assert found.starts_in is not None
+    assert timedelta(seconds=59) < found.starts_in[0] <= MINUTE
 
 
 def test_the_end_of_a_rate_is_the_one_that_the_claim_says() -> None:
@@ -485,7 +536,8 @@ def hostile() -> Job:
     key = limited(key=HOSTILE, name="<b>x</b>", per_key=1)
     start_jobs(key, 1)
     Queue.objects.pause("default", reason=HOSTILE)
-    return waiting(lane_key=key)
+    PausedKey.objects.pause_task(HOSTILE.rstrip("\u202e"), reason=HOSTILE, by=HOSTILE)
+    return waiting(lane_key=key, task=HOSTILE.rstrip("\u202e"))
 
 
 def page_of(client: Client, job: Job) -> str:

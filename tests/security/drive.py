@@ -29,11 +29,13 @@ from pulse_django.demo.rows import look
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
+from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
+from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
@@ -338,6 +340,26 @@ def limiting() -> None:
     Limiter.objects.forget_full_buckets()
 
 
+def pausing_tasks() -> None:
+    """Jobs with a lane key and without one, set aside and brought back, by hand and by a watchdog."""
+    for key in ("", lane_key("", "a")):
+        Job.objects.enqueue_many([NewJob(task="t", lane_key=key)] * 3)
+    assert pause_task("t", for_=SOON, reason="a", by="b", using=ALIAS)
+    assert paused_tasks(ALIAS)[0].set_aside == 6
+    assert Job.objects.waiting() == Job.objects.claim(ME, limit=9) == []
+    assert Job.objects.depths(10)[0].later == 6
+    job = Job.objects.all()[0]
+    assert explain(job.pk).is_blocked
+    Job.objects.reschedule([job.pk])
+    assert Job.objects.set_aside()
+    assert resume_task("t", using=ALIAS)
+    assert len(Job.objects.claim(ME, limit=3)) == 3
+    PausedKey.objects.pause_task("t", "u")
+    Job.objects.set_aside()
+    PausedKey.objects.resume_task("t")
+    assert Job.objects.bring_back()
+
+
 def pausing() -> None:
     Queue.objects.pause("mail", reason="x", lasting=AGO)
     seen = Queue.objects.get().paused_at
@@ -407,6 +429,7 @@ STORAGE = [
     unknown_tasks,
     schedules,
     limiting,
+    pausing_tasks,
 ]
 
 

@@ -20,9 +20,11 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, ProgrammingError, connection
 from django.test import Client
 
+from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.fleet.conditions import ask, named
 from pulse_django.fleet.explanation import explain
-from pulse_django.models import Duty, Job, Limiter, Minute, Queue, Worker
+from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Worker
 from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
@@ -169,6 +171,17 @@ def pausing() -> Act:
     return lambda: Queue.objects.pause("default", reason="x") and Queue.objects.resume("default")
 
 
+def pausing_a_task() -> Act:
+    make_job()
+    return lambda: pause_task("tests.add") and paused_tasks("default") and resume_task("tests.add")
+
+
+def setting_aside() -> Act:
+    make_job()
+    PausedKey.objects.pause_task("tests.add")
+    return lambda: Job.objects.set_aside() and PausedKey.objects.resume_task("tests.add") and Job.objects.bring_back()
+
+
 def ending_pauses() -> Act:
     QueueFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
     return Queue.objects.resume_ended
@@ -216,6 +229,8 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "prune": (pruning, {WATCHDOG, OPERATOR}),
     "delete dead letters": (deleting, {WATCHDOG, OPERATOR}),
     "pause and resume": (pausing, {OPERATOR}),
+    "pause and resume a task": (pausing_a_task, {WORKER, WATCHDOG, OPERATOR}),
+    "set jobs aside": (setting_aside, {WORKER, WATCHDOG, OPERATOR}),
     "end pauses": (ending_pauses, {WATCHDOG, OPERATOR}),
     "say that one is there": (being_present, {WORKER}),
     "mark workers gone": (marking_gone, {WATCHDOG}),
@@ -304,6 +319,9 @@ def test_an_upgrade_gives_the_roles_of_before_what_they_need_to_go_on() -> None:
     with acting_as(WATCHDOG):
         assert not Duty.objects.take({}).has_schedules
         assert not ask(named("schedule-refused"), "default").error
+    for role in (WATCHDOG, OPERATOR):
+        with acting_as(role):
+            assert not ask(named("ready-overdue"), "default").error
 
 
 # ------------------------------------------------------------------------------------------------- as real processes

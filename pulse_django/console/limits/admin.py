@@ -26,6 +26,7 @@ from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_k
 from pulse_django.words.limiting import in_words as numbers_in_words
 
 from .forms import ChangeForm, CloseForm, PauseForm
+from .paused_tasks import PausedTasks
 
 STATES = {
     "open": gettext_lazy("open"),
@@ -48,17 +49,18 @@ def shown(one: LimitFacts) -> dict[str, Any]:
     }
 
 
-class LimiterAdmin(ReadOnly, admin.ModelAdmin):
+class LimiterAdmin(PausedTasks, ReadOnly, admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         act = self.admin_site.admin_view(self.act_view)
-        return [path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_limiter_act"), *super().get_urls()]
+        own = [path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_limiter_act")]
+        return [*self.urls_of_tasks(), *own, *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
         found = limits(self._alias)
         context = {"title": _("Limits"), "limits": [shown(one) for one in found], "is_cut": len(found) >= MOST_LISTED}
-        context["paused_shares"] = paused_keys(self._alias, "")
+        context |= {"paused_shares": paused_keys(self._alias, "")} | self.shown_tasks(request)
         return self._page(request, "change_list", context | (extra_context or {}))
 
     def change_view(

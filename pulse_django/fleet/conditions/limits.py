@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, limits_of
+from pulse_django.store.paused_tasks import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.lane_keys import OF_QUEUE
 
 from .catalogue import Condition, Severity, Threshold, register
@@ -25,13 +26,7 @@ due AS (
     SELECT limits.limiter, pg_catalog.min(earliest.next_run_at) AS since
     FROM lane
     CROSS JOIN LATERAL ({limits_of("lane")}) AS limits
-    CROSS JOIN LATERAL (
-        SELECT next_run_at
-        FROM pulse_django_job_hot
-        WHERE {IN_LANE}
-        ORDER BY next_run_at, id
-        LIMIT 1
-    ) AS earliest
+    CROSS JOIN LATERAL ({first_that_can_start(IN_LANE)}) AS earliest
     WHERE EXISTS (SELECT FROM pulse_django_limiter)  -- asked once: without one, nothing else is read
         AND NOT (lane.lane_key::text = '') AND limits.limiter <> '' AND (
             limits.limiter NOT LIKE '{OF_QUEUE}%%'
@@ -72,21 +67,42 @@ register(
     Condition(
         name="ready-overdue",
         severity=Severity.STUCK,
-        says="Jobs with a limit or a share become ready when they are due.",
-        means="No worker looks for such jobs, or a transaction has locked them: they cannot be claimed.",
+        says="Jobs with a limit or a share become ready when they are due, and those of a task when its pause is over.",
+        means="No worker looks for such jobs, no watchdog sweeps, or a transaction has locked them: they cannot be "
+        "claimed.",
         to_do="Start a worker. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
         page=LIMITS,
         sql=f"""
+{TASKS_SET_ASIDE}
 SELECT queue, pg_catalog.concat(
     'due for ', pg_catalog.date_trunc('second', statement_timestamp() - pg_catalog.min(next_run_at)), ' and not ready'
 )
 FROM (
-    SELECT queue, next_run_at
-    FROM pulse_django_job_hot
-    WHERE {CLAIMABLE} AND NOT ready AND next_run_at < statement_timestamp() - %(silence)s
-    ORDER BY next_run_at, id
-    LIMIT %(sample)s
+    (
+        SELECT queue, task, next_run_at
+        FROM pulse_django_job_hot
+        WHERE {CLAIMABLE} AND NOT ready AND next_run_at < statement_timestamp() - %(silence)s
+        ORDER BY next_run_at, id
+        LIMIT %(sample)s
+    )
+    UNION ALL
+    (
+        SELECT aside.queue, met.task, aside.next_run_at
+        FROM met
+        CROSS JOIN LATERAL (
+            SELECT queue, next_run_at
+            FROM pulse_django_job_hot
+            WHERE {IS_SET_ASIDE} AND task::text = met.task::text
+            ORDER BY id
+            LIMIT %(sample)s
+        ) AS aside
+        WHERE {is_not_paused("met.")} AND NOT EXISTS (  -- sweeps bring them back, a thousand after the other
+            SELECT FROM pulse_django_duty
+            WHERE name::text = 'sweep' AND done_at > statement_timestamp() - %(unreaped)s
+        )
+    )
 ) AS unready
+WHERE {is_not_paused("unready.")} AND next_run_at < statement_timestamp() - %(silence)s
 GROUP BY queue
 ORDER BY pg_catalog.min(next_run_at)
 LIMIT %(limit)s

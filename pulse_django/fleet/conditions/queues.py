@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Queue
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
+from pulse_django.store.paused_tasks import first_that_can_start
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .catalogue import Condition, Repair, Severity, Threshold, register
@@ -23,13 +24,7 @@ due AS (
             WHERE pg_catalog.split_part(lane.lane_key::text, ':', 1) = ''
         ) AS unlimited_since  -- of jobs that no limit keeps waiting
     FROM lane
-    CROSS JOIN LATERAL (
-        SELECT next_run_at
-        FROM pulse_django_job_hot
-        WHERE {IN_LANE}
-        ORDER BY next_run_at, id
-        LIMIT 1
-    ) AS earliest
+    CROSS JOIN LATERAL ({first_that_can_start(IN_LANE)}) AS earliest
     WHERE earliest.next_run_at <= statement_timestamp()
     GROUP BY lane.queue
 ),

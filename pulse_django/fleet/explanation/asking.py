@@ -15,10 +15,11 @@ from pulse_django.protocol import limit_counts
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.histograms import Histogram
-from pulse_django.words.lane_keys import limiter_of_queue
+from pulse_django.words.lane_keys import OF_TASK, limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
@@ -36,16 +37,22 @@ SELECT
     job.cancel_requested_at, job.locked_by, job.started_at, job.lease_until,
     job.lease_until < statement_timestamp(), job.finished_at,
     pause.name IS NOT NULL, pause.paused_until, pause.pause_reason,
-    key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason, COALESCE(latest.said, ''),
+    key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason,
+    task_pause.task IS NOT NULL, task_pause.paused_until, task_pause.reason, task_pause.paused_by,
+    COALESCE(latest.said, ''),
     fleet.serving, fleet.able, fleet.slots, fleet.free
 FROM pulse_django_job AS job
 LEFT JOIN (
     SELECT name, paused_until, pause_reason FROM pulse_django_queue WHERE {IS_PAUSED}
 ) AS pause ON pause.name::text = job.queue::text
 LEFT JOIN (
-    SELECT lane_key, paused_until, reason FROM pulse_django_pausedkey
-    WHERE paused_until IS NULL OR paused_until > statement_timestamp()
+    SELECT lane_key, paused_until, reason FROM pulse_django_pausedkey WHERE {IS_IN_FORCE} AND NOT ({IS_OF_TASK})
 ) AS key_pause ON key_pause.lane_key::text = job.lane_key::text
+LEFT JOIN (
+    SELECT pg_catalog.substr(lane_key::text, {len(OF_TASK) + 1}) AS task, paused_until, reason, paused_by
+    FROM pulse_django_pausedkey
+    WHERE {IS_OF_TASK} AND {IS_IN_FORCE}
+) AS task_pause ON task_pause.task = job.task::text
 LEFT JOIN LATERAL (
     SELECT pg_catalog.left(message, %(most_said)s::int) AS said
     FROM pulse_django_attempt

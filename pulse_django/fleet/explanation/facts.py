@@ -20,7 +20,7 @@ class JobFacts(NamedTuple):
     priority: int
     weight: int
     lane_key: str
-    is_ready: bool
+    is_ready: bool | None  # None: it is set aside
     status: str
     is_due: bool
     next_run_at: datetime
@@ -38,6 +38,10 @@ class JobFacts(NamedTuple):
     is_key_paused: bool
     key_paused_until: datetime | None
     key_pause_reason: str | None
+    is_task_paused: bool
+    task_paused_until: datetime | None
+    task_pause_reason: str | None
+    task_paused_by: str | None
     put_back: str  # why the worker that claimed it last put it back; empty: it did not
     serving: int  # live workers of its queue
     able: int  # those of them that know its task, or have not said which they know

@@ -75,8 +75,8 @@ def _full(code: str, weight: int, held: int, facts: dict[str, Any]) -> Iterator[
 
 def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
     """Return what ends as other jobs run."""
-    if not job.is_ready:
-        yield Reason(code="not-ready")
+    if not job.is_ready and not job.is_task_paused:
+        yield Reason(code="set-aside", facts={"task": job.task}) if job.is_ready is None else Reason(code="not-ready")
     if job.able and not job.free:
         yield Reason(code="workers-busy", facts={"slots": job.slots})
     if ahead := line.higher + line.own:
@@ -92,14 +92,8 @@ def note(job: JobFacts) -> list[Reason]:
 
 # What only a person, a deploy or a watchdog ends.
 STUCK = (
-    "expired",
-    "cancel-requested",
-    "queue-paused",
-    "key-paused",
-    "too-heavy",
-    "no-worker",
-    "unknown-task",
-    "key-missing",
+    *("expired", "cancel-requested", "queue-paused", "key-paused", "task-paused", "too-heavy"),
+    *("no-worker", "unknown-task", "key-missing"),
 )
 
 
@@ -127,6 +121,9 @@ def _of_queue(job: JobFacts) -> Iterator[Reason]:
     if job.is_key_paused:
         facts = {"key": job.key, "reason": job.key_pause_reason or ""}
         yield Reason(code="key-paused", until=job.key_paused_until, facts=facts)
+    if job.is_task_paused:
+        facts = {"task": job.task, "reason": job.task_pause_reason or "", "by": job.task_paused_by or ""}
+        yield Reason(code="task-paused", until=job.task_paused_until, facts=facts)
     if not job.serving:
         yield Reason(code="no-worker", facts=queue)
     elif not job.able:

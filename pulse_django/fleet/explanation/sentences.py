@@ -27,6 +27,8 @@ SENTENCES: Mapping[str, Any] = {
     "queue-paused-until": _("The queue %(queue)s is paused until %(until)s."),
     "key-paused": _("The key %(key)s is paused until it is resumed."),
     "key-paused-until": _("The key %(key)s is paused until %(until)s."),
+    "task-paused": _("The task %(task)s is paused until it is resumed."),
+    "task-paused-until": _("The task %(task)s is paused until %(until)s."),
     "no-worker": _("No live worker serves the queue %(queue)s."),
     "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
@@ -39,17 +41,19 @@ SENTENCES: Mapping[str, Any] = {
     "rate": _("The limit %(limit)s has used up its rate. The next job may start in %(wait)s."),
     "key-rate": _("The limit %(limit)s has used up its rate for the key %(key)s. The next job may start in %(wait)s."),
     "not-ready": _("Its time has come. A worker puts it in line within a moment."),
+    "set-aside": _("The pause of the task %(task)s is over. A watchdog puts the job in line within a moment."),
     "workers-busy": _("All %(slots)s slots of the workers that can run it are in use."),
     "behind": _("It waits in line. Jobs before it: %(jobs)s."),
     "expires": _("It is cancelled if it has not started by %(until)s."),
     "free": _("Nothing stands in its way. It starts within a moment."),
 }
 REASON = _("Reason: %(reason)s.")
+BY = _("Paused by: %(by)s.")
 HELD_BY = _("Running: %(jobs)s.")
 WEIGHS = _("It weighs %(weight)s, and each job counts as much as it weighs.")
 
 # Of these the sentence depends on whether an end is known.
-_WITH_END = {"queue-paused": "queue-paused-until", "key-paused": "key-paused-until"}
+_WITH_END = {code: f"{code}-until" for code in ("queue-paused", "key-paused", "task-paused")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class Reason:
             parts.append(str(WEIGHS) % {"weight": shown["weight"]})
         if self.facts.get("reason"):
             parts.append(str(REASON) % {"reason": shown["reason"].rstrip(".")})
+        if self.facts.get("by"):
+            parts.append(str(BY) % {"by": shown["by"]})
         if self.facts.get("held_by"):
             parts.append(str(HELD_BY) % {"jobs": shown["held_by"]})
         return " ".join(parts)

@@ -11,7 +11,7 @@ from .sentences import Reason
 
 MINUTE = 60.0
 POLL = 1.0  # seconds within which an idle worker looks, if nothing wakes it
-CLOSED = ("queue-paused", "key-paused", "limit-closed")  # nothing starts before these end
+CLOSED = ("queue-paused", "key-paused", "task-paused", "limit-closed")  # nothing starts before these end
 UNKNOWN = ("limit-half-open",)  # it depends on how the one run ends
 MOST = timedelta(days=366).total_seconds()
 

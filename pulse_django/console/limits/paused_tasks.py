@@ -1,0 +1,121 @@
+"""Paused tasks on the page of all limits: the list, and the actions to pause and resume one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.paused_tasks import pause_task, resume_task
+from pulse_django.execution.registry import registry
+from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.models import PausedKey
+from pulse_django.words.job_options import TASK_NAME
+from pulse_django.words.lane_keys import pause_of_task
+from pulse_django.words.limits import MAX_TASK_NAME
+
+from .forms import LASTING, UNTIL_RESUMED
+
+KNOWN = "pulse-known-tasks"  # the list that a browser offers
+MOST_KNOWN = 1_000
+
+
+class TaskForm(forms.Form):
+    task = forms.CharField(label=gettext_lazy("task"), max_length=MAX_TASK_NAME, strip=False)
+
+    def clean_task(self) -> str:
+        name: str = self.cleaned_data["task"]
+        try:
+            TASK_NAME.check("task", name)
+        except InvalidJob as error:
+            raise forms.ValidationError(str(error)) from error
+        return name
+
+
+class PauseTaskForm(TaskForm):
+    reason = forms.CharField(label=gettext_lazy("reason"), max_length=MAX_REASON)
+    lasting = forms.TypedChoiceField(label=gettext_lazy("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["task"].widget.attrs["list"] = KNOWN
+
+    @property
+    def for_(self) -> timedelta | None:
+        return timedelta(seconds=self.cleaned_data["lasting"]) if self.cleaned_data["lasting"] else None
+
+
+class PausedTasks:
+    """What the admin of limits has of paused tasks."""
+
+    admin_site: Any
+    _may_act: Callable[[HttpRequest], bool]
+    log_change: Callable[..., Any]
+    message_user: Callable[..., None]
+
+    def shown_tasks(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the page shows, with a form for those who may pause."""
+        shown: dict[str, Any] = {"paused_tasks": paused_tasks(self._alias_of_pauses)}
+        if self._may_act(request):
+            registry.discover()
+            shown |= {"pause_task": PauseTaskForm(prefix="task"), "known_tasks": list(registry)[:MOST_KNOWN]}
+        return shown
+
+    def urls_of_tasks(self) -> list[URLPattern]:
+        views = {"pause": self.pause_task_view, "resume": self.resume_task_view}
+        return [
+            path(f"tasks/{name}/", self.admin_site.admin_view(view), name=f"pulse_django_limiter_{name}_task")
+            for name, view in views.items()
+        ]
+
+    def pause_task_view(self, request: HttpRequest) -> HttpResponse:
+        """Let no job of a task start any more."""
+        return self._act_on_task(request, PauseTaskForm, self._pause_task)
+
+    def resume_task_view(self, request: HttpRequest) -> HttpResponse:
+        """Let jobs of a task start again."""
+        return self._act_on_task(request, TaskForm, self._resume_task)
+
+    def _act_on_task(
+        self, request: HttpRequest, kind: type[TaskForm], act: Callable[[HttpRequest, Any], str]
+    ) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not self._may_act(request):
+            raise PermissionDenied
+        form = kind(request.POST, prefix="task")
+        if not form.is_valid():
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+        elif message := act(request, form):
+            self.log_change(request, PausedKey(lane_key=pause_of_task(form.cleaned_data["task"])), message)
+            self.message_user(request, message, messages.SUCCESS)
+        else:
+            self.message_user(request, _("Nothing was changed."), messages.WARNING)
+        return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_limiter_changelist"))
+
+    def _pause_task(self, request: HttpRequest, form: Any) -> str:
+        task, reason, by = form.cleaned_data["task"], form.cleaned_data["reason"], request.user.get_username()
+        if not pause_task(task, for_=form.for_, reason=reason, by=by, using=self._alias_of_pauses):
+            return ""
+        return _("Task %(task)s paused: %(reason)s") % {"task": task, "reason": reason}
+
+    def _resume_task(self, request: HttpRequest, form: Any) -> str:
+        task = form.cleaned_data["task"]
+        if not resume_task(task, using=self._alias_of_pauses):
+            return ""
+        return _("Task %(task)s resumed") % {"task": task}
+
+    @property
+    def _alias_of_pauses(self) -> str:
+        return router.db_for_write(PausedKey)

@@ -1,0 +1,131 @@
+"""Paused tasks on the page of limits: the list, the form and the button."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from pulse_django.models import Job, PausedKey
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from tests.console.staff import staff
+
+pytestmark = pytest.mark.django_db
+
+MAY_ACT = ("view_limiter", "change_limiter")
+HOSTILE = "<script>alert(1)</script>'\"%s{{7*7}}"
+
+
+def page(client: Client) -> str:
+    response = client.get(reverse("admin:pulse_django_limiter_changelist"))
+    assert response.status_code == 200
+    return str(response.content.decode())
+
+
+def act(client: Client, name: str, task: str = "shop.send", follow: bool = True, **data: Any) -> Any:
+    form = {"task-task": task, "task-reason": "the mail server is down", "task-lasting": 3_600} | data
+    return client.post(reverse(f"admin:pulse_django_limiter_{name}_task"), form, follow=follow)
+
+
+def test_a_task_is_paused_and_resumed_and_the_log_says_by_whom() -> None:
+    client = staff(*MAY_ACT)
+    Job.objects.enqueue_many([NewJob(task="shop.send")] * 3)
+    shown = act(client, "pause").content.decode()
+    assert "Task shop.send paused: the mail server is down" in shown
+    assert "Paused tasks" in shown
+    assert "the mail server is down (operator)" in shown
+    assert '<td class="pulse-number">3</td>' in shown
+    assert not Job.objects.claim(Identity("me"))
+    assert "Task shop.send resumed" in act(client, "resume").content.decode()
+    assert Job.objects.claim(Identity("me"))
+    entries = LogEntry.objects.order_by("pk")
+    assert [(one.object_id, one.user.get_username()) for one in entries] == [("task=shop.send", "operator")] * 2
+    assert "the mail server is down" in entries[0].get_change_message()
+    assert client.get(reverse("admin:index")).status_code == 200, "which lists what was done"
+
+
+def test_until_resumed() -> None:
+    act(staff(*MAY_ACT), "pause", **{"task-lasting": 0})
+    assert PausedKey.objects.get().paused_until is None
+
+
+def test_what_changes_nothing_says_so() -> None:
+    client = staff(*MAY_ACT)
+    assert "Nothing was changed." in act(client, "resume").content.decode()
+    act(client, "pause", **{"task-lasting": 0})
+    assert "Nothing was changed." in act(client, "pause").content.decode()
+    assert LogEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"task-task": ""},
+        {"task-task": "x" * 201},
+        {"task-task": "a\nb"},
+        {"task-task": "a\0b"},
+        {"task-reason": ""},
+        {"task-lasting": 7},
+        {"task-lasting": "for ever"},
+    ],
+)
+def test_what_is_wrong_with_a_form_is_said(data: dict[str, Any]) -> None:
+    response = act(staff(*MAY_ACT), "pause", **data)
+    assert response.status_code == 200
+    assert 'class="error"' in response.content.decode()
+    assert not PausedKey.objects.exists()
+
+
+@pytest.mark.parametrize("permissions", [(), ("view_limiter",), ("operate_queue", "view_limiter")])
+@pytest.mark.parametrize("name", ["pause", "resume"])
+def test_who_may_not_change_limits_may_neither(permissions: tuple[str, ...], name: str) -> None:
+    PausedKey.objects.pause_task("shop.paused")
+    client = staff(*permissions)
+    for task in ("shop.send", "shop.paused"):
+        assert act(client, name, task).status_code == 403
+    assert PausedKey.objects.get().lane_key == "task=shop.paused"
+
+
+def test_who_may_look_sees_no_form() -> None:
+    PausedKey.objects.pause_task("shop.send", reason="down")
+    shown = page(staff("view_limiter"))
+    assert "shop.send" in shown
+    assert "Pause a task" not in shown
+    assert "<button" not in shown.partition("Paused tasks")[2]
+
+
+def test_by_post_alone_and_not_from_elsewhere() -> None:
+    client = staff(*MAY_ACT)
+    url = reverse("admin:pulse_django_limiter_pause_task")
+    assert client.get(url, {"task-task": "shop.send"}).status_code == 405
+    forged = Client(enforce_csrf_checks=True)
+    forged.cookies = client.cookies
+    assert act(forged, "pause").status_code == 403
+    assert not PausedKey.objects.exists()
+
+
+def test_hostile_names_and_reasons_are_text() -> None:
+    client = staff(*MAY_ACT)
+    shown = act(client, "pause", HOSTILE, **{"task-reason": HOSTILE}).content.decode()
+    assert "<script>alert" not in shown
+    assert "49" not in shown.partition("Paused tasks")[2].partition("</table>")[0]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+    assert PausedKey.objects.get().lane_key == f"task={HOSTILE}"
+    act(client, "resume", HOSTILE)
+    assert not PausedKey.objects.exists()
+
+
+def test_the_form_offers_the_tasks_that_are_known() -> None:
+    assert '<datalist id="pulse-known-tasks"><option value="' in page(staff(*MAY_ACT))
+
+
+@override_settings(LANGUAGE_CODE="de")
+def test_the_page_speaks_german() -> None:
+    PausedKey.objects.pause_task("shop.send")
+    shown = page(staff(*MAY_ACT))
+    assert "Angehaltene Tasks" in shown
+    assert "Einen Task anhalten" in shown

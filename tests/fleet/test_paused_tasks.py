@@ -1,0 +1,129 @@
+"""What conditions and facts say while a task is paused: a pause on purpose is no alarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulse_django import conf
+from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet.conditions import Limits, ask, known, named
+from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks
+from pulse_django.models import Duty, Job, PausedKey
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import lane_key
+from tests.factories import make_job, now
+from tests.fleet.states import LONG_AGO, SIMPLE, live_worker
+from tests.fleet.test_limits import declare
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+TASK = "tests.add"
+
+
+def keys(name: str) -> list[Any]:
+    finding = ask(named(name), "default", Limits.of(conf.current()))
+    assert finding.error == ""
+    return [subject.key for subject in finding.subjects]
+
+
+def swept(ago: timedelta = timedelta()) -> None:
+    Duty.objects.update_or_create(name="sweep", defaults={"taken_at": now(-ago), "done_at": now(-ago)})
+
+
+OF_WAITING = {
+    name: SIMPLE[name] for name in ("queue-without-worker", "overdue-while-idle", "queue-overdue", "ready-overdue")
+}
+OF_WAITING |= {"limiter-starved": SIMPLE["limiter-starved"]}
+
+
+@pytest.mark.parametrize("set_aside", [False, True])
+@pytest.mark.parametrize("name", OF_WAITING)
+def test_jobs_of_a_paused_task_raise_no_alarm(name: str, set_aside: bool) -> None:
+    OF_WAITING[name]()
+    assert keys(name), "or this could not fail"
+    PausedKey.objects.pause_task(TASK)
+    if set_aside:
+        Job.objects.promote()
+        assert Job.objects.set_aside()
+    assert keys(name) == []
+
+
+@pytest.mark.parametrize("name", ["overdue-while-idle", "queue-overdue"])
+def test_those_of_other_tasks_behind_them_do(name: str) -> None:
+    OF_WAITING[name]()
+    make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
+    PausedKey.objects.pause_task(TASK)
+    assert keys(name) == ["default"]
+
+
+def test_no_condition_is_found_while_a_task_is_paused() -> None:
+    live_worker()
+    swept()
+    declare("stripe", running=1)
+    for key in ("", lane_key("stripe", None), lane_key("", "acme")):
+        for ready in (True, None):
+            make_job(next_run_at=now(LONG_AGO), lane_key=key, ready=ready)
+    PausedKey.objects.pause_task(TASK)
+    assert {one.name: found for one in known() if one.sql and (found := keys(one.name))} == {}
+
+
+@pytest.mark.parametrize(
+    ("is_paused", "ago", "expected"),
+    [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])],
+)
+def test_jobs_that_nobody_brings_back_are_found(is_paused: bool, ago: timedelta | None, expected: list[str]) -> None:
+    """While watchdogs sweep they come back, and it is no alarm that a million of them take a while."""
+    make_job(ready=None, next_run_at=now(LONG_AGO))
+    make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
+    PausedKey.objects.pause_task("tests.other", *([TASK] if is_paused else []))
+    if ago is not None:
+        swept(-ago if ago else ago)
+    assert keys("ready-overdue") == expected
+
+
+def counts() -> dict[str, Callable[[], Any]]:
+    return {
+        "queues": lambda: snapshot_queries.queues("default"),
+        "take": lambda: snapshot_queries.take("default").queues,
+        "glance": lambda: snapshot_queries.glance("default").queues,
+    }
+
+
+@pytest.mark.parametrize("how", counts())
+def test_they_are_counted_as_later_and_not_as_due(how: str) -> None:
+    make_job(next_run_at=now(LONG_AGO), ready=None)
+    make_job(task="tests.other")
+    [queue] = counts()[how]()
+    assert (queue.due, queue.later) == (1, 1)
+    assert queue.oldest_due < timedelta(minutes=1)
+
+
+def test_they_are_still_jobs_that_wait() -> None:
+    make_job(ready=None)
+    statuses = {one.status: one.jobs for one in snapshot_queries.take("default").statuses}
+    assert statuses["PENDING"] == 1
+
+
+class TestFacts:
+    def test_what_is_paused_until_when_by_whom_and_why(self) -> None:
+        PausedKey.objects.pause(lane_key("", "acme"))
+        PausedKey.objects.pause_task("b", for_=timedelta(hours=1), reason="down", by="ann")
+        PausedKey.objects.pause_task("a", "over", for_=timedelta(hours=2))
+        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp() WHERE lane_key = 'task=over'")
+        first, second = paused_tasks("default")
+        assert (first.task, second.task, second.reason, second.paused_by) == ("a", "b", "down", "ann")
+        assert second.paused_until is not None
+        assert timedelta(minutes=59) < second.paused_until - second.paused_at <= timedelta(minutes=61)
+
+    def test_jobs_are_counted_to_a_bound(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="a")] * (MOST_COUNTED + 5) + [NewJob(task="b")] * 3)
+        PausedKey.objects.pause_task("a", "b")
+        while Job.objects.set_aside():
+            pass
+        assert [one.waiting for one in paused_tasks("default")] == ["1000+", "3"]
+        assert [one.as_json()["is_more"] for one in paused_tasks("default")] == [True, False]
