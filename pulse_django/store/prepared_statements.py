@@ -12,6 +12,8 @@ the one that it was connected to; a pooler answers for another.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import psycopg
@@ -63,10 +65,33 @@ class PreparedStatements:
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
         """Run one statement, which is a transaction of its own."""
+        with self._errors_of(connection), psycopg.Cursor(connection.connection) as cursor:
+            cursor.execute(sql, params, prepare=True)
+            return cursor.fetchall()
+
+    def run_message(
+        self, connection: BaseDatabaseWrapper, statements: Sequence[tuple[str, Sequence[Any]]]
+    ) -> list[list[tuple[Any, ...]]]:
+        """Run several statements as one transaction, sent together. Return the rows of each.
+
+        After an error the transaction is open.
+        """
+        raw = connection.connection
+        with self._errors_of(connection), ExitStack() as stack:
+            cursors = [stack.enter_context(psycopg.Cursor(raw)) for _ in statements]
+            with raw.pipeline():
+                raw.execute("BEGIN")  # not left to the message: what splits it would split the transaction
+                for cursor, (sql, params) in zip(cursors, statements, strict=True):
+                    cursor.execute(sql, params, prepare=True)
+                raw.execute("COMMIT")
+            return [cursor.fetchall() for cursor in cursors]
+
+    @contextmanager
+    def _errors_of(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
+        """Raise errors as Django does, and note those that tell that nothing can be prepared here."""
         try:
-            with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-                cursor.execute(sql, params, prepare=True)
-                return cursor.fetchall()
+            with connection.wrap_database_errors:
+                yield
         except Exception as error:
             if isinstance(error.__cause__, _SHARED):
                 self._is_given_up = True

@@ -102,6 +102,14 @@ def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> 
     refuse_other_vendors(connection)
     if _is_in_transaction(connection):  # in a TestCase's
         return [_execute(connection, sql, params) for sql, params in statements]
+    prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)
+    if prepared is not None and prepared.can_run(connection, _of_session(connection)):
+        try:
+            with _told_briefly():
+                return prepared.run_message(connection, statements)
+        except BaseException:
+            _leave_failed_transaction(connection)
+            raise
     if connection.settings_dict["OPTIONS"].get("server_side_binding"):
         with joined(alias):
             return [_execute(connection, sql, params) for sql, params in statements]

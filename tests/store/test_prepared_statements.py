@@ -9,15 +9,18 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, DataError, connection
 
-from pulse_django.models import Job
+from pulse_django.models import Job, Limiter
 from pulse_django.store.prepared_statements import PreparedStatements
-from pulse_django.store.transactions import run_alone, with_timeouts
+from pulse_django.store.transactions import run_alone, run_message, with_timeouts
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Claim
+from pulse_django.words.limiting import Limit, Rate
 from pulse_django.words.outcomes import Released, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
@@ -92,6 +95,32 @@ def test_one_text_claims_any_number_of_jobs() -> None:
     assert asked(texts, [])[0] == (1 + 1,)  # and the question itself
 
 
+@pytest.mark.usefixtures("prepared")
+def test_statements_of_one_message_are_one_transaction() -> None:
+    answers = run_message(
+        "default",
+        [
+            ("SELECT set_config('pulse.proof', %s, true)", ["here"]),
+            ("SELECT current_setting('pulse.proof')", []),
+            ("SELECT pg_try_advisory_xact_lock(1, 2)", []),
+        ],
+    )
+    assert answers == [[("here",)], [("here",)], [(True,)]]
+    assert asked("SELECT current_setting('pulse.proof', true)", []) == [("",)]
+    assert asked("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", []) == [(0,)]
+
+
+@pytest.mark.usefixtures("prepared")
+def test_a_message_that_fails_leaves_no_transaction_and_no_lock() -> None:
+    for _ in range(2):
+        with pytest.raises(DataError, match="division by zero"):
+            run_message(
+                "default", [("SELECT pg_try_advisory_xact_lock(1, 2)", []), ("SELECT 1 / %s", [0]), ("SELECT 3", [])]
+            )
+        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        assert asked(held, []) == [(0,)]
+
+
 class TestPlansOfAnEmptyTable:
     """A worker that was idle has its plans from when nothing waited. Then much comes at once."""
 
@@ -124,6 +153,34 @@ class TestPlansOfAnEmptyTable:
             assert len(Job.objects.claim(me, limit=self.AT_ONCE, lanes=lanes)) == self.AT_ONCE
             assert Job.objects.waiting(None)
         assert self.read(rival) - before < self.WAITING
+
+    @pytest.mark.parametrize("rows", [0, 5])
+    @pytest.mark.usefixtures("prepared")
+    def test_claims_with_limits_read_little_of_a_full_one(self, rows: int, rival: Rival) -> None:
+        """Of jobs that run, too: these are counted, under each of a limit's numbers."""
+        me, far = Identity("me"), Rate(1_000_000, per=timedelta(hours=1), burst=1_000_000)
+        limit = Limit("full", running=10_000, per_key=10_000, rate=far, rate_per_key=far)
+        Limiter.objects.declare_new(
+            "tests", {"full": limit.numbers(), "queue=default": Limit(running=10_000).numbers()}
+        )
+        lanes = [Lane("default", 0, lane_key("full", str(key))) for key in range(5)]
+        takes = dict.fromkeys(lanes, self.AT_ONCE // len(lanes))
+        Job.objects.enqueue_many([NewJob(task="tests.add", lane_key=lanes[0].key, run_after=timedelta(days=1))] * rows)
+        sql("VACUUM ANALYZE pulse_django_job_hot, pulse_django_limiter, pulse_django_bucket")
+
+        def claim() -> list[Claim]:
+            answer = Job.objects.claim_limited(me, "full", lanes, takes, limit=self.AT_ONCE, queue="default")
+            return list(answer.claims)
+
+        assert claim() == []
+        for lane in lanes:
+            Job.objects.enqueue_many([NewJob(task="tests.add", lane_key=lane.key)] * (self.WAITING // len(lanes)))
+        before = self.read(rival)
+        for _ in range(self.ROUNDS):
+            assert len(claim()) == self.AT_ONCE
+        counted = 3 * self.AT_ONCE * self.ROUNDS * self.ROUNDS  # half of it, for the limit, its keys and its queue
+        assert self.read(rival) - before < self.WAITING + counted
+        assert asked("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%pulse.got%%'", [])[0] >= (2,)
 
     @pytest.mark.parametrize("rows", [0, 5])
     @pytest.mark.parametrize("how", [(Succeeded(), Complete()), (Released(), Postpone(timedelta()))])
