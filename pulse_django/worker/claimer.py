@@ -88,7 +88,9 @@ class Claimer:
 
     def slot_freed(self) -> None:
         """There may be room again. Called by other threads, often."""
-        if self._hungry and self._in_flight.room():
+        if not self._hungry or not self._in_flight.room():
+            return
+        if self._keyed.wanted_slots is None or self._has_wanted_slots:
             self._hungry = False
             self._news.set()
 
@@ -116,8 +118,14 @@ class Claimer:
         pause = self._look(limit, woken)
         if pause > 0 and not self._news.is_set():
             self._hungry = True
-            self._news.wait(pause)
+            if not self._has_wanted_slots:  # they may have become free before it was hungry
+                self._news.wait(pause)
         return 0.0
+
+    @property
+    def _has_wanted_slots(self) -> bool:
+        wanted = self._keyed.wanted_slots
+        return wanted is not None and self._in_flight.free_slots >= wanted
 
     def farewell(self) -> None:
         """Look once more for claims without an answer."""

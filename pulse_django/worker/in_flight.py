@@ -100,6 +100,11 @@ class InFlight:
         return self.slots - self._occupied
 
     @property
+    def worthwhile_slots(self) -> int:
+        """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
+        return max(1, (self.slots - self.stuck_slots) // 2) if self._prefetch >= self.slots else 1
+
+    @property
     def for_claim(self) -> Slots:
         """Return what a claim has to know of its slots."""
         return Slots(self.slots, max(0, self.free_slots))

@@ -58,7 +58,7 @@ class KeyedLanes:
         self._paused: dict[Lane, float] = {}  # and until when
         self._held_at = float("-inf")
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
-        self._waits_for_slot = False
+        self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._marks = LaneMarks()
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
         self._are_declared = False  # the limits of the code that this process has loaded
@@ -70,7 +70,7 @@ class KeyedLanes:
 
     def saw(self, lanes: Sequence[Lane]) -> None:
         """Note what a look brought."""
-        self._waits_for_slot = False
+        self.wanted_slots = None
         self._cursors.clear()
         keyed = sorted(lane for lane in lanes if lane.key)
         for pair, group in groupby(keyed, key=lambda lane: (lane.queue, lane.priority)):
@@ -80,8 +80,8 @@ class KeyedLanes:
 
     def closed_for(self) -> float:
         """Return for how long all that was met is closed; 0 if neither a limit nor a lack of slots is the reason."""
-        if self._waits_for_slot:
-            return CLOSED_FOR  # a slot that becomes free ends the wait
+        if self.wanted_slots is not None:
+            return CLOSED_FOR  # slots that become free end the wait
         return max(0.0, min(self._closed.values(), default=0.0) - time.monotonic())
 
     def claim(
@@ -97,8 +97,11 @@ class KeyedLanes:
         if any(_limits_of(part[0]) for part in parts):
             self._declare()
             limit = min(limit, self._in_flight.free_slots)  # a lease that waits for a slot would occupy the limit
+            if limit < (wanted := self._in_flight.worthwhile_slots):
+                self.wanted_slots = wanted
+                return 0, list(lanes)
         self._count([lane for part in parts for lane in part], now)
-        found, empty, self._waits_for_slot = 0, set(self._paused), False
+        found, empty, self.wanted_slots = 0, set(self._paused), None
         for part in ([lane for lane in part if lane not in self._paused] for part in parts):
             if found >= limit:
                 break
@@ -107,7 +110,7 @@ class KeyedLanes:
             jobs_a_slot = {lane: size for lane in part if (size := chunk_of_lane(lane.key))}
             takes = self._takes(part, limit - found, jobs_a_slot)
             if not takes:
-                self._waits_for_slot = True  # a chunk may not take what is prefetched beyond the slots
+                self.wanted_slots = 1  # a chunk may not take what is prefetched beyond the slots
                 continue
             (claims, is_left), exhausted = self._claim_part(sum(takes.values()), part, takes)
             found += self._slots_of(claims, jobs_a_slot)
@@ -115,6 +118,7 @@ class KeyedLanes:
             for claim in claims:
                 self._held[lane_of(claim)] += claim.options.weight
             if is_left:  # lighter jobs of the other lanes would take the slots that it waits for
+                self.wanted_slots = self._in_flight.free_slots + 1
                 break
         return found, [lane for lane in lanes if lane not in empty]
 

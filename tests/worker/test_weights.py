@@ -120,6 +120,34 @@ def test_slots_gather_for_a_heavy_job_though_lighter_ones_keep_coming(stepped: S
     assert len(ran) > ran.count(4), "nor do heavy ones keep out the lighter ones"
 
 
+@pytest.mark.parametrize("lane", ["", lane_key("", "acme")], ids=["plain", "share"])
+def test_a_claimer_waits_for_slots_and_does_not_ask_meanwhile(stepped: Stepped, lane: str) -> None:
+    enqueue(*[1] * 6, 4, lane_key=lane)
+    assert stepped.claim() == [1] * 6
+    stepped.claimer._look(2, None)
+    assert stepped.claimer._look(2, None) > 0
+    assert not stepped.claimer._has_wanted_slots
+    stepped.end()
+    assert stepped.claimer._has_wanted_slots is bool(lane), "without keys any slot that becomes free is enough"
+
+
+def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
+    for _ in range(9):
+        stepped.in_flight.learn([0.0001] * 10)
+    enqueue(*[1] * 30, lane_key=lane_key("short", None))
+    assert stepped.claim() == [1] * SLOTS
+    for free in range(1, SLOTS // 2):
+        stepped.end()
+        assert stepped.claimer._look(stepped.in_flight.room(), None) > 0
+        assert len(stepped.begun) == SLOTS - free
+    stepped.end()
+    assert stepped.claimer._has_wanted_slots
+    assert stepped.claim() == [1] * SLOTS
+    stepped.in_flight.slow_down()
+    stepped.end()
+    assert stepped.claim() == [1] * SLOTS, "a slot is not left idle beside long jobs"
+
+
 def test_a_limit_that_is_full_keeps_no_slots(stepped: Stepped) -> None:
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
     limited_handlers.heavy.using(weight=3).enqueue(0.0)
