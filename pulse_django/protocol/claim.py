@@ -201,11 +201,13 @@ def claim_for_slots(
 
 
 @lru_cache(maxsize=16)
-def claim_pick(model: type[Job], alias: str) -> Compiled:
-    """Compile the pick of the relation ``lane``."""
+def claim_pick(model: type[Job], alias: str, heaviest: str = "") -> Compiled:
+    """Compile the pick of the relation ``lane``. ``heaviest`` is SQL: what weighs more is passed by."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
+    if heaviest:
+        lane["weight__lte"] = RawSQL(heaviest, ())  # noqa: S611 - a constant
     due = model.objects.due().startable().of_unpaused_tasks().filter(**lane)
     in_line = due.order_by("next_run_at", "id").values("id", "weight", bytes=_BYTES)
     pick, params = compiled(skip_locked(in_line), alias)

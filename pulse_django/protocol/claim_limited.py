@@ -77,6 +77,10 @@ _LEFT = Left(
 )
 
 
+# What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
+HEAVIEST = "pg_catalog.current_setting('pulse.heaviest')::int"
+
+
 class LimitedClaim(NamedTuple):
     """What one limiter granted."""
 
@@ -117,7 +121,7 @@ def claim_limited(
     keys, visited = list(by_key), list(by_key.values())
     whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
+    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, HEAVIEST)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
         _PICK.format(pick=pick),
@@ -141,7 +145,7 @@ def claim_limited(
     )
     claims, is_left = brought(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
-    _, most, allowed, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
+    _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
     are_counted = json.loads(numbers)
     lowest = dict(zip(keys, lows, strict=True)) if are_counted["key"] is not None else {}
     lowest |= {limiter: low} if are_counted["limiter"] is not None else {}

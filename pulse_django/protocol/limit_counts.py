@@ -174,6 +174,9 @@ SELECT
     pg_catalog.set_config(
         'pulse.slots', COALESCE(LEAST(overall.slots, of_queue.slots), {NO_LIMIT})::int::text, true
     ),
+    pg_catalog.set_config(
+        'pulse.heaviest', COALESCE(LEAST(limiter.running, whole.running), {NO_LIMIT})::text, true
+    ),
     pg_catalog.set_config('pulse.key_slots', (
         SELECT pg_catalog.array_agg(COALESCE(keyed.slots, {NO_LIMIT})::int ORDER BY keyed.place)::text FROM keyed
     ), true),

@@ -12,8 +12,10 @@ the one that it was connected to; a pooler answers for another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -36,6 +38,7 @@ SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 """
 
+_PLACE = re.compile("%s|%%")  # of a parameter, and the sign itself
 _BACKEND = "SELECT pg_catalog.pg_backend_pid()"
 # The server does not know a statement that was prepared, or has another one by that name: the session is shared.
 _SHARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
@@ -48,6 +51,7 @@ class PreparedStatements:
         self._session: psycopg.Connection[Any] | None = None  # the one that was looked at
         self._is_direct_session = False
         self._is_given_up = False
+        self._names: dict[str, str] = {}  # of statements that are called in a message with others
 
     def can_run(self, connection: BaseDatabaseWrapper, settings: str) -> bool:
         """Return whether this connection can prepare statements. A new connection gets ``settings`` first."""
@@ -60,7 +64,7 @@ class PreparedStatements:
                 if self._is_direct_session:
                     cursor.execute(_SESSION + settings)
                     connection.connection.prepare_threshold = 0
-            self._session = connection.connection
+            self._session, self._names = connection.connection, {}
         return self._is_direct_session
 
     def run(self, connection: BaseDatabaseWrapper, sql: str, params: Any) -> list[tuple[Any, ...]]:
@@ -72,19 +76,30 @@ class PreparedStatements:
     def run_message(
         self, connection: BaseDatabaseWrapper, statements: Sequence[tuple[str, Sequence[Any]]]
     ) -> list[list[tuple[Any, ...]]]:
-        """Run several statements as one transaction, sent together. Return the rows of each.
+        """Run several statements as one transaction, in one message. Return the rows of each.
 
-        After an error the transaction is open.
+        Not in a pipeline: psycopg sends each of its statements by itself, and a client that stops between two would
+        keep the locks of the first. After an error the transaction is open.
         """
-        raw = connection.connection
-        with self._errors_of(connection), ExitStack() as stack:
-            cursors = [stack.enter_context(psycopg.Cursor(raw)) for _ in statements]
-            with raw.pipeline():
-                raw.execute("BEGIN")  # not left to the message: what splits it would split the transaction
-                for cursor, (sql, params) in zip(cursors, statements, strict=True):
-                    cursor.execute(sql, params, prepare=True)
-                raw.execute("COMMIT")
-            return [cursor.fetchall() for cursor in cursors]
+        with self._errors_of(connection), psycopg.ClientCursor(connection.connection) as cursor:
+            calls = [_call(self._name_of(cursor, sql), len(params)) for sql, params in statements]
+            values = [value for _, params in statements for value in params]
+            cursor.execute("; ".join(["BEGIN", *calls, "COMMIT"]), values, prepare=False)
+            answers = []
+            for _ in statements:
+                cursor.nextset()
+                answers.append(cursor.fetchall())
+            return answers
+
+    def _name_of(self, cursor: psycopg.ClientCursor[Any], sql: str) -> str:
+        """Return the name of a statement, which is prepared now if it is not yet."""
+        if sql not in self._names:
+            name = f"pulse_{len(self._names)}"
+            places = count(1)
+            numbered = _PLACE.sub(lambda found: "%" if found[0] == "%%" else f"${next(places)}", sql)
+            cursor.execute(f"PREPARE {name} AS {numbered}", prepare=False)
+            self._names[sql] = name
+        return self._names[sql]
 
     @contextmanager
     def _errors_of(self, connection: BaseDatabaseWrapper) -> Iterator[None]:
@@ -99,6 +114,10 @@ class PreparedStatements:
             elif isinstance(error.__cause__, errors.FeatureNotSupported):
                 connection.close()  # a type has changed under a plan: another session plans anew
             raise
+
+
+def _call(name: str, params: int) -> str:
+    return f"EXECUTE {name}({', '.join(['%s'] * params)})" if params else f"EXECUTE {name}"
 
 
 def _is_direct(cursor: Any) -> bool:

@@ -187,8 +187,10 @@ class Claimer:
         return found
 
     def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> bool:
+        free = self._in_flight.free_slots
         claims, is_left = self._claim_since(limit, lanes, self._bounds.of(lanes))
         found = len(claims)
+        self._keyed.wanted_slots = free + 1 - sum(map(self._in_flight.slots_of, claims)) if is_left else None
         if are_due and found < limit and not is_left and self._bounds.must_look_behind(found):
             found += len(self._claim_since(limit - found, lanes, NO_BOUNDS).claims)
         if found < limit:

@@ -83,8 +83,9 @@ class InFlight:
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
-        limit = min(self.free_slots + (0 if self._heavy else self._prefetch), self.most_jobs())
-        worthwhile = min(MOST_AT_ONCE, self._prefetch // 2) if not self._max_jobs else 1
+        ahead = 0 if self._heavy else self._prefetch
+        limit = min(self.free_slots + ahead, self.most_jobs())
+        worthwhile = min(MOST_AT_ONCE, ahead // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
 
     def most_jobs(self) -> int:
@@ -102,12 +103,17 @@ class InFlight:
     @property
     def worthwhile_slots(self) -> int:
         """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
-        return max(1, (self.slots - self.stuck_slots) // 2) if self._prefetch >= self.slots else 1
+        return max(1, self._usable // 2) if self._prefetch >= self.slots else 1
 
     @property
     def for_claim(self) -> Slots:
         """Return what a claim has to know of its slots."""
-        return Slots(self.slots, max(0, self.free_slots))
+        return Slots(self._usable, max(0, self.free_slots))
+
+    @property
+    def _usable(self) -> int:
+        """How many slots are not held by handlers that were abandoned."""
+        return max(1, self.slots - self.stuck_slots)
 
     @property
     def stuck_slots(self) -> int:
@@ -129,7 +135,7 @@ class InFlight:
 
     def slots_of(self, claim: Claim) -> int:
         """Return how many slots a run takes. One that is heavier than all of them takes all."""
-        return min(claim.options.weight, self.slots)
+        return min(claim.options.weight, self._usable)
 
     def freed_limiters(self) -> set[str]:
         """Return the limiters of which runs have ended since the last call."""

@@ -125,6 +125,16 @@ def test_a_job_that_is_too_heavy_for_what_is_left_of_a_limit_is_no_empty_lane() 
     assert not answer.is_left, "no slot of a worker is kept for it"
 
 
+def test_a_job_that_is_heavier_than_a_limit_since_it_was_lowered_holds_up_no_other() -> None:
+    declare(running=5)
+    heavy = enqueue(4, 1, limiter="stripe", key="heavy")
+    light = enqueue(1, 1, 1, limiter="stripe", key="light")
+    Limiter.objects.override("stripe", Limit(running=3).numbers())
+    assert claim_limited(heavy, light) == [1, 1, 1], "one of them was behind it"
+    answer = Job.objects.claim_limited(ME, "stripe", [heavy], {heavy: 9}, limit=9)
+    assert (answer.claims, answer.is_left) == ([], False)
+
+
 def test_slots_of_a_worker_are_kept_for_a_job_that_its_limit_lets_start() -> None:
     declare(running=10)
     lane = enqueue(4, limiter="stripe")

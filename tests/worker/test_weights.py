@@ -25,6 +25,7 @@ from pulse_django.words.verb_results import Report
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.keyed_lanes import GATHER_FOR
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.workers import Workers, wait_for
@@ -37,10 +38,10 @@ SLOTS = 8
 class Stepped:
     """A claimer whose runs end when the test says so."""
 
-    def __init__(self, slots: int = SLOTS) -> None:
+    def __init__(self, slots: int = SLOTS, max_jobs: int = 0) -> None:
         self.begun: list[Run] = []
         identity = Identity("w")
-        self.in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots)
+        self.in_flight = InFlight(SharedLeases(f"{identity.name}:{identity.boot_id}:"), "default", slots, max_jobs)
         self.claimer = Claimer(
             WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection("default", "claims"), identity,
             self.in_flight, self.begun.extend, lambda queue, more: None, lambda: None,
@@ -128,7 +129,7 @@ def test_a_claimer_waits_for_slots_and_does_not_ask_meanwhile(stepped: Stepped, 
     assert stepped.claimer._look(2, None) > 0
     assert not stepped.claimer._has_wanted_slots
     stepped.end()
-    assert stepped.claimer._has_wanted_slots is bool(lane), "without keys any slot that becomes free is enough"
+    assert stepped.claimer._has_wanted_slots
 
 
 def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:
@@ -138,14 +139,48 @@ def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_sho
     assert stepped.claim() == [1] * SLOTS
     for free in range(1, SLOTS // 2):
         stepped.end()
-        assert stepped.claimer._look(stepped.in_flight.room(), None) > 0
+        stepped.claimer._keyed._gather_until = float("inf")
+        assert stepped.claimer._look(stepped.in_flight.room(), None) == GATHER_FOR
         assert len(stepped.begun) == SLOTS - free
-    stepped.end()
+    stepped.claimer._keyed._gather_until = float("-inf")
+    assert stepped.claim() == [1] * SLOTS, "it does not wait for long"
+    for _ in range(SLOTS // 2):
+        stepped.end()
+    stepped.claimer._keyed.wanted_slots = stepped.in_flight.worthwhile_slots
     assert stepped.claimer._has_wanted_slots
     assert stepped.claim() == [1] * SLOTS
     stepped.in_flight.slow_down()
     stepped.end()
     assert stepped.claim() == [1] * SLOTS, "a slot is not left idle beside long jobs"
+
+
+def test_a_process_that_may_run_a_few_more_jobs_claims_them(pulse_db: None) -> None:
+    """Fewer than are worth a claim otherwise."""
+    stepped = Stepped(max_jobs=2)
+    for _ in range(9):
+        stepped.in_flight.learn([0.0001] * 10)
+    enqueue(*[1] * 9, lane_key=lane_key("short", None))
+    assert stepped.claim() == [1, 1]
+
+
+def test_short_jobs_beside_a_heavy_run_are_claimed_for_the_slots_that_are_free(stepped: Stepped) -> None:
+    enqueue(6)
+    assert stepped.claim() == [6]
+    for _ in range(9):
+        stepped.in_flight.learn([0.0001] * 10)
+    assert stepped.in_flight.room() == 2
+
+
+def test_a_heavy_job_takes_the_slots_that_are_not_stuck(stepped: Stepped) -> None:
+    enqueue(1)
+    stepped.claim()
+    [stuck] = stepped.begun
+    assert stepped.in_flight.given_up(stuck)
+    enqueue(SLOTS, 1)
+    assert stepped.claim() == [1, SLOTS]
+    assert stepped.in_flight.free_slots == 0
+    stepped.end(weight=SLOTS)
+    assert stepped.claim() == [1, 1]
 
 
 def test_a_limit_that_is_full_keeps_no_slots(stepped: Stepped) -> None:
