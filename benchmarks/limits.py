@@ -2,6 +2,7 @@
 
 A million claimable jobs in one queue, half of them without a key. Kinds of claims alternate in each round, and each
 round's ratio is to the plain claim of that round. What was claimed is put back, so that all meet the same backlog.
+Claims are sent as a worker sends them, on a connection that keeps their plans.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ import django
 django.setup()
 
 from benchmarks.scratch import execute, scratch_database, settle_down
-from pulse_django.models import Job, Limiter
+from pulse_django.models import Limiter
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 from pulse_django.words.limiting import Limit, Rate
+from pulse_django.worker.guarded_connection import GuardedConnection
 
 ME = Identity("bench")
+WORKER = GuardedConnection("default", "bench", keeps_plans=True)
 KEYS, BLOCKED = 100, "blocked"
 MANY = 1_000_000
 HOUR = timedelta(hours=1)
@@ -55,6 +58,7 @@ def main() -> None:
             compare(size, kinds(size), options.rounds)
         blocked(options.jobs, options.rounds)
         looks(options.rounds)
+        WORKER.hang_up()
 
 
 def create(jobs: int) -> None:
@@ -76,19 +80,19 @@ def insert(count: int, queue: str, key: str) -> None:
 
 
 def plain(size: int) -> Claiming:
-    return lambda: Job.objects.claim(ME, limit=size, lanes=[Lane("default", 0)])
+    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=[Lane("default", 0)])
 
 
 def fair(size: int, lanes: int) -> Claiming:
     chosen = [Lane("default", 0, lane_key("", str(key))) for key in range(lanes)]
     takes = dict.fromkeys(chosen, -(-size // lanes))
-    return lambda: Job.objects.claim(ME, limit=size, lanes=chosen, takes=takes)
+    return lambda: WORKER.call(WORKER.jobs.claim, ME, limit=size, lanes=chosen, takes=takes)
 
 
 def limited(size: int, limit: Limit, lanes: int) -> Claiming:
     chosen = [Lane("default", 0, lane_key(limit.name, str(key))) for key in range(lanes)]
     takes = dict.fromkeys(chosen, -(-size // lanes))
-    return lambda: Job.objects.claim_limited(ME, limit.name, chosen, takes, limit=size).claims
+    return lambda: WORKER.call(WORKER.jobs.claim_limited, ME, limit.name, chosen, takes, limit=size).claims
 
 
 def kinds(size: int) -> dict[str, Claiming]:
@@ -132,6 +136,7 @@ def blocked(jobs: int, rounds: int) -> None:
     limit = LIMITS["limit per key"]
     claims = {"plain": plain(10), "free lanes": limited(10, limit, 10)}
     compare(10, claims, rounds)
+    WORKER.hang_up()
     insert(jobs, "default", lane_key(limit.name, BLOCKED))
     settle_down("pulse_django_job")
     print(f"beside {jobs:,} due jobs of a key that is full:")
@@ -140,6 +145,7 @@ def blocked(jobs: int, rounds: int) -> None:
 
 def looks(rounds: int) -> None:
     """Look at a hundred thousand tenants."""
+    WORKER.hang_up()
     execute(
         "INSERT INTO pulse_django_job (task, queue, priority, lane_key)"
         " SELECT 'bench.noop', 'tenants', 0, ':' || left(md5(n::text), 4) || n FROM generate_series(1, 100000) AS n"
@@ -148,7 +154,7 @@ def looks(rounds: int) -> None:
     took = []
     for _ in range(rounds):
         began = time.perf_counter()
-        Job.objects.waiting(["tenants"])
+        WORKER.call(WORKER.jobs.waiting, ["tenants"])
         took.append((time.perf_counter() - began) * 1000)
     print(f"a look among 100,000 tenants: {statistics.median(took):.2f} ms (p50)")
 
