@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pulse_django.protocol import claim_limited
+from pulse_django.store.prepared_statements import PreparedStatements
 from pulse_django.worker import lane_marks
 
 _PLACE_0 = "WHEN scope.place = 0 THEN true"
@@ -59,6 +60,7 @@ def count_before_the_lock() -> None:
 def one_snapshot() -> None:
     """Count and claim under the snapshot of the statement that waits for the locks, as one statement would."""
     _wait_for_locks()
+    PreparedStatements.can_run = lambda *_: False  # type: ignore[method-assign]  # a SET cannot be prepared
     run_message = claim_limited.run_message
 
     def with_one_snapshot(alias: str, statements: Any) -> Any:
