@@ -10,7 +10,7 @@ from django.db import models, router
 from .protocol import schedules
 from .protocol.amend import amend
 from .protocol.cancel import request_cancel
-from .protocol.claim import claim, claim_for_slots, claim_these
+from .protocol.claim import claim, claim_these
 from .protocol.claim_limited import claim_limited
 from .protocol.enqueue import enqueue, get_or_enqueue
 from .protocol.enqueue_many import enqueue_alike, enqueue_many
@@ -45,7 +45,6 @@ class JobManager(JobReader):
     bring_back = bring_back
     claim = claim
     claim_these = claim_these
-    claim_for_slots = claim_for_slots
     claim_limited = claim_limited
 
     heartbeat = heartbeat

@@ -45,7 +45,7 @@ class ChunkItem:
         self.result: Any = None  # if it has succeeded
         self.error: BaseException | None = None  # if it has failed
         self._run, self._make_context, self._decided = run, make_context, decided
-        self.known_context = context  # None: nobody has asked for it
+        self.known_context = context  # None: it has not been made
 
     def __repr__(self) -> str:
         return f"<ChunkItem job {self._run.claim.job_id if self._run else None}>"
@@ -76,7 +76,7 @@ class ChunkItem:
         return self._run
 
     def succeed(self, result: Any = None) -> None:
-        """Say that the job is done, and what its result is. This is reported now, whatever becomes of the others."""
+        """Complete the job with this result. It is reported at once, even if other jobs of the chunk fail."""
         self._decide(result, None)
 
     def fail(self, error: BaseException) -> None:

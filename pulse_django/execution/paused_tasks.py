@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import count
 
 from pulse_django.models import Job, PausedKey
-from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
+from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
 from pulse_django.store.transactions import is_in_callers_transaction
 
 from .databases import alias_of_jobs
 from .notify import ANY_QUEUE, wake_workers
 from .registry import key_of, keys_of, registry
 from .tasks_framework import Task
-
-# Statements of one call, about 0.2 s. A watchdog does the rest.
-MOST_BATCHES = 10
 
 
 def pause_task(
@@ -50,25 +45,23 @@ def names_of(task: Task | str) -> tuple[str, ...]:
 
 
 def set_aside(alias: str, *, most_batches: int | None) -> int:
-    """Take jobs of paused tasks out of what claims read, and return how many. None: all that stand in the way."""
-    return sum(map(len, _batches(alias, Job.objects.db_manager(alias).set_aside, most_batches)))
+    """Take jobs of paused tasks out of what claims read, and return how many. None: all that stand in the way.
+
+    Inside a transaction of the caller's it is left to a watchdog: the rows would be locked until its end.
+    """
+    if is_in_callers_transaction(alias):
+        return 0
+    return sum(map(len, in_batches(Job.objects.db_manager(alias).set_aside, most_batches)))
 
 
 def bring_back(alias: str, *, most_batches: int | None) -> int:
-    """Let jobs be claimed again that are set aside and not paused, and return how many. None: all."""
+    """Let jobs be claimed again that are set aside and not paused, and return how many. None: all.
+
+    Inside a transaction of the caller's it is left to a watchdog, too.
+    """
     brought = 0
-    for queues in _batches(alias, Job.objects.db_manager(alias).bring_back, most_batches):
-        brought += len(queues)
-        wake_workers(alias, [ANY_QUEUE])
+    if not is_in_callers_transaction(alias):
+        for queues in in_batches(Job.objects.db_manager(alias).bring_back, most_batches):
+            brought += len(queues)
+            wake_workers(alias, [ANY_QUEUE])
     return brought
-
-
-def _batches(alias: str, verb: Callable[[], list[str]], most: int | None) -> Iterator[list[str]]:
-    """Call a verb until it has nothing more to do. Inside a transaction of the caller's it is left to a watchdog: the
-    rows would be locked until its end."""
-    for _ in count() if most is None else range(most):
-        if is_in_callers_transaction(alias):
-            break
-        yield (queues := verb())
-        if len(queues) < SET_ASIDE_LIMIT:
-            break

@@ -91,7 +91,7 @@ async def perform_chunk_async(run: ChunkRun, task: Task) -> Performed:
 
 
 class _ChunkCall:
-    """One call of a handler, and what becomes of its jobs."""
+    """One call of a handler, and how each of its jobs ends."""
 
     def __init__(self, run: ChunkRun, task: Task) -> None:
         self.performed = Performed(run, task, None)

@@ -10,7 +10,7 @@ GRANTS = (
     grant_like_column("INSERT", "pulse_django_job_hot", "max_attempts", "INSERT (weight) ON pulse_django_job_hot"),
     grant_like_column("UPDATE", "pulse_django_job_hot", "args", "UPDATE (weight) ON pulse_django_job_hot"),
 )
-# Here no row is read. The next migration reads them all, and locks out nobody.
+# This reads no row. The next migration reads all rows, and blocks neither reads nor writes.
 ADD_CHECK = """
 ALTER TABLE pulse_django_job_hot ADD CONSTRAINT pulse_job_weight_in_range
 CHECK (weight >= 1 AND weight <= 1000) NOT VALID

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 from pulse_django import conf
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IS_PAUSED
+from pulse_django.store.paused_tasks import NONE_IS_PAUSED
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.declared_options import OPTIONS
@@ -39,22 +40,30 @@ class Slots(NamedTuple):
     free: int
 
 
-class Brought(NamedTuple):
-    """What a claim brought."""
+class Claims(list[Claim]):
+    """What a claim granted."""
 
-    claims: list[Claim]
-    is_left: bool = False  # a job that could have started, but is heavier than what is free of its worker
+    __slots__ = ("is_left",)
+
+    def __init__(self, claims: Iterable[Claim] = (), *, is_left: bool = False) -> None:
+        """``is_left``: a job that could have started is heavier than the free slots of its worker."""
+        super().__init__(claims)
+        self.is_left = is_left
 
 
 class Left(NamedTuple):
-    """Parts of the statement that tell of which lanes a job was left because it is too heavy."""
+    """Parts of a claim that say what was left because it is too heavy."""
 
-    of_lane: str = ""
-    left_of_lanes: str = ""
-    left_of_lanes_counted: str = ""
+    of_lane: str = ""  # a column of what was picked
+    columns: str = ""
+    granted: str = "claimed"
 
 
-_NO_LANES = Left()
+_UNASKED = Left()
+# One row at least: also a claim that grants nothing says whether a job was left.
+GRANTED = """(SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{more} FROM fitting) AS line
+LEFT JOIN claimed ON true"""
+_OF_DEALT = Left(columns=", line.is_left", granted=GRANTED.format(more=""))
 _ENOUGH = Slots(MOST_WEIGHT, 2**31 - 1)
 
 # What a claim brings at once, unless a single job is larger. Larger answers are copied several times on their way; with
@@ -82,7 +91,7 @@ CLAIM_BYTES = 32_000_000
 _CLAIM = """
 WITH picked AS MATERIALIZED ({picked}),
 {in_line},
-fitting AS MATERIALIZED (
+fitting AS (
     SELECT
         id,
         (so_far <= %s OR so_far = bytes) AS is_small,
@@ -109,12 +118,8 @@ claimed AS (
 ){spent}
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options},
-    line.is_left{left_of_lanes}
-FROM (
-    SELECT pg_catalog.bool_or(has_room AND NOT has_slots) AS is_left{left_of_lanes_counted} FROM fitting
-) AS line
-LEFT JOIN claimed ON true
+    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options}{columns}
+FROM {granted}
 ORDER BY priority DESC, next_run_at, id
 """
 _IN_LINE = """in_line AS (
@@ -132,7 +137,7 @@ _PICK_FROM_LANES = f"""
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
     ) AS lane (queue, priority, key, take, since)
     CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE lane.queue <> ALL (ARRAY(
+    WHERE {{unless_paused}}lane.queue <> ALL (ARRAY(
         SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
     ))
     LIMIT %s
@@ -151,80 +156,74 @@ def claim(
     identity: Identity,
     *,
     limit: int = 1,
-    lanes: Sequence[Lane] | None = None,
-    turn: int = 0,
-    since: Mapping[Lane, float] = NO_BOUNDS,
-    takes: Mapping[Lane, int] | None = None,
-    aged: Mapping[Lane, int] = NOT_AGED,
-) -> list[Claim]:
-    """Grant leases on up to ``limit`` due jobs, as ``claim_for_slots`` does. Each weighs as many as it says."""
-    return claim_for_slots(
-        jobs, identity, limit=limit, lanes=lanes, turn=turn, since=since, takes=takes, aged=aged
-    ).claims
-
-
-def claim_for_slots(
-    jobs: JobReader,
-    identity: Identity,
-    *,
-    limit: int = 1,
     slots: Slots | None = None,
     lanes: Sequence[Lane] | None = None,
     turn: int = 0,
     since: Mapping[Lane, float] = NO_BOUNDS,
     takes: Mapping[Lane, int] | None = None,
     aged: Mapping[Lane, int] = NOT_AGED,
-) -> Brought:
+    tasks_may_be_paused: bool = True,
+) -> Claims:
     """Grant leases on up to ``limit`` due jobs: of these lanes, or of all that there are.
 
-    ``slots`` bounds the sum of their weights, if any weighs more than 1.
+    ``slots`` bounds the sum of their weights, if any weighs more than 1. Without them it is ``limit``.
     ``turn`` decides which of several queues of equal priority comes first; count it up from claim to claim.
     ``since`` leaves out the jobs of a lane that were due before that instant, in seconds since 1970. ``takes`` says how
     many jobs of each lane are claimed at most. ``aged`` says by how many levels of priority lanes are raised.
+    Without ``tasks_may_be_paused`` it costs less, and grants nothing if a task is paused.
     """
     refuse_callers_transaction(jobs.write_alias)
     visited = rotation(jobs.lanes() if lanes is None else lanes, turn, aged)
     if not visited or limit < 1:
-        return Brought([])
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias)
+        return Claims()
+    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, leave_out_paused=tasks_may_be_paused)
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     keys = [lane.key for lane in visited]
     most = [limit if takes is None else takes.get(lane, 0) for lane in visited]
     bounds = [since.get(lane, FROM_THE_FIRST) for lane in visited]
-    picked = _PICK_FROM_LANES.format(pick=pick)
+    picked = _PICK_FROM_LANES.format(pick=pick, unless_paused=unless_paused(tasks_may_be_paused))
     params = [queues, priorities, keys, most, bounds, *pick_params, limit]
-    found = _claim(jobs, identity, picked, params, slots or Slots(limit, limit))
+    found = _claim(
+        jobs, identity, picked, params, slots or Slots(limit, limit), _UNASKED if takes is None else _OF_DEALT
+    )
     if aged:
         place = {lane: place for place, lane in enumerate(visited)}
-        found.claims.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
+        found.sort(key=lambda claim: place[Lane(claim.queue, claim.priority, claim.lane_key)])
     return found
 
 
+def unless_paused(tasks_may_be_paused: bool) -> str:
+    """Return the condition under which a pick that does not leave out paused tasks picks anything."""
+    return "" if tasks_may_be_paused else f"{NONE_IS_PAUSED} AND "
+
+
 @lru_cache(maxsize=16)
-def claim_pick(model: type[Job], alias: str, heaviest: str = "") -> Compiled:
+def claim_pick(model: type[Job], alias: str, *, heaviest: str = "", leave_out_paused: bool = True) -> Compiled:
     """Compile the pick of the relation ``lane``. ``heaviest`` is SQL: what weighs more is passed by."""
     lane: dict[str, Any] = {"queue": RawSQL("lane.queue", ()), "priority": RawSQL("lane.priority", ())}
     lane |= {"ready": True, "lane_key": RawSQL("lane.key", ())}
     lane["next_run_at__gte"] = RawSQL("pg_catalog.to_timestamp(lane.since)", ())
     if heaviest:
         lane["weight__lte"] = RawSQL(heaviest, ())  # noqa: S611 - a constant
-    due = model.objects.due().startable().of_unpaused_tasks().filter(**lane)
+    due = model.objects.due().startable().filter(**lane)
+    if leave_out_paused:
+        due = due.of_unpaused_tasks()
     in_line = due.order_by("next_run_at", "id").values("id", "weight", bytes=_BYTES)
     pick, params = compiled(skip_locked(in_line), alias)
     return f"{pick} LIMIT lane.take", params
 
 
-def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> list[Claim]:
+def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> Claims:
     """Grant leases on those of these jobs that are due, wherever they stand in their queues, paused or not."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
     these = skip_locked(due.order_by("id").values("id", "weight", bytes=_BYTES))
-    return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH).claims
+    return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _UNASKED)
 
 
-def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots) -> Brought:
+def _claim(jobs: JobReader, identity: Identity, picked: str, params: Sequence[Any], slots: Slots, left: Left) -> Claims:
     holder = identity.mint_holder()
-    sql, values = claiming(picked, params, holder, slots)
-    return brought(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
+    sql, values = claiming(picked, params, holder, slots, left=left)
+    return claims_of(run_alone(jobs.write_alias, sql, values, plan_once=True), holder)
 
 
 def claiming(
@@ -235,15 +234,15 @@ def claiming(
     *,
     in_line: str = _IN_LINE,
     has_room: str = "true",
-    left: Left = _NO_LANES,
+    left: Left = _UNASKED,
     started: str = "clock_timestamp()",
     probe: str = "false",
     spent: str = "",
 ) -> tuple[str, list[Any]]:
     """Return the statement that grants leases on what is picked, and its parameters.
 
-    ``in_line`` sums up what was picked, and ``has_room`` is a further condition on these sums. ``left`` tells of which
-    lanes some was left.
+    ``in_line`` sums up what was picked, and ``has_room`` is a further condition on these sums. ``left`` says what is
+    asked about jobs that are too heavy.
     ``started`` is the instant that its runs begin at, and ``probe`` whether their ends decide about a breaker.
     ``spent`` is a CTE beside ``claimed``.
     """
@@ -261,13 +260,13 @@ def claiming(
     return sql, [*params, slots.all, CLAIM_BYTES, slots.free, holder, ttl, ttl]
 
 
-def brought(rows: Sequence[Row], holder: str) -> Brought:
-    """Name the columns of the claim's answer; the first two make the lease. Without a job there is one row of none."""
-    return Brought(
-        [
+def claims_of(rows: Sequence[Row], holder: str) -> Claims:
+    """Name the columns of the claim's answer; the first two make the lease."""
+    return Claims(
+        (
             Claim._make((Lease(row[0], holder, row[1]), *row[2:_OWN], ClaimedOptions._make(row[_OWN:_OWN_AND_OPTIONS])))
             for row in rows
             if row[0] is not None
-        ],
-        bool(rows[0][_OWN_AND_OPTIONS]),
+        ),
+        is_left=bool(rows and rows[0][_OWN_AND_OPTIONS:] and rows[0][_OWN_AND_OPTIONS]),
     )

@@ -22,7 +22,7 @@ from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 
-from .claim import FROM_THE_FIRST, Left, Slots, brought, claim_pick, claiming
+from .claim import FROM_THE_FIRST, GRANTED, Claims, Left, Slots, claim_pick, claiming, claims_of, unless_paused
 from .limit_counts import AT, COUNT, LOCK, SPENT
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
@@ -37,7 +37,7 @@ _PICK = f"""
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
     ) WITH ORDINALITY AS lane (queue, priority, key, take, since, place)
     CROSS JOIN LATERAL ({{pick}}) AS pick
-    WHERE lane.take > 0 AND lane.queue <> ALL (ARRAY(
+    WHERE {{unless_paused}}lane.take > 0 AND lane.queue <> ALL (ARRAY(
         SELECT name::text FROM pulse_django_queue WHERE {IS_PAUSED}
     ))
     LIMIT pg_catalog.current_setting('pulse.most')::int
@@ -68,13 +68,8 @@ in_line AS (
     WINDOW line AS (ORDER BY line_place)
 )"""
 _HAS_ROOM = "fits_key AND weighs <= pg_catalog.current_setting('pulse.slots')::int"
-_LEFT = Left(
-    of_lane=", lane",
-    left_of_lanes=", line.lanes",
-    left_of_lanes_counted=(
-        ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
-    ),
-)
+_LANES = ", pg_catalog.array_agg(DISTINCT lane) FILTER (WHERE NOT (has_slots AND has_room)) AS lanes"
+_LEFT = Left(of_lane=", lane", columns=", line.is_left, line.lanes", granted=GRANTED.format(more=_LANES))
 
 
 # What is heavier than the limit since that was lowered is passed by: it cannot start, whatever ends.
@@ -84,14 +79,13 @@ HEAVIEST = "pg_catalog.current_setting('pulse.heaviest')::int"
 class LimitedClaim(NamedTuple):
     """What one limiter granted."""
 
-    claims: list[Claim]
+    claims: Claims
     allowed: Mapping[Lane, int] = NOTHING_SAID  # of each lane; nothing if they were fewer in all
     is_contended: bool = False  # another claimer had a lock: look again in a moment
     due_in: float | None = None  # seconds until something may start again, if only time stands in the way
     marks: Mapping[str, int] = NO_MARKS  # of the scopes that were counted, for the next claim
     version: str | None = None  # of the limiter's row: another one, other numbers
     refusal: tuple[str, str] | None = None  # the limit that let nothing start, and why
-    is_left: bool = False  # a job that the limiter would let start is heavier than what is free of its worker
 
 
 def claim_limited(
@@ -105,11 +99,13 @@ def claim_limited(
     slots: Slots | None = None,
     queue: str | None = None,
     marks: Mapping[str, int] = NO_MARKS,
+    tasks_may_be_paused: bool = True,
 ) -> LimitedClaim:
     """Grant leases on up to ``limit`` due jobs of one limiter: of each of these lanes as many as ``takes`` says.
 
     Never more than the limiter allows, however many claim at once. ``queue``: all lanes are of that queue, and its
     limit holds as well. An empty ``limiter``: there is only that. ``marks`` are those of the claims before.
+    ``slots`` and ``tasks_may_be_paused`` are as in ``claim()``.
     """
     refuse_callers_transaction(jobs.write_alias)
     by_key: dict[str, Lane] = {}
@@ -117,14 +113,16 @@ def claim_limited(
         if takes.get(lane) and len(by_key) < MOST_LANES:
             by_key.setdefault(lane.key, lane)  # a key that waits in two lanes would be granted twice
     if not by_key or limit < 1:
-        return LimitedClaim([])
+        return LimitedClaim(Claims())
     keys, visited = list(by_key), list(by_key.values())
     whole = "" if queue is None else limiter_of_queue(queue)  # there is no row of an empty name
     holder = identity.mint_holder()
-    pick, pick_params = claim_pick(jobs.model, jobs.write_alias, HEAVIEST)
+    pick, pick_params = claim_pick(
+        jobs.model, jobs.write_alias, heaviest=HEAVIEST, leave_out_paused=tasks_may_be_paused
+    )
     queues, priorities = [lane.queue for lane in visited], [lane.priority for lane in visited]
     sql, values = claiming(
-        _PICK.format(pick=pick),
+        _PICK.format(pick=pick, unless_paused=unless_paused(tasks_may_be_paused)),
         [queues, priorities, keys, [FROM_THE_FIRST] * len(keys), *pick_params],
         holder,
         slots or Slots(limit, limit),
@@ -143,7 +141,7 @@ def claim_limited(
         jobs.write_alias,
         [(LOCK, [limiter, whole, [whole, limiter, *keys]]), (COUNT, count), (sql, [*values, limiter, whole])],
     )
-    claims, is_left = brought(rows, holder)
+    claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
     _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
     are_counted = json.loads(numbers)
@@ -154,9 +152,9 @@ def claim_limited(
     each = dict(zip(visited, map(int, allowed.strip("{}").split(",")), strict=True))
     said = {} if len(claims) >= int(most) else {lane: n for lane, n in each.items() if lane not in too_heavy}
     refusal = None
-    if not claims and not is_left:
+    if not claims and not claims.is_left:
         refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
-    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal, is_left)
+    return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
 
 
 def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:

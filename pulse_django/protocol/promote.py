@@ -5,8 +5,8 @@ The claim index has their keys before their times, so those that are not due are
 
 from __future__ import annotations
 
+from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.lane_queries import CLAIMABLE
 from pulse_django.store.transactions import run_joined
 
 PROMOTE_LIMIT = 1_000  # of one statement: 14 us each

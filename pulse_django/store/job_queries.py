@@ -11,7 +11,8 @@ from django.db import models, router
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, LaneReader
+from .job_conditions import CLAIMABLE
+from .lane_queries import IN_LANE, LANES_CTE, LaneReader
 from .paused_tasks import IS_SET_ASIDE
 from .querysets import JobQuerySet
 from .transactions import Params, Row, run_joined

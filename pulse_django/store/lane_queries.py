@@ -8,8 +8,9 @@ from typing import NamedTuple
 from pulse_django.words.lane_keys import OF_QUEUE
 from pulse_django.words.lanes import Lane
 
+from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan
-from .paused_tasks import IS_IN_FORCE, is_not_paused
+from .paused_tasks import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
 from .transactions import run_joined
 
 
@@ -19,6 +20,13 @@ class WaitingLane(NamedTuple):
     lane: Lane
     due_in: float  # seconds until the first of them is due, by the server's clock; not positive: now
     ready: bool = True  # False: its jobs are not claimable before ``promote()``
+
+
+class Look(NamedTuple):
+    """What an idle worker finds out."""
+
+    lanes: list[WaitingLane]
+    tasks_are_paused: bool  # some
 
 
 class LaneUse(NamedTuple):
@@ -31,7 +39,6 @@ class LaneUse(NamedTuple):
 # Of a row of pulse_django_queue: whether no worker may claim from that queue now.
 IS_PAUSED = "paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > statement_timestamp())"
 
-CLAIMABLE = "status::text IN ('PENDING', 'RETRYING')"
 # "The next pair" is the same queue's next lower priority or else the next queue's highest.
 PAIRS = loose_scan(
     "pair",
@@ -45,8 +52,6 @@ PAIRS = loose_scan(
 MOST_KEYS = 256
 _OF_PAIR = f"{CLAIMABLE} AND queue::text = pair.queue::text AND priority = pair.priority AND ready"
 _FIRST = "ORDER BY lane_key, next_run_at, id LIMIT 1"
-_CAN_START = f" AND {is_not_paused()}"
-_UP_TO_CURSOR = f" AND lane_key::text <= pair.cursor{_CAN_START}"
 
 
 def _keys(first: str, *, end: str = "", most: int = MOST_KEYS) -> str:
@@ -103,10 +108,15 @@ SELECT queue, priority, lane_key FROM lane
 WHERE EXISTS (SELECT FROM pulse_django_job_hot WHERE {IN_LANE})
 """  # noqa: S608 - made of constants
 
-# An idle worker asks this one question and no other: where work waits, and for how long it will have to. A probe of the
-# index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs of paused tasks are
-# stepped over, so that no worker claims in vain; those that are set aside are not met.
-_WAITING = f"""{PAIRS},
+
+def _waiting(can_start: str = "") -> str:
+    """Return the one statement of an idle worker: where work waits, and for how long it will have to.
+
+    It probes the index for each lane. Keys are met from the cursor on, and then from the first, up to it. Jobs for
+    which ``can_start`` does not hold are stepped over.
+    """
+    behind = _keys("lane_key::text > ''", end=f" AND lane_key::text <= pair.cursor{can_start}")
+    return f"""{PAIRS},
 known AS MATERIALIZED (
     SELECT queue, priority, lane_key
     FROM ROWS FROM (
@@ -120,19 +130,19 @@ behind AS MATERIALIZED (
 )
 SELECT
     pair.queue, pair.priority, part.lane_key,
-    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true
+    EXTRACT(epoch FROM part.next_run_at - statement_timestamp())::float8, true, NOT {NONE_IS_PAUSED}
 FROM behind AS pair
 CROSS JOIN LATERAL (
     (
         SELECT lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE {_OF_PAIR} AND lane_key::text = ''{_CAN_START} ORDER BY next_run_at, id LIMIT 1
+        WHERE {_OF_PAIR} AND lane_key::text = ''{can_start} ORDER BY next_run_at, id LIMIT 1
     )
     UNION ALL
     (
-        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=_CAN_START)}) AS ahead)
+        (SELECT * FROM ({_keys("lane_key::text > pair.cursor", end=can_start)}) AS ahead)
         UNION ALL
         (
-            SELECT * FROM ({_keys("lane_key::text > ''", end=_UP_TO_CURSOR)}) AS behind
+            SELECT * FROM ({behind}) AS behind
             WHERE pair.cursor <> ''
         )
         LIMIT {MOST_KEYS}
@@ -144,13 +154,19 @@ WHERE pair.queue::text <> ALL (ARRAY(
 ))
 UNION ALL
 (
-    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false
+    SELECT queue, priority, lane_key, EXTRACT(epoch FROM next_run_at - statement_timestamp())::float8, false, false
     FROM pulse_django_job_hot
     WHERE {CLAIMABLE} AND NOT ready
     ORDER BY next_run_at, id
     LIMIT 1
 )
 """  # noqa: S608 - made of constants
+
+
+_WAITING = _waiting()
+# Without the condition, a worker would claim jobs of paused tasks again and again and get none. The claim index does
+# not have the task, and reading it for each lane costs as much as the rest.
+_WAITING_OF_UNPAUSED = _waiting(f" AND {is_not_paused()}")
 
 # What the leases of each of these lanes weigh. Jobs without a lane key are counted by their queue.
 _USE = f"""
@@ -196,15 +212,30 @@ class LaneReader:
         return lanes if queues is None else [lane for lane in lanes if lane.queue in queues]
 
     def waiting(self, queues: Collection[str] | None = None, cursors: Collection[Lane] = ()) -> list[WaitingLane]:
+        """Return the lanes that hold claimable jobs and are not paused, as ``look()`` does."""
+        return self.look(queues, cursors).lanes
+
+    def look(
+        self, queues: Collection[str] | None = None, cursors: Collection[Lane] = (), *, tasks_may_be_paused: bool = True
+    ) -> Look:
         """Return the lanes that hold claimable jobs and are not paused, each with the time until its first is due.
 
         Of each queue and priority the lanes of up to ``MOST_KEYS`` keys, those behind its cursor first. One more is not
         ready, if there is any such: the lane of the first job that ``promote()`` has to make ready, of whatever queue.
+        Without ``tasks_may_be_paused`` it costs less, and is made again if a task is paused.
         """
         known = [[lane.queue for lane in cursors], [lane.priority for lane in cursors], [lane.key for lane in cursors]]
-        rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
-        waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready in rows]
-        return waiting if queues is None else [one for one in waiting if one.lane.queue in queues or not one.ready]
+        rows, are_paused = [], tasks_may_be_paused
+        if not are_paused:
+            rows = run_joined(self.write_alias, _WAITING, known, plan_once=True)
+            are_paused = any(row[-1] for row in rows)
+        if are_paused:
+            rows = run_joined(self.write_alias, _WAITING_OF_UNPAUSED, known, plan_once=True)
+            are_paused = not rows or any(row[-1] for row in rows)  # without a row it is not known
+        waiting = [WaitingLane(Lane(*lane), due_in, ready) for *lane, due_in, ready, _ in rows]
+        if queues is not None:
+            waiting = [one for one in waiting if one.lane.queue in queues or not one.ready]
+        return Look(waiting, are_paused)
 
     def use(self, lanes: Sequence[Lane]) -> dict[Lane, LaneUse]:
         """Return what the leases of each of these lanes weigh now, and for how long it is paused.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pulse_django.words.lane_keys import OF_TASK
 
+from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan
 
 _BEYOND = chr(ord(OF_TASK[-1]) + 1)
@@ -15,14 +16,17 @@ _BEYOND = chr(ord(OF_TASK[-1]) + 1)
 IS_OF_TASK = f"lane_key::text >= '{OF_TASK}' AND lane_key::text < '{OF_TASK[:-1]}{_BEYOND}'"
 IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
 
-# Of a job: whether it is set aside. The first condition is that of ``lane_queries``, which imports this file.
-IS_SET_ASIDE = "status::text IN ('PENDING', 'RETRYING') AND ready IS NULL"
+# Of a job: whether it is set aside.
+IS_SET_ASIDE = f"{CLAIMABLE} AND ready IS NULL"
 ARE_SET_ASIDE = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"
 
 # By task, so that a pause which goes on costs a probe, however many of its jobs are set aside.
 TASKS_SET_ASIDE = loose_scan(
     "met", "task", where=IS_SET_ASIDE, order="task", following=("task::text > met.task::text",)
 )
+
+# One that has ended counts until a watchdog forgets it.
+NONE_IS_PAUSED = f"NOT EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK})"
 
 # Their names, as an array: a statement reads it once.
 PAUSED_TASKS = (

@@ -11,12 +11,11 @@ from threading import Event
 from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
-from pulse_django.protocol.claim import NO_BOUNDS, Brought
+from pulse_django.protocol.claim import NO_BOUNDS, Claims
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, levels_gained
-from pulse_django.words.leases import Claim
 
 from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
@@ -57,7 +56,8 @@ class Claimer:
         self._options, self._identity, self._in_flight = options, identity, in_flight
         self._start, self._found_work, self._tell_drained = start, found_work, drained
         self._news = Event()
-        self._hungry = False
+        self._hungry = self._freed = False  # it waits for slots; some were freed since it looked
+        self._tasks_are_paused = False  # at the last look
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
         self._following: str | None = None  # what to notify other workers with
@@ -88,9 +88,8 @@ class Claimer:
 
     def slot_freed(self) -> None:
         """There may be room again. Called by other threads, often."""
-        if not self._hungry or not self._in_flight.room():
-            return
-        if self._keyed.wanted_slots is None or self._has_wanted_slots:
+        self._freed = True
+        if self._hungry and self._in_flight.room() and self._has_wanted_slots:
             self._hungry = False
             self._news.set()
 
@@ -105,7 +104,7 @@ class Claimer:
     def run_once(self) -> float:
         """Claim what there is room for, or wait for news."""
         self._unanswered.look()
-        self._hungry = True
+        self._hungry, self._freed = True, False
         self._news.clear()
         limit = self._in_flight.room()
         if not limit:
@@ -118,14 +117,14 @@ class Claimer:
         pause = self._look(limit, woken)
         if pause > 0 and not self._news.is_set():
             self._hungry = True
-            if not self._has_wanted_slots:  # they may have become free before it was hungry
+            if not (self._freed and self._has_wanted_slots):
                 self._news.wait(pause)
         return 0.0
 
     @property
     def _has_wanted_slots(self) -> bool:
         wanted = self._keyed.wanted_slots
-        return wanted is not None and self._in_flight.free_slots >= wanted
+        return wanted is None or self._in_flight.free_slots >= wanted
 
     def farewell(self) -> None:
         """Look once more for claims without an answer."""
@@ -141,9 +140,11 @@ class Claimer:
         now, was_idle = time.monotonic(), self._in_flight.is_idle
         fresh = now - self._lanes_at > LANES_KEPT
         if fresh:
-            waiting: list[WaitingLane] = self.database.call(
-                self.database.jobs.waiting, self._options.queues or None, self._keyed.cursors
-            )
+            waiting: list[WaitingLane]
+            waiting, self._tasks_are_paused = self.database.call(
+                self.database.jobs.look, self._options.queues or None, self._keyed.cursors,
+                tasks_may_be_paused=self._tasks_are_paused,
+            )  # fmt: skip
             if any(one.due_in <= 0 and not one.ready for one in waiting):
                 return 0.0 if self.database.call(self.database.jobs.promote) else LOCKED_PAUSE
             self._lanes = [one.lane for one in waiting if one.due_in <= 0]
@@ -172,7 +173,7 @@ class Claimer:
     def _note_lanes(self, lanes: Sequence[Lane]) -> None:
         for lane in lanes:
             self._seen.setdefault(lane.queue, set()).add(lane._replace(key="*" if lane.key else ""))
-        self._keyed.saw(lanes)
+        self._keyed.saw(lanes, self._tasks_are_paused)
 
     def _claim(self, limit: int, lanes: Sequence[Lane], *, are_due: bool = False) -> bool:
         """Claim from these lanes. ``are_due``: they were just seen to have jobs that are due.
@@ -187,12 +188,10 @@ class Claimer:
         return found
 
     def _claim_plain(self, limit: int, lanes: Sequence[Lane], are_due: bool) -> bool:
-        free = self._in_flight.free_slots
-        claims, is_left = self._claim_since(limit, lanes, self._bounds.of(lanes))
-        found = len(claims)
-        self._keyed.wanted_slots = free + 1 - sum(map(self._in_flight.slots_of, claims)) if is_left else None
-        if are_due and found < limit and not is_left and self._bounds.must_look_behind(found):
-            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS).claims)
+        self._keyed.wanted_slots = None
+        found = len(self._claim_since(limit, lanes, self._bounds.of(lanes)))
+        if are_due and found < limit and self._bounds.must_look_behind(found):
+            found += len(self._claim_since(limit - found, lanes, NO_BOUNDS))
         if found < limit:
             self._lanes_at = float("-inf")  # these are empty now, or what is left has no room yet
         return found > 0
@@ -204,33 +203,29 @@ class Claimer:
             self._lanes_at = float("-inf")
         return found > 0
 
-    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Brought:
+    def _claim_dealt(self, limit: int, lanes: Sequence[Lane], takes: Mapping[Lane, int]) -> Claims:
         """Claim from lanes without limits, of each so many."""
-        claims, is_left = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
-        if len(claims) < limit and not is_left and self._bounds.must_look_behind(len(claims)):
+        claims = self._claim_since(limit, lanes, self._bounds.of(lanes), takes)
+        if len(claims) < limit and not claims.is_left and self._bounds.must_look_behind(len(claims)):
             rest = Counter(takes) - Counter(lane_of(claim) for claim in claims)
-            more, is_left = self._claim_since(limit - len(claims), lanes, NO_BOUNDS, rest)
-            claims += more
-        return Brought(claims, is_left)
+            more = self._claim_since(limit - len(claims), lanes, NO_BOUNDS, rest)
+            return Claims([*claims, *more], is_left=more.is_left)
+        return claims
 
     def _claim_since(
         self, limit: int, lanes: Sequence[Lane], since: Mapping[Lane, float], takes: Mapping[Lane, int] | None = None
-    ) -> Brought:
-        brought = Brought([])
+    ) -> Claims:
+        claims = self._granted(
+            lambda: self.database.call(
+                self.database.jobs.claim, self._identity, limit=limit, slots=self._in_flight.for_claim, lanes=lanes,
+                turn=self._turn, since=since, takes=takes, aged=self._aged, tasks_may_be_paused=self._tasks_are_paused,
+            ),
+            limit,
+        )  # fmt: skip
+        self._bounds.claimed(claims)
+        return claims
 
-        def claim() -> list[Claim]:
-            nonlocal brought
-            brought = self.database.call(
-                self.database.jobs.claim_for_slots, self._identity, limit=limit, slots=self._in_flight.for_claim,
-                lanes=lanes, turn=self._turn, since=since, takes=takes, aged=self._aged,
-            )  # fmt: skip
-            return list(brought.claims)
-
-        self._granted(claim, limit)
-        self._bounds.claimed(brought.claims)
-        return brought
-
-    def _granted(self, claim: Callable[[], list[Claim]], limit: int) -> list[Claim]:
+    def _granted(self, claim: Callable[[], Claims], limit: int) -> Claims:
         """Start what a claim brings."""
         granted_at = time.monotonic()
         try:

@@ -12,7 +12,7 @@ from pulse_django import conf
 from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.lane_keys import chunk_of_lane, limiters_of_claim
 from pulse_django.models import Limiter
-from pulse_django.protocol.claim import Brought
+from pulse_django.protocol.claim import Claims
 from pulse_django.protocol.claim_limited import LimitedClaim
 from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
@@ -39,9 +39,9 @@ GATHER_FOR = 0.005
 # Seconds until a lock that another claimer holds is tried again. It is held for the time of a statement.
 CONTENDED_FOR = (0.001, 0.004)
 
-Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Brought]
+Claiming = Callable[[int, Sequence[Lane], Mapping[Lane, int]], Claims]
 Limits = tuple[str, ...]  # the names of those that a claim keeps
-Granted = Callable[[Callable[[], list[Claim]], int], list[Claim]]
+Granted = Callable[[Callable[[], Claims], int], Claims]
 
 
 class KeyedLanes:
@@ -63,6 +63,7 @@ class KeyedLanes:
         self._closed: dict[Limits, float] = {}  # until when they allow nothing
         self.wanted_slots: int | None = None  # so many free ones are waited for; another thread may read it
         self._gather_until: float | None = None
+        self._tasks_are_paused = True
         self._marks = LaneMarks()
         self.refusals: Counters = {}  # by limit and reason; another thread may read it, so it is replaced
         self._are_declared = False  # the limits of the code that this process has loaded
@@ -72,8 +73,9 @@ class KeyedLanes:
         """Where the next look goes on, of queues that have more lanes than a look brings."""
         return self._cursors.values()
 
-    def saw(self, lanes: Sequence[Lane]) -> None:
+    def saw(self, lanes: Sequence[Lane], tasks_are_paused: bool) -> None:
         """Note what a look brought."""
+        self._tasks_are_paused = tasks_are_paused
         self.wanted_slots = None
         self._cursors.clear()
         keyed = sorted(lane for lane in lanes if lane.key)
@@ -101,7 +103,7 @@ class KeyedLanes:
         if any(_limits_of(part[0]) for part in parts):
             self._declare()
             free = self._in_flight.free_slots
-            if self._must_wait_for_slots(free, now):
+            if self._wait_for_slots(free, now):
                 return 0, list(lanes)
             limit = min(limit, free)  # a lease that waits for a slot would occupy the limit
         self._gather_until = None
@@ -118,18 +120,19 @@ class KeyedLanes:
                 self.wanted_slots = 1  # a chunk may not take what is prefetched beyond the slots
                 continue
             free = self._in_flight.free_slots
-            (claims, is_left), exhausted = self._claim_part(sum(takes.values()), part, takes)
-            found += self._slots_of(claims, jobs_a_slot)
+            claims, exhausted = self._claim_part(sum(takes.values()), part, takes)
+            taken = self._slots_of(claims, jobs_a_slot)
+            found += taken
             empty |= exhausted
             for claim in claims:
                 self._held[lane_of(claim)] += claim.options.weight
-            if is_left:  # lighter jobs of the other lanes would take the slots that it waits for
-                self.wanted_slots = free + 1 - sum(map(self._in_flight.slots_of, claims))
+            if claims.is_left:  # lighter jobs of the other lanes would take the slots that it waits for
+                self.wanted_slots = free + 1 - taken
                 break
         return found, [lane for lane in lanes if lane not in empty]
 
-    def _must_wait_for_slots(self, free: int, now: float) -> bool:
-        """Whether to wait for a free slot, or a moment for several."""
+    def _wait_for_slots(self, free: int, now: float) -> bool:
+        """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
         wanted = self._in_flight.worthwhile_slots
         if free >= wanted:
             return False
@@ -153,31 +156,33 @@ class KeyedLanes:
         takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=_weight), self._in_flight
         return in_jobs(takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs())
 
-    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Brought, set[Lane]]:
+    def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
         """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""
         chosen = [lane for lane in part if lane in takes]
         limits = _limits_of(chosen[0])
         if not limits:
-            brought = self._claim_dealt(limit, chosen, takes)
-            return brought, set() if brought.is_left else _short(takes, brought.claims)
+            dealt = self._claim_dealt(limit, chosen, takes)
+            return dealt, set() if dealt.is_left else _short(takes, dealt)
         whole = limiter_of_queue(chosen[0].queue)
         limiter, queue = "" if limits[0] == whole else limits[0], chosen[0].queue if whole in limits else None
-        answer = LimitedClaim([])
+        answer = LimitedClaim(Claims())
 
-        def claim() -> list[Claim]:
+        def claim() -> Claims:
             nonlocal answer
             answer = self._database.call(
                 self._database.jobs.claim_limited, self._identity, limiter, chosen, takes, limit=limit,
                 slots=self._in_flight.for_claim, queue=queue, marks=self._marks.known,
+                tasks_may_be_paused=self._tasks_are_paused,
             )  # fmt: skip
-            return list(answer.claims)
+            claims: Claims = answer.claims
+            return claims
 
         claims = self._granted(claim, limit)
         self._marks.learn(answer.version, answer.marks)
         exhausted = _short(answer.allowed, claims)
-        if not claims and not exhausted and not answer.is_left:
+        if not claims and not exhausted and not claims.is_left:
             self._close(limits, answer)
-        return Brought(claims, answer.is_left), exhausted
+        return claims, exhausted
 
     def _declare(self) -> None:
         """Write down limits that are new, before the first claim. Those that changed are written by the keeper."""

@@ -1,4 +1,4 @@
-"""Tasks with chunks: what is refused, what a handler gets, and what becomes of each job."""
+"""Tasks with chunks: what is refused, what a handler gets, and how each job ends."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_jobs_can_be_amended() -> None:
     assert calls == [[{"document_id": 6}]]
 
 
-# What becomes of each job
+# How each job ends
 
 
 def test_jobs_have_succeeded_when_the_handler_returns() -> None:

@@ -76,7 +76,9 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
     ("is_paused", "ago", "expected"),
     [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])],
 )
-def test_jobs_that_nobody_brings_back_are_found(is_paused: bool, ago: timedelta | None, expected: list[str]) -> None:
+def test_jobs_that_no_watchdog_brings_back_are_found(
+    is_paused: bool, ago: timedelta | None, expected: list[str]
+) -> None:
     """While watchdogs sweep they come back, and it is no alarm that a million of them take a while."""
     make_job(ready=None, next_run_at=now(LONG_AGO))
     make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")

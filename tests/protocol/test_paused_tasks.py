@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -164,6 +165,37 @@ class TestAPause:
         enqueue("acme")
         PausedKey.objects.pause(lane_key("", "acme"))
         assert Job.objects.claim(ME)
+
+
+class TestClaimsOfWorkersThatKnowOfNoPause:
+    """They leave the filter out, which costs."""
+
+    def test_they_take_nothing_from_the_moment_on_at_which_a_task_is_paused(self) -> None:
+        enqueue(SEND, 2), enqueue(OTHER, lane_key=lane_key("full", None))
+        [lane] = [lane for lane in Job.objects.lanes() if lane.key]
+        PausedKey.objects.pause_task(SEND)
+        assert Job.objects.claim(ME, limit=9, tasks_may_be_paused=False) == []
+        limited = partial(Job.objects.claim_limited, ME, "full", [lane], {lane: 9}, limit=9)
+        assert limited(tasks_may_be_paused=False).claims == []
+        assert len(limited().claims) == 1
+        PausedKey.objects.resume_task(SEND)
+        assert len(Job.objects.claim(ME, limit=9, tasks_may_be_paused=False)) == 2
+
+    def test_their_look_says_so(self) -> None:
+        enqueue(SEND, 2), enqueue(OTHER, queue="mail")
+        before = Job.objects.look(tasks_may_be_paused=False)
+        assert ([one.lane.queue for one in before.lanes], before.tasks_are_paused) == (["default", "mail"], False)
+        PausedKey.objects.pause_task(SEND)
+        for knows in (False, True):
+            look = Job.objects.look(tasks_may_be_paused=knows)
+            assert ([one.lane.queue for one in look.lanes], look.tasks_are_paused) == (["mail"], True)
+
+    def test_a_look_that_meets_nothing_is_not_taken_for_the_end_of_the_pause(self) -> None:
+        """Or each poll would be two statements."""
+        enqueue(SEND)
+        PausedKey.objects.pause_task(SEND)
+        for knows in (False, True):
+            assert Job.objects.look(tasks_may_be_paused=knows) == ([], True)
 
 
 class TestTheLook:

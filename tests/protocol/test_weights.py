@@ -28,9 +28,10 @@ def enqueue(*weights: int, limiter: str = "", key: str | None = None, queue: str
 
 
 def claim(limit: int, slots: Slots | None = None) -> tuple[list[int], bool]:
-    """Return the weights that a claim brought, and whether it left a job that is heavier than what is free."""
-    claims, is_left = Job.objects.claim_for_slots(ME, limit=limit, slots=slots)
-    return [one.options.weight for one in claims], is_left
+    """Return the weights that a claim granted, and whether it left a job that is heavier than what is free."""
+    takes = dict.fromkeys(Job.objects.lanes(), limit)
+    claims = Job.objects.claim(ME, limit=limit, slots=slots, lanes=list(takes), takes=takes)
+    return [one.options.weight for one in claims], claims.is_left
 
 
 def claim_limited(*lanes: Lane, free: int = 100, limiter: str = "stripe") -> list[int]:
@@ -66,6 +67,16 @@ def test_a_claim_brings_no_more_than_its_worker_has_slots_for(
 ) -> None:
     enqueue(*weights)
     assert claim(limit, Slots(*slots)) == (claimed, is_left)
+
+
+@pytest.mark.parametrize(("weights", "limit", "slots", "claimed", "is_left"), PLAIN)
+def test_a_claim_that_deals_no_slots_grants_the_same(
+    weights: list[int], limit: int, slots: tuple[int, int], claimed: list[int], is_left: bool
+) -> None:
+    enqueue(*weights)
+    found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
+    assert [one.options.weight for one in found] == claimed
+    assert not found.is_left, "it does not ask"
 
 
 def test_lighter_jobs_of_other_queues_do_not_take_the_place_of_a_heavy_one() -> None:
@@ -122,7 +133,7 @@ def test_a_job_that_is_too_heavy_for_what_is_left_of_a_limit_is_no_empty_lane() 
     assert claim_limited(lane) == [4]
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 100}, limit=100)
     assert (answer.claims, answer.allowed, answer.refusal) == ([], {}, ("stripe", "full"))
-    assert not answer.is_left, "no slot of a worker is kept for it"
+    assert not answer.claims.is_left, "no slot of a worker is kept for it"
 
 
 def test_a_job_that_is_heavier_than_a_limit_since_it_was_lowered_holds_up_no_other() -> None:
@@ -132,14 +143,14 @@ def test_a_job_that_is_heavier_than_a_limit_since_it_was_lowered_holds_up_no_oth
     Limiter.objects.override("stripe", Limit(running=3).numbers())
     assert claim_limited(heavy, light) == [1, 1, 1], "one of them was behind it"
     answer = Job.objects.claim_limited(ME, "stripe", [heavy], {heavy: 9}, limit=9)
-    assert (answer.claims, answer.is_left) == ([], False)
+    assert (answer.claims, answer.claims.is_left) == ([], False)
 
 
 def test_slots_of_a_worker_are_kept_for_a_job_that_its_limit_lets_start() -> None:
     declare(running=10)
     lane = enqueue(4, limiter="stripe")
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 3}, limit=3, slots=Slots(8, 3))
-    assert (answer.claims, answer.is_left, answer.refusal) == ([], True, None)
+    assert (answer.claims, answer.claims.is_left, answer.refusal) == ([], True, None)
 
 
 def test_the_limit_of_a_queue_counts_weights() -> None:

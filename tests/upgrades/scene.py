@@ -130,7 +130,7 @@ class Scene:
         return done.stdout
 
     def migrate(self) -> str:
-        """Run the migrations as operators are told to, and return what was said.
+        """Run the migrations as the documentation says, and return their output.
 
         A migration that does not get its lock soon gives up, and is started again: vacuum of a busy table may hold one.
         """

@@ -1,4 +1,4 @@
-"""How a worker gathers chunks: when one is handed over, what it takes, and what becomes of those that wait."""
+"""How a worker gathers chunks: when one starts, which slots it takes, and what happens to jobs that wait for others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE, ChunkRun
 from pulse_django.execution.judging import Performed, judged
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.protocol.claim import Brought
+from pulse_django.protocol.claim import Claims
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key, lane_of_chunks
@@ -347,10 +347,10 @@ def keyed(flight: InFlight) -> tuple[KeyedLanes, list[Claim]]:
     granted: list[Claim] = []
     database = GuardedConnection("default", "claims")
 
-    def claim_dealt(limit: int, lanes: Sequence[Lane], takes: Any) -> Brought:
-        brought = Job.objects.claim_for_slots(Identity("w"), limit=limit, lanes=lanes, takes=takes)
-        granted.extend(brought.claims)
-        return brought
+    def claim_dealt(limit: int, lanes: Sequence[Lane], takes: Any) -> Claims:
+        claims: Claims = Job.objects.claim(Identity("w"), limit=limit, lanes=lanes, takes=takes)
+        granted.extend(claims)
+        return claims
 
     return KeyedLanes(database, Identity("w"), flight, claim_dealt, lambda claim, limit: claim()), granted
 

@@ -15,12 +15,15 @@ from pulse_django import enqueue_many, pause_task
 from pulse_django.execution.paused_tasks import names_of
 from pulse_django.models import Attempt, Job, Limiter, PausedKey
 from pulse_django.words.states import Status
+from pulse_django.worker.claimer import JITTER
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for, wait_until
 from tests.proxy import CountingProxy
 from tests.worker import handlers, limited_handlers
 from tests.worker.limited_handlers import MODULES
 from tests.worker.test_executors import SETTINGS as QUICK
+
+SETTLED, LOOKS = 4, 6  # looks until the start is over, and looks after that
 
 
 def enqueue(name: str, *args: Any, count: int = 1) -> list[int]:
@@ -107,13 +110,14 @@ def test_an_idle_worker_beside_jobs_of_a_paused_task_asks_no_more_than_one_that_
         enqueue_many(limited_handlers.does_nothing, [()] * 50)
         if is_set_aside:
             assert len(Job.objects.set_aside()) == 50
-        workers.ready("--no-watchdog", settings=MODULES | {"NOTIFY": False, "POLL_INTERVAL": 1}, env=env)
-        time.sleep(1.0)  # the start is over
-        before = dict(proxy.counted)
-        time.sleep(3.0)
-        asked = {text: proxy.counted[text] - before.get(text, 0) for text in texts}
-        assert 2 <= asked[texts[0]] <= 5, "a look in each poll"
-        assert [asked[text] for text in texts[1:]] == [0, 0, 0], "and no claim"
+        poll = 0.5
+        workers.ready("--no-watchdog", settings=MODULES | {"NOTIFY": False, "POLL_INTERVAL": poll}, env=env)
+        wait_until(lambda: proxy.counted[texts[0]] >= SETTLED, lambda: str(proxy.counted))
+        begin, before = time.monotonic(), dict(proxy.counted)
+        wait_until(lambda: proxy.counted[texts[0]] >= before[texts[0]] + LOOKS, lambda: str(proxy.counted))
+        took = time.monotonic() - begin
+        assert took >= (LOOKS - 1) * poll * (1 - JITTER), "a look in each poll"
+        assert [proxy.counted[text] - before.get(text, 0) for text in texts[1:]] == [0, 0, 0], "and no claim"
         proxy.close()
 
 

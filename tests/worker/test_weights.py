@@ -127,9 +127,20 @@ def test_a_claimer_waits_for_slots_and_does_not_ask_meanwhile(stepped: Stepped, 
     assert stepped.claim() == [1] * 6
     stepped.claimer._look(2, None)
     assert stepped.claimer._look(2, None) > 0
-    assert not stepped.claimer._has_wanted_slots
+    assert stepped.claimer._keyed.wanted_slots == (3 if lane else None), "without keys any slot is worth a look"
     stepped.end()
     assert stepped.claimer._has_wanted_slots
+
+
+def test_a_slot_that_is_freed_during_a_look_is_noticed(stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
+    claimer, waits = stepped.claimer, []
+    monkeypatch.setattr(claimer._news, "wait", waits.append)
+    monkeypatch.setattr(claimer, "_look", lambda limit, woken: claimer.slot_freed() or 60.0)
+    claimer.run_once()
+    assert waits == []
+    monkeypatch.setattr(claimer, "_look", lambda limit, woken: 60.0)
+    claimer.run_once()
+    assert waits == [60.0]
 
 
 def test_jobs_with_limits_are_claimed_for_half_of_the_slots_while_jobs_prove_short(stepped: Stepped) -> None:

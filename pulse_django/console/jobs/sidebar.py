@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from pulse_django.console.dead_letters.group_sql import WALKED
 from pulse_django.execution.registry import registry
-from pulse_django.store.lane_queries import CLAIMABLE
+from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
 
 MOST = 100  # of each kind; more are too long to read, and an address still takes any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
-from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, LANES_CTE, limits_of
+from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
 from pulse_django.store.paused_tasks import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.lane_keys import OF_QUEUE
 

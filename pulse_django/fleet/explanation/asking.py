@@ -12,8 +12,9 @@ from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
 from pulse_django.models import Job
 from pulse_django.protocol import limit_counts
+from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import is_expired
-from pulse_django.store.lane_queries import CLAIMABLE, IN_LANE, IS_PAUSED, lanes_cte
+from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import Row
