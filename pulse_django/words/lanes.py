@@ -8,6 +8,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
+from .leases import Claim
+
 
 class Lane(NamedTuple):
     """All claimable jobs of one queue, at one priority, with one lane key: one range of the claim index."""
@@ -15,6 +17,10 @@ class Lane(NamedTuple):
     queue: str
     priority: int
     key: str = ""  # as words/lane_keys.py spells it; empty for jobs without a limit or a share
+
+
+def lane_of(claim: Claim) -> Lane:
+    return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
 # A claim visits so many lanes with keys at least, and one for four jobs: each lane costs the statement a probe.

@@ -15,13 +15,13 @@ from pulse_django.protocol.claim import NO_BOUNDS, Claims
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
-from pulse_django.words.lanes import NOT_AGED, Lane, levels_gained
+from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
 
 from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
-from .keyed_lanes import KeyedLanes, lane_of
+from .keyed_lanes import KeyedLanes
 from .lane_bounds import LaneBounds
 from .unanswered_claims import UnansweredClaims
 from .worker_options import WorkerOptions

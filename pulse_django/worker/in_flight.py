@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from pulse_django.execution.chunk_run import ChunkRun, is_gathered
-from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import Slots
+from pulse_django.words.lanes import Lane, lane_of
 from pulse_django.words.leases import Claim
 
 from .shared_leases import SharedLeases
@@ -54,7 +54,8 @@ class InFlight:
         self._prefetch = 0
         self._mean = 0.0
         self._bytes = 0  # of all payloads in hand
-        self._freed: set[str] = set()  # limiters of runs that have been settled
+        self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
+        self._has_had_keys = False  # without, no one asks for the above
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -137,11 +138,14 @@ class InFlight:
         """Return how many slots a run takes. One that is heavier than all of them takes all."""
         return min(claim.options.weight, self._usable)
 
-    def freed_limiters(self) -> set[str]:
-        """Return the limiters of which runs have ended since the last call."""
+    def settled_in_lanes(self) -> Counter[Lane]:
+        """Return what the runs of each lane weighed that have been settled since the last call.
+
+        Of lanes without a key only if this process has claimed from one with a key.
+        """
         with self._lock:
-            freed, self._freed = self._freed, set()
-        return freed
+            settled, self._settled = self._settled, Counter()
+        return settled
 
     @property
     def is_used_up(self) -> bool:
@@ -162,6 +166,7 @@ class InFlight:
             for run in runs:
                 self._active[id(run)] = run
                 self._occupy(run, 1)
+                self._has_had_keys = self._has_had_keys or run.claim.lane_key != ""
             self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
@@ -260,8 +265,8 @@ class InFlight:
                     self._occupy(run, -1)
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
-                    if run.claim.lane_key:
-                        self._freed |= set(limiters_of_claim(run.claim.queue, run.claim.lane_key))
+                    if self._has_had_keys:
+                        self._settled[lane_of(run.claim)] += run.claim.options.weight
                     run.tether.drop()  # type: ignore[union-attr]
 
     def _occupy(self, run: Run, times: int) -> None:

@@ -20,16 +20,16 @@ from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import key_of, limiter_of_queue
-from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, rotation
+from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, lane_of, rotation
 from pulse_django.words.leases import Claim
 
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 from .lane_marks import LaneMarks
 
-# Seconds for which counted leases are taken for current. Longer deals slots to lanes that hold more by now; shorter
-# asks for each claim of a batch.
-HELD_KEPT = 0.02
+# Seconds for which the leases that other processes hold are taken for current; this process knows its own. Longer deals
+# slots to lanes that hold more by now; shorter asks for each claim, which takes about as long as the claim.
+HELD_KEPT = 0.2
 # Seconds until a limit that allows nothing is tried again, unless a run of this worker frees it. Other workers fill
 # what they free, so this is for runs that ended with their worker.
 CLOSED_FOR = 1.0
@@ -95,7 +95,7 @@ class KeyedLanes:
     ) -> tuple[int, list[Lane]]:
         """Claim from lanes that were due. Return how many slots are taken, and which lanes may have more."""
         now = time.monotonic()
-        freed = self._in_flight.freed_limiters()
+        freed = self._note_settled()
         self._closed = {
             limits: until for limits, until in self._closed.items() if until > now and freed.isdisjoint(limits)
         }
@@ -130,6 +130,14 @@ class KeyedLanes:
                 self.wanted_slots = free + 1 - taken
                 break
         return found, [lane for lane in lanes if lane not in empty]
+
+    def _note_settled(self) -> set[str]:
+        """Count what this process has settled as no lease any more. Return the limits of which that was."""
+        settled = self._in_flight.settled_in_lanes()
+        for lane, weight in settled.items():
+            if lane in self._held:
+                self._held[lane] = max(0, self._held[lane] - weight)
+        return {limit for lane in settled for limit in _limits_of(lane)}
 
     def _wait_for_slots(self, free: int, now: float) -> bool:
         """Note how many slots are wanted. Return whether to wait: until one is free, or a moment for several."""
@@ -218,10 +226,6 @@ class KeyedLanes:
 
 def _weight(lane: Lane) -> float:
     return conf.current().share_weights.get(key_of(lane.key) or "", 1.0)
-
-
-def lane_of(claim: Claim) -> Lane:
-    return Lane(claim.queue, claim.priority, claim.lane_key)
 
 
 def _parts(lanes: Sequence[Lane], turn: int, aged: Mapping[Lane, int]) -> Iterator[list[Lane]]:

@@ -19,7 +19,7 @@ from pulse_django.protocol.claim import Claims
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key, lane_of_chunks
-from pulse_django.words.lanes import Lane, in_jobs, in_slots
+from pulse_django.words.lanes import Lane, in_jobs, in_slots, lane_of
 from pulse_django.words.leases import Claim
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import Released, Succeeded, TimedOut
@@ -27,7 +27,7 @@ from pulse_django.worker import in_flight
 from pulse_django.worker.dispatcher import Dispatcher
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
-from pulse_django.worker.keyed_lanes import KeyedLanes, lane_of
+from pulse_django.worker.keyed_lanes import KeyedLanes
 from pulse_django.worker.run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions

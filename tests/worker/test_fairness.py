@@ -13,10 +13,9 @@ from pulse_django.words.decisions import Complete
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
-from pulse_django.words.lanes import deal
+from pulse_django.words.lanes import deal, lane_of
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
-from pulse_django.worker.keyed_lanes import lane_of
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql
 from tests.worker import limited_handlers

@@ -18,6 +18,7 @@ from pulse_django.words.decisions import Complete
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import Limit
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status
@@ -192,6 +193,28 @@ def test_a_heavy_job_takes_the_slots_that_are_not_stuck(stepped: Stepped) -> Non
     assert stepped.in_flight.free_slots == 0
     stepped.end(weight=SLOTS)
     assert stepped.claim() == [1, 1]
+
+
+def test_a_process_knows_which_leases_it_has_settled(stepped: Stepped) -> None:
+    """Those of others are counted several times a second; its own need no statement."""
+    keyed, share, plain = stepped.claimer._keyed, Lane("default", 0, lane_key("", "acme")), Lane("default", 0)
+    enqueue(3, 2, lane_key=share.key)
+    enqueue(1)
+    stepped.claim()
+    assert (keyed._held[share], keyed._held[plain]) == (5, 1)
+    stepped.end(weight=3)
+    stepped.end(weight=1)
+    assert keyed._note_settled() == set()
+    assert (keyed._held[share], keyed._held[plain]) == (2, 0)
+
+
+def test_a_limit_is_asked_again_when_a_run_of_it_was_settled(stepped: Stepped) -> None:
+    limited_handlers.heavy.using(weight=3).enqueue(0.0)
+    limited_handlers.heavy.using(weight=3).enqueue(0.0)
+    assert stepped.claim() == [3]
+    assert stepped.claimer._keyed._closed
+    stepped.end(weight=3)
+    assert stepped.claim() == [3]
 
 
 def test_a_limit_that_is_full_keeps_no_slots(stepped: Stepped) -> None:
