@@ -23,9 +23,9 @@ help:
 	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
-	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history"
+	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for limits"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
-	@echo "make chaos-limits  the same for limits: never more leases than allowed, and never more starts"
+	@echo "make chaos-limits  limits alone: never more leases than allowed, and never more starts"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7')"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
 	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
@@ -55,10 +55,13 @@ proofs: $(READY)
 demo: $(READY)
 	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
-# Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed.
+# Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed. Then
+# the same is done to workers whose jobs have limits.
 SEEDS ?= 1 2 3
 chaos: $(READY)
-	@for seed in $(SEEDS); do $(PY) -m chaos.run --seed $$seed $(ARGS) || exit $$?; done
+	@for seed in $(SEEDS); do \
+		$(PY) -m chaos.run --seed $$seed $(ARGS) && $(PY) -m chaos.limits --seed $$seed $(ARGS) || exit $$?; \
+	done
 
 # Watchdogs that fire schedules are killed, and the server's clock is set: each tick must fire once.
 chaos-schedules: $(READY)

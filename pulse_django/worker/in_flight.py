@@ -160,13 +160,17 @@ class InFlight:
         for claim in claims:
             entry = self._shared_leases.hold(claim, _patience_with(claim))
             run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
-            run.slots = 0 if is_gathered(claim) else self.slots_of(claim)  # of a chunk: it takes one
+            if claim.options.weight > 1:
+                run.slots = self.slots_of(claim)
+            elif claim.lane_key and is_gathered(claim):
+                run.slots = 0  # its chunk takes one
+            self._has_had_keys = self._has_had_keys or claim.lane_key != ""
             runs.append(run)
         with self._lock:
             for run in runs:
                 self._active[id(run)] = run
-                self._occupy(run, 1)
-                self._has_had_keys = self._has_had_keys or run.claim.lane_key != ""
+                self._occupied += run.slots
+                self._heavy += run.slots > 1
             self._bytes += sum(claim.size for claim in claims)
         self.taken += len(claims)
         return runs
@@ -234,12 +238,12 @@ class InFlight:
         """Note that the handler is over; its slot is free."""
         with self._lock:
             if self.stuck.pop(id(run), None) is not None:
-                self._occupy(run, -1)
+                self._free(run)
             if self._overstaying.pop(id(run), None) is not None:
                 self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
                 self._retry_waits_since = float("inf")
             if self._active.pop(id(run), None) is not None:
-                self._occupy(run, -1)
+                self._free(run)
                 self._unreported[id(run)] = run
 
     def given_up(self, run: Run) -> bool:
@@ -262,16 +266,16 @@ class InFlight:
             with self._lock:
                 active, unreported = self._active.pop(id(run), None), self._unreported.pop(id(run), None)
                 if active is not None:
-                    self._occupy(run, -1)
+                    self._free(run)
                 if active is not None or unreported is not None:
                     self._bytes -= run.claim.size
                     if self._has_had_keys:
                         self._settled[lane_of(run.claim)] += run.claim.options.weight
                     run.tether.drop()  # type: ignore[union-attr]
 
-    def _occupy(self, run: Run, times: int) -> None:
-        self._occupied += times * run.slots
-        self._heavy += times * (run.slots > 1)
+    def _free(self, run: Run) -> None:
+        self._occupied -= run.slots
+        self._heavy -= run.slots > 1
 
     def learn(self, took: Sequence[float]) -> None:
         """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""
