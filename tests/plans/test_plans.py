@@ -133,11 +133,13 @@ def buffers(plan: dict[str, Any]) -> int:
     return int(root["Shared Hit Blocks"] + root["Shared Read Blocks"])
 
 
-def explain_claim(limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST) -> dict[str, Any]:
-    pick, pick_params = claim.claim_pick(Job, "default")
+def explain_claim(
+    limit: int, lanes: list[Lane], since: float = claim.FROM_THE_FIRST, *, may_be_paused: bool = False
+) -> dict[str, Any]:
+    pick, pick_params = claim.claim_pick(Job, "default", leave_out_paused=may_be_paused)
     queues, priorities = [lane.queue for lane in lanes], [lane.priority for lane in lanes]
     keys, bounds = [lane.key for lane in lanes], [since] * len(lanes)
-    picked = claim._PICK_FROM_LANES.format(pick=pick)
+    picked = claim._PICK_FROM_LANES.format(pick=pick, unless_paused=claim.unless_paused(may_be_paused))
     params = [queues, priorities, keys, [limit] * len(lanes), bounds, *pick_params, limit]
     sql, values = claim.claiming(picked, params, "plan:boot:1", claim.Slots(100, 100))
     return explain(sql, *values)
@@ -148,11 +150,8 @@ def claimed(plan: dict[str, Any]) -> int:
 
 
 @pytest.fixture
-def held_snapshot(django_db_setup: None, django_db_blocker: Any) -> Iterator[float]:
-    """Run 100,000 jobs of a lane while another session holds a snapshot, so that vacuum keeps their index entries.
-
-    Yields when the last of them was due.
-    """
+def reader(django_db_setup: None, django_db_blocker: Any) -> Iterator[psycopg.Connection[Any]]:
+    """Another session, beside empty tables. What is deleted while it holds a snapshot stays in the indexes."""
     settings = connection.settings_dict
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"]}
     given = {name: value for name, value in where.items() if value}
@@ -160,25 +159,35 @@ def held_snapshot(django_db_setup: None, django_db_blocker: Any) -> Iterator[flo
         dbname=settings["NAME"], password=settings["PASSWORD"] or None, **given
     ) as reader:  # fmt: skip
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
-        sql(
-            "INSERT INTO pulse_django_job (task, queue, next_run_at)"
-            " SELECT 'tests.add', 'churned', clock_timestamp() - interval '1 hour' + n * interval '1 ms'"
-            " FROM generate_series(1, 100500) AS n"
-        )
-        sql("VACUUM ANALYZE pulse_django_job")
-        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        reader.execute("SELECT count(*) FROM pulse_django_job")
-        [[last]] = sql(
-            "WITH run AS ("
-            "  UPDATE pulse_django_job SET status = 'COMPLETED', attempts = 1, finished_at = clock_timestamp()"
-            "  WHERE id IN (SELECT id FROM pulse_django_job ORDER BY next_run_at LIMIT 100000)"
-            "  RETURNING next_run_at"
-            ") SELECT date_part('epoch', max(next_run_at)) FROM run"
-        )
-        yield float(last)
+        yield reader
         reader.rollback()
         sql("TRUNCATE pulse_django_job, pulse_django_attempt")
         connection.close()
+
+
+def hold_a_snapshot(reader: psycopg.Connection[Any]) -> None:
+    reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    reader.execute("SELECT count(*) FROM pulse_django_job")
+
+
+@pytest.fixture
+def held_snapshot(reader: psycopg.Connection[Any]) -> float:
+    """Run 100,000 jobs of a lane while another session holds a snapshot. Return when the last of them was due."""
+    sql(
+        "INSERT INTO pulse_django_job (task, queue, next_run_at)"
+        " SELECT 'tests.add', 'churned', clock_timestamp() - interval '1 hour' + n * interval '1 ms'"
+        " FROM generate_series(1, 100500) AS n"
+    )
+    sql("VACUUM ANALYZE pulse_django_job")
+    hold_a_snapshot(reader)
+    [[last]] = sql(
+        "WITH run AS ("
+        "  UPDATE pulse_django_job SET status = 'COMPLETED', attempts = 1, finished_at = clock_timestamp()"
+        "  WHERE id IN (SELECT id FROM pulse_django_job ORDER BY next_run_at LIMIT 100000)"
+        "  RETURNING next_run_at"
+        ") SELECT date_part('epoch', max(next_run_at)) FROM run"
+    )
+    return float(last)
 
 
 def test_a_claim_with_a_bound_reads_no_dead_entries(held_snapshot: float) -> None:
@@ -192,6 +201,34 @@ def test_a_claim_with_a_bound_reads_no_dead_entries(held_snapshot: float) -> Non
     assert claimed(bounded) == claimed(unbounded) == 100
     assert buffers(bounded) < 2_000
     assert buffers(unbounded) > 3 * buffers(bounded), "otherwise the bound is not what saved it"
+
+
+def test_leases_of_a_limit_are_counted_without_reading_those_that_ended_under_a_snapshot(
+    reader: psycopg.Connection[Any],
+) -> None:
+    """Tokens of a limit rise. A claim counts from the smallest that still runs, which the claim before has told."""
+    ended, running, key = 20_000, 5, "api:0000a"
+    hold_a_snapshot(reader)
+    lease = (
+        "INSERT INTO pulse_django_job"
+        " (task, lane_key, status, attempts, locked_by, lease_until, started_at, token)"
+        " SELECT 'tests.add', %s, 'RUNNING', 1, 'w:b:1', clock_timestamp() + interval '1 h', clock_timestamp(), n"
+        " FROM generate_series(%s::int, %s::int) AS n"
+    )
+    sql(lease, key, 1, ended)
+    sql("DELETE FROM pulse_django_job_hot")
+    sql(lease, key, ended + 1, ended + running)
+    sql("VACUUM ANALYZE pulse_django_job_hot")
+    Limiter.objects.override("api", {"running": 500, "per_key": 100})
+    with transaction.atomic():
+        sql("SELECT set_config('pulse.got', '{1,2}', true)")
+        marked, unmarked = (
+            explain(limit_counts.COUNT, "api", "", "api", mark, "", 0, [key], [10], [mark], 100)
+            for mark in (ended + 1, 0)
+        )
+    Limiter.objects.all().delete()
+    assert buffers(marked) < 100
+    assert buffers(unmarked) > 3 * buffers(marked), "otherwise the mark is not what saved it"
 
 
 def expired_head(jobs: int) -> None:
@@ -303,6 +340,8 @@ class TestAMillionClaimableJobs:
         assert claimed(plan) == QUEUES * PRIORITIES + lane_queries.MOST_KEYS
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)
         assert buffers(plan) < 14 * (QUEUES * PRIORITIES + lane_queries.MOST_KEYS)
+        read = {node["Node Type"] for node in nodes(plan) if node.get("Index Name") == "pulse_job_lane"}
+        assert read == {"Index Only Scan"}, "a job is read for each lane"
 
     def test_blocked_jobs_at_the_head_are_not_read(self) -> None:
         sql(
@@ -358,28 +397,31 @@ class TestAMillionClaimableJobs:
         paused_head(100_000, ready="NULL")
         assert buffers(explain(f"SELECT {paused_tasks.ARE_SET_ASIDE}")) < 10
         assert buffers(explain(set_aside._BRING_BACK, 1_000)) < 20
-        behind_them = explain_claim(100, lanes)
+        behind_them = explain_claim(100, lanes, may_be_paused=True)
         sql("DELETE FROM pulse_django_job_hot WHERE ready IS NULL")
         PausedKey.objects.all().delete()
         sql(
             "UPDATE pulse_django_job_hot SET status = 'PENDING', locked_by = NULL, lease_until = NULL, token = NULL,"
             " started_at = NULL WHERE status::text = 'RUNNING'"
         )
-        without = explain_claim(100, lanes)
+        without = explain_claim(100, lanes, may_be_paused=True)
         assert claimed(behind_them) == claimed(without) == 100
         assert buffers(behind_them) < 3_000
         assert buffers(behind_them) < 1.1 * buffers(without) + 100
 
     def test_nor_a_look(self) -> None:
-        before = buffers(explain(lane_queries._WAITING, [], [], []))
+        before = buffers(explain(lane_queries._WAITING_OF_UNPAUSED, [], [], []))
         paused_head(100_000, ready="NULL")
-        plan = explain(lane_queries._WAITING, [], [], [])
+        plan = explain(lane_queries._WAITING_OF_UNPAUSED, [], [], [])
         assert claimed(plan) == QUEUES * PRIORITIES
         assert buffers(plan) < 1.1 * before + 100
 
     def test_a_claim_steps_over_jobs_of_a_paused_task_by_the_same_index_as_ever(self) -> None:
         paused_head(5_000)
-        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
+        unaware = explain_claim(100, rotation(Job.objects.lanes(), turn=0))
+        assert claimed(unaware) == 0
+        assert buffers(unaware) < 20, "it does not look for a job"
+        plan = explain_claim(100, rotation(Job.objects.lanes(), turn=0), may_be_paused=True)
         assert claimed(plan) == 100
         assert "pulse_job_lane" in str(plan)
         assert "pulse_job_set_aside" not in str(plan)

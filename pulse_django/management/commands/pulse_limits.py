@@ -25,6 +25,7 @@ from pulse_django.words.limiting import in_words as numbers_in_words
 
 ACTS = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
 NO_LIMIT = "none"
+WHAT_TO_GIVE = "give a limit and --key, or --share, or --task."
 
 
 class Command(BaseCommand):
@@ -175,7 +176,7 @@ class Command(BaseCommand):
 def _lane_key(options: dict[str, Any]) -> str:
     """Return the lane key that --key or --share names."""
     if (options["share"] is None) == (options["name"] is None or options["key"] is None):
-        raise CommandError(f"{options['act']}: give a limit and --key, or --share, or --task.")
+        raise CommandError(f"{options['act']}: {WHAT_TO_GIVE}")
     if options["share"] is not None:
         return lane_of_share(options["share"])
     return lane_key(options["name"], text_of_key(options["key"]))
@@ -183,7 +184,7 @@ def _lane_key(options: dict[str, Any]) -> str:
 
 def _task(options: dict[str, Any]) -> str:
     if any(options[name] is not None for name in ("name", "key", "share")):
-        raise CommandError(f"{options['act']}: give a limit and --key, or --share, or --task.")
+        raise CommandError(f"{options['act']}: {WHAT_TO_GIVE}")
     return str(options["task"])
 
 
