@@ -145,6 +145,16 @@ def _busy() -> Job:
     return waiting()
 
 
+def _heavier_than_what_is_free() -> Job:
+    sql("UPDATE pulse_django_worker SET in_flight = slots - 3")
+    return waiting(weight=4)
+
+
+def _as_heavy_as_what_is_free() -> Job:
+    sql("UPDATE pulse_django_worker SET in_flight = slots - 3")
+    return waiting(weight=3)
+
+
 def _not_decrypted() -> Job:
     job = waiting(attempts=1, refunds=1)
     AttemptFactory(job=job, outcome="RELEASED", message=f"{CANNOT_DECRYPT}: no key '2026-11'")
@@ -245,6 +255,9 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "a worker that is silent": (_silent_worker, ["no-worker"], {"queue": "default"}),
     "unknown task": (_unknown_task, ["unknown-task"], {"queue": "default", "task": "shop.other", "workers": 1}),
     "all slots in use": (_busy, ["workers-busy"], {"slots": 8}),
+    "too few free slots": (_heavier_than_what_is_free, ["waits-for-slots"], {"weight": 4, "free": 3}),
+    "enough free slots": (_as_heavy_as_what_is_free, ["free"], {}),
+    "heavier than any worker": (lambda: waiting(weight=1_000), ["free"], {}),
     "no key to decrypt it": (_not_decrypted, ["key-missing"], {"reason": "no key '2026-11'"}),
     "a key since then": (_decrypted_since, ["free"], {}),
     "not due": (lambda: make_job(next_run_at=now(SOON)), ["not-due"], {}),
@@ -370,7 +383,7 @@ def test_what_is_said_to_be_free_is_what_a_claim_takes(case: str) -> None:
     job = CASES[case][0]()
     found = explain(job.pk)
     if not job.status.startswith(("PENDING", "RETRYING")) or found.reasons[0].code in (
-        "no-worker", "unknown-task", "key-missing", "workers-busy", "behind"
+        "no-worker", "unknown-task", "key-missing", "workers-busy", "waits-for-slots", "behind"
     ):  # fmt: skip
         return
     lane = Lane(job.queue, job.priority, job.lane_key)

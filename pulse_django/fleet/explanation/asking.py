@@ -41,7 +41,7 @@ SELECT
     key_pause.lane_key IS NOT NULL, key_pause.paused_until, key_pause.reason,
     task_pause.task IS NOT NULL, task_pause.paused_until, task_pause.reason, task_pause.paused_by,
     COALESCE(latest.said, ''),
-    fleet.serving, fleet.able, fleet.slots, fleet.free
+    fleet.serving, fleet.able, fleet.slots, fleet.free, fleet.roomiest, fleet.has_room
 FROM pulse_django_job AS job
 LEFT JOIN (
     SELECT name, paused_until, pause_reason FROM pulse_django_queue WHERE {IS_PAUSED}
@@ -64,7 +64,11 @@ CROSS JOIN LATERAL (
         count(*) FILTER (WHERE serves) AS serving,
         count(*) FILTER (WHERE serves AND knows) AS able,
         COALESCE(pg_catalog.sum(slots) FILTER (WHERE serves AND knows), 0)::bigint AS slots,
-        COALESCE(pg_catalog.sum(free) FILTER (WHERE serves AND knows), 0)::bigint AS free
+        COALESCE(pg_catalog.sum(free) FILTER (WHERE serves AND knows), 0)::bigint AS free,
+        COALESCE(pg_catalog.max(free) FILTER (WHERE serves AND knows), 0) AS roomiest,
+        COALESCE(
+            pg_catalog.bool_or(free >= LEAST(job.weight, slots)) FILTER (WHERE serves AND knows), false
+        ) AS has_room
     FROM (
         SELECT
             slots, GREATEST(slots - in_flight - stuck_slots, 0) AS free,

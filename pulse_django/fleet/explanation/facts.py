@@ -47,6 +47,8 @@ class JobFacts(NamedTuple):
     able: int  # those of them that know its task, or have not said which they know
     slots: int  # of those that are able
     free: int  # of these slots
+    roomiest: int  # the most free slots that one of them has
+    has_room: bool  # one of them has as many free slots as the job weighs, or all
 
     @property
     def key(self) -> str | None:

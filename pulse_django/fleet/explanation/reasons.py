@@ -79,6 +79,8 @@ def momentary(job: JobFacts, line: LineFacts) -> Iterator[Reason]:
         yield Reason(code="set-aside", facts={"task": job.task}) if job.is_ready is None else Reason(code="not-ready")
     if job.able and not job.free:
         yield Reason(code="workers-busy", facts={"slots": job.slots})
+    elif job.able and not job.has_room:
+        yield Reason(code="waits-for-slots", facts={"weight": job.weight, "free": job.roomiest})
     if ahead := line.higher + line.own:
         facts = {"jobs": counted(ahead), "higher": counted(line.higher), "lane": counted(line.own)}
         yield Reason(code="behind", facts=facts)

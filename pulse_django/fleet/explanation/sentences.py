@@ -43,6 +43,7 @@ SENTENCES: Mapping[str, Any] = {
     "not-ready": _("Its time has come. A worker puts it in line within a moment."),
     "set-aside": _("The pause of the task %(task)s is over. A watchdog puts the job in line within a moment."),
     "workers-busy": _("All %(slots)s slots of the workers that can run it are in use."),
+    "waits-for-slots": _("It weighs %(weight)s. No worker that can run it has so many free slots: %(free)s at most."),
     "behind": _("It waits in line. Jobs before it: %(jobs)s."),
     "expires": _("It is cancelled if it has not started by %(until)s."),
     "free": _("Nothing stands in its way. It starts within a moment."),
