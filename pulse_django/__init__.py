@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry
-    from .exceptions import AlreadyEnqueued, Discard, JobCancelled, LeaseLost, RateLimited, Snooze, StaleToken
+    from .exceptions import (
+        AlreadyEnqueued,
+        BatchClosed,
+        Discard,
+        EventTimedOut,
+        JobCancelled,
+        LeaseLost,
+        NeedNotDone,
+        RateLimited,
+        Snooze,
+        StaleToken,
+    )
     from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
@@ -18,6 +29,10 @@ if TYPE_CHECKING:
     from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
     from .words.timings import Cron, Every
     from .words.uniqueness import Unique
+    from .workflows.batches import Batch
+    from .workflows.builder import Workflow
+    from .workflows.canvas import chain, chord, group
+    from .workflows.events import send_event
 
 __version__ = "0.1.0"
 
@@ -26,7 +41,18 @@ _HOMES = {
     "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
     "execution.chunks": ("Chunk", "ChunkItem"),
     "execution.context": ("Context",),
-    "exceptions": ("AlreadyEnqueued", "Discard", "JobCancelled", "LeaseLost", "RateLimited", "Snooze", "StaleToken"),
+    "exceptions": (
+        "AlreadyEnqueued",
+        "BatchClosed",
+        "Discard",
+        "EventTimedOut",
+        "JobCancelled",
+        "LeaseLost",
+        "NeedNotDone",
+        "RateLimited",
+        "Snooze",
+        "StaleToken",
+    ),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
     "execution.paused_tasks": ("pause_task", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
@@ -37,24 +63,32 @@ _HOMES = {
     "schedules.declarations": ("Schedule",),
     "words.uniqueness": ("Unique",),
     "tasks": ("task",),
+    "workflows.batches": ("Batch",),
+    "workflows.builder": ("Workflow",),
+    "workflows.canvas": ("chain", "chord", "group"),
+    "workflows.events": ("send_event",),
 }
 
 __all__ = [
     "NO_RETRIES",
     "AlreadyEnqueued",
     "Backoff",
+    "Batch",
+    "BatchClosed",
     "Breaker",
     "Chunk",
     "ChunkItem",
     "Context",
     "Cron",
     "Discard",
+    "EventTimedOut",
     "Every",
     "Explanation",
     "FencedModel",
     "JobCancelled",
     "LeaseLost",
     "Limit",
+    "NeedNotDone",
     "Rate",
     "RateLimited",
     "RetryPolicy",
@@ -62,13 +96,17 @@ __all__ = [
     "Snooze",
     "StaleToken",
     "Unique",
+    "Workflow",
     "amend",
     "cancel",
+    "chain",
+    "chord",
     "enqueue_many",
     "explain",
     "fence",
     "fenced_update",
     "get",
+    "group",
     "jobs",
     "never",
     "only",
@@ -78,6 +116,7 @@ __all__ = [
     "resume_task",
     "retry",
     "retry_after",
+    "send_event",
     "task",
 ]
 

@@ -12,7 +12,8 @@ from .console.limits.admin import LimiterAdmin
 from .console.queues.admin import QueueAdmin
 from .console.schedules.admin import ScheduleAdmin
 from .console.workers.admin import WorkerAdmin
-from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, Worker
+from .console.workflows.admin import WorkflowAdmin
+from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, StoredBatch, Worker
 
 admin.site.register(Board, BoardAdmin)
 admin.site.register(DeadLetter, DeadLetterAdmin)
@@ -20,4 +21,5 @@ admin.site.register(Job, JobAdmin)
 admin.site.register(Limiter, LimiterAdmin)
 admin.site.register(Queue, QueueAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
+admin.site.register(StoredBatch, WorkflowAdmin)
 admin.site.register(Worker, WorkerAdmin)

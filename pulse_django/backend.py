@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from .tasks import PulseTask
 from .words import traces
 from .words.declared_options import options_of
 from .words.job_options import NewJob
+from .words.needs import Place
 
 T = TypeVar("T")
 
@@ -48,10 +50,16 @@ class PulseBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
+        return self.enqueue_at(task, args, kwargs, None, alias_of_jobs(getattr(task, "database", None)))
+
+    def enqueue_at(
+        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, alias: str
+    ) -> TaskResult:
+        """Add the job in the caller's transaction, as a part of a batch or alone."""
         self.validate_task(task)
-        alias = alias_of_jobs(getattr(task, "database", None))
         with traces.enqueueing(key_of(task), task.queue_name):
             new = new_job(task, *checked(task, args, kwargs), alias)
+            new = new if place is None else replace(new, place=place)
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
         # A job that is kept until its start is locked until the commit, and workers pass it by meanwhile.
         if (is_new or _holds_back(new)) and is_due_soon(new.run_after):

@@ -68,6 +68,30 @@ class AlreadyEnqueued(PulseError):
         return f"{self.task}: {other} has the same unique key"
 
 
+class InvalidWorkflow(PulseError, ValueError):
+    """A batch or a workflow that cannot be: the message says what is wrong with it."""
+
+
+class BatchClosed(PulseError):
+    """A job was to be added to a batch whose jobs are all over."""
+
+
+class EventTimedOut(PulseError, TimeoutError):
+    """An event that a job waited for did not come in time."""
+
+
+class NeedNotDone(PulseError, LookupError):
+    """The result of a job that was needed was read, and there is none: it is a dead letter, cancelled or deleted."""
+
+    def __init__(self, name: str, status: str) -> None:
+        self.name = name
+        self.status = status
+        super().__init__(name, status)
+
+    def __str__(self) -> str:
+        return f"{self.name!r} has no result: the job is {self.status}"
+
+
 class NotInsideTransaction(PulseError, RuntimeError):
     """A verb that must commit by itself was called inside a transaction of the caller's."""
 
@@ -129,6 +153,14 @@ class RateLimited(Snooze):
         super().__init__(after)
         self.only_key = only_key
         self.reason = reason if isinstance(reason, str) else repr(reason)
+
+
+class WaitFor(StopRun):
+    """End this run, and run the job again when what it needs is there. The attempt does not count."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Discard(StopRun):

@@ -16,11 +16,15 @@ from .protocol.enqueue import enqueue, get_or_enqueue
 from .protocol.enqueue_many import enqueue_alike, enqueue_many
 from .protocol.eras import drop_days, make_days
 from .protocol.expire import expire
+from .protocol.forget import forget_batches, forget_orphans
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
+from .protocol.overlooked_needs import note_overlooked
+from .protocol.pause_batch import hold
 from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
+from .protocol.resolve import resolve
 from .protocol.retry import retry
 from .protocol.set_aside import bring_back, set_aside
 from .protocol.settle import keep_errors_after_completion, release, settle
@@ -60,6 +64,10 @@ class JobManager(JobReader):
 
     expire = expire
 
+    resolve = resolve
+    note_overlooked = note_overlooked
+    hold = hold
+
     mend = mend
     shorten_leases = shorten_leases
 
@@ -73,6 +81,8 @@ class JobManager(JobReader):
 
     prune = prune
     prune_these = prune_these
+    forget_orphans = forget_orphans
+    forget_batches = forget_batches
 
     make_days = make_days
     drop_days = drop_days

@@ -8,6 +8,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .amendment_models import Amendment as Amendment
+from .key_models import IdempotencyKey as IdempotencyKey
+from .key_models import Window as Window
 from .limit_models import Bucket as Bucket
 from .limit_models import Limiter as Limiter
 from .limit_models import PausedKey as PausedKey
@@ -17,7 +19,7 @@ from .schedule_models import Schedule as Schedule
 from .schedule_models import Tick as Tick
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
-from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES, WINDOW_INDEXES
+from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
 from .store.json_columns import Document
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager, MinuteRow
@@ -30,9 +32,15 @@ from .words.budgets import Budget
 from .words.eras import HOT
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
+from .words.needs import MAX_NODE_NAME
 from .words.states import Status
 from .words.traces import MAX_TRACE
 from .words.uniqueness import KEY_LENGTH
+from .workflow_models import Dependency as Dependency
+from .workflow_models import Event as Event
+from .workflow_models import Step as Step
+from .workflow_models import StoredBatch as StoredBatch
+from .workflow_models import Unresolved as Unresolved
 
 _STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
 
@@ -85,6 +93,19 @@ class Job(models.Model):
     tags = Tags(default=list, null=True, blank=True, editable=False)
     meta = Document(null=True, blank=True, editable=False)
     weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
+
+    batch = models.ForeignKey(
+        StoredBatch,
+        null=True,
+        blank=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="members",
+        editable=False,
+    )
+    node = ShortText(max_length=MAX_NODE_NAME, null=True, blank=True, editable=False)  # its name in its workflow
+    awaited = models.BooleanField(default=False, db_default=False, editable=False)  # another job needs this one
 
     status = ShortText(
         max_length=MAX_STATUS,
@@ -142,42 +163,6 @@ class Job(models.Model):
     @property
     def budget(self) -> Budget:
         return Budget.of(self)
-
-
-class IdempotencyKey(models.Model):
-    """Which job has a key, for as long as that job is kept."""
-
-    pk = models.CompositePrimaryKey("task", "key")
-    task = ShortText(max_length=MAX_TASK_NAME)
-    key = ShortText(max_length=MAX_IDEMPOTENCY_KEY)
-    job_id = models.BigIntegerField()
-
-    class Meta:
-        db_table = "pulse_django_key"
-        default_permissions = ()
-
-    def __str__(self) -> str:
-        return f"{self.key} of {self.task}: job {self.job_id}"
-
-
-class Window(models.Model):
-    """Until when no other job of the task with this key is enqueued: of tasks with ``Unique(per=...)``."""
-
-    pk = models.CompositePrimaryKey("task", "key")
-    task = ShortText(max_length=MAX_TASK_NAME)
-    key = ShortText(max_length=KEY_LENGTH)
-    until = models.DateTimeField()
-    job_id = models.BigIntegerField()
-
-    objects: ClassVar[models.Manager[Window]] = models.Manager()
-
-    class Meta:
-        db_table = "pulse_django_window"
-        default_permissions = ()
-        indexes = WINDOW_INDEXES
-
-    def __str__(self) -> str:
-        return f"{self.task}: job {self.job_id} until {self.until}"
 
 
 class StoredAttempt(LedgerRow):

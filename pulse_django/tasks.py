@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .execution.chunks import Chunk
     from .execution.context import Context
     from .execution.tasks_framework import GenericTaskResult
+    from .workflows.calls import Call
 
 # What people who come from Celery write, and what to write instead.
 _LATER = "with options .using(run_after=..., queue_name=..., priority=...).enqueue(...)"
@@ -32,10 +33,10 @@ _CELERYS = {
     "delay": _LATER,
     "apply_async": _LATER,
     "apply": "call .func(...) to run it immediately",
-    "s": "enqueue the next task at the end of this one",
-    "si": "enqueue the next task at the end of this one",
-    "signature": "enqueue the next task at the end of this one",
-    "subtask": "enqueue the next task at the end of this one",
+    "s": "call .prepare(...) to make it a part of a chain, a group or a workflow",
+    "si": "call .prepare(...) to make it a part of a chain, a group or a workflow",
+    "signature": "call .prepare(...) to make it a part of a chain, a group or a workflow",
+    "subtask": "call .prepare(...) to make it a part of a chain, a group or a workflow",
 }
 
 _OF_CALLS = OF_CALL - OF_TASK
@@ -118,6 +119,12 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if "meta" in changes:
             changes["meta"] = _checked(self.registered_name, encode_meta, changes["meta"])
         return replace(self, **changes)
+
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """Return this call as a value, to be enqueued as a part of a batch or a workflow."""
+        from .workflows.calls import Call
+
+        return Call(self, args, kwargs)
 
     @calls_plainly
     def call(self, *args: Any, **kwargs: Any) -> Any:

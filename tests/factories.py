@@ -40,6 +40,7 @@ class JobFactory(DjangoModelFactory):
             token=factory.Sequence(lambda n: n + 1),
             started_at=factory.LazyFunction(now),
         )
+        waiting = factory.Trait(status=Status.WAITING.value)
         retrying = factory.Trait(status=Status.RETRYING.value, attempts=1, last_error="ValueError: no")
         completed = factory.Trait(
             status=Status.COMPLETED.value,
@@ -80,6 +81,7 @@ class JobFactory(DjangoModelFactory):
 
 
 TRAIT_OF_STATUS = {
+    Status.WAITING: "waiting",
     Status.PENDING: None,
     Status.RUNNING: "running",
     Status.RETRYING: "retrying",

@@ -26,10 +26,12 @@ from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
 from .databases import alias_of_completion, result_id
+from .durable_steps import DurableSteps
 from .encryption import decrypted, result_for_column
 from .masking import hides_result
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
 from .tasks_framework import TaskContext
+from .waits import Waits
 
 logger = SafeLogger("pulse_django.jobs")
 
@@ -45,7 +47,7 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(TaskContext):
+class Context(DurableSteps, Waits, TaskContext):
     """Django's context, and what a run that may be interrupted needs."""
 
     run: Run = field(repr=False)
@@ -153,7 +155,9 @@ class Context(TaskContext):
                     raise UnstorableResult(outcome.error.message)
                 stored = result_for_column(self.run.claim, outcome.result)
                 report = Report(lease, outcome, Complete(stored), self.run.last_progress())
-                if lease not in jobs.settle([report]).accepted:
+                settled = jobs.settle([report])
+                self.run.has_unresolved = settled.has_unresolved
+                if lease not in settled.accepted:
                     self.run.lost = True
                     raise LeaseLost("this run lost its lease to another run; everything in this block was rolled back")
         except LeaseLost:

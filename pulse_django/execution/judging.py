@@ -8,7 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.exceptions import DeadlinePassed, DecryptionFailed, Discard, JobCancelled, LeaseLost, Snooze
+from pulse_django.exceptions import (
+    DeadlinePassed,
+    DecryptionFailed,
+    Discard,
+    JobCancelled,
+    LeaseLost,
+    Snooze,
+    WaitFor,
+)
 from pulse_django.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
@@ -20,6 +28,7 @@ from pulse_django.words.outcomes import (
     Snoozed,
     Succeeded,
     TimedOut,
+    Waited,
     returned,
 )
 from pulse_django.words.verb_results import Report
@@ -104,7 +113,7 @@ def judged_error(run: Run, task: Task, context: Context | None, error: BaseExcep
     if not run.completed:
         return judged(run, task, outcome, error, result)
     # To be asked to stop is no error of a handler that has completed its job.
-    afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Discarded) else None
+    afterwards = report_of(run, error) if isinstance(outcome, Failed | Snoozed | Waited | Discarded) else None
     return Performed(run, task, None, _shown_error(run, error), result, afterwards=afterwards)
 
 
@@ -118,6 +127,8 @@ def outcome_of(run: Run, error: BaseException) -> Outcome | None:
     match error:
         case Snooze():
             return Snoozed(error.delay, reason_of(run, error))
+        case WaitFor():
+            return Waited(error.reason)
         case Discard():
             return Discarded(error.reason)
         case JobCancelled():

@@ -28,6 +28,7 @@ from .tasks_framework import Task, TaskError, TaskResult, TaskResultStatus, chan
 T = TypeVar("T")
 
 _STATUS = {
+    Status.WAITING: TaskResultStatus.READY,
     Status.PENDING: TaskResultStatus.READY,
     Status.RETRYING: TaskResultStatus.READY,
     Status.RUNNING: TaskResultStatus.RUNNING,

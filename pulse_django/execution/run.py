@@ -23,6 +23,7 @@ from .encryption import decrypted_claim, for_column
 
 if TYPE_CHECKING:
     from .chunk_run import ChunkRun
+    from .durable_steps import StepNames
 
 Clock = Callable[[], float]
 
@@ -50,6 +51,7 @@ class Run:
         "_progress",
         "_saved",
         "_ttl",
+        "after_step",
         "alias",
         "asked_to_stop_at",
         "begun_at",
@@ -58,10 +60,12 @@ class Run:
         "claim",
         "completed",
         "granted_at",
+        "has_unresolved",
         "lost",
         "noted_at",
         "reported",
         "slots",
+        "steps",
         "tether",
         "verdict",
         "waits_since",
@@ -87,6 +91,9 @@ class Run:
         self.tether = tether
         self.slots = 1  # of its worker that it takes while it waits for one or runs
         self.chunk: ChunkRun | None = None  # that takes the slot for it
+        self.after_step: Callable[[str], object] | None = None  # for tests: called when a step is written down
+        self.steps: StepNames | None = None  # None: it has had no step yet
+        self.has_unresolved = False  # it completed its job, and others may wait for that
         self.completed = False  # by the handler itself, in its own transaction
         self.cancelled = False
         self.lost = False

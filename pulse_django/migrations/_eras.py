@@ -137,10 +137,13 @@ $function$
 """
 MAKE_DAY = _MAKE_DAY.replace("{more_indexes}", "")
 # Since tags: each day has their index, too.
-MAKE_DAY_WITH_TAGS = _MAKE_DAY.replace(
-    "{more_indexes}",
-    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL",
+_TAGS = (
+    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL"
 )
+MAKE_DAY_WITH_TAGS = _MAKE_DAY.replace("{more_indexes}", _TAGS)
+# Since batches: of their members, too.
+_BATCH = ";'\n        'CREATE INDEX %2$s_batch ON %1$s.%2$s (batch_id, id) WHERE batch_id IS NOT NULL"
+MAKE_DAY_WITH_BATCHES = _MAKE_DAY.replace("{more_indexes}", _TAGS + _BATCH)
 DROP_DAY = """
 CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
@@ -255,6 +258,15 @@ def index_tags_of_days(apps: Any, schema_editor: Any) -> None:
 
 def index_no_tags_of_days(apps: Any, schema_editor: Any) -> None:
     _replace_make_day(schema_editor, MAKE_DAY)
+
+
+def index_batches_of_days(apps: Any, schema_editor: Any) -> None:
+    """Let each day that is made from now on have an index of the members of batches."""
+    _replace_make_day(schema_editor, MAKE_DAY_WITH_BATCHES)
+
+
+def index_no_batches_of_days(apps: Any, schema_editor: Any) -> None:
+    _replace_make_day(schema_editor, MAKE_DAY_WITH_TAGS)
 
 
 def _replace_make_day(schema_editor: Any, function: str) -> None:

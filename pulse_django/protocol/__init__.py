@@ -1,17 +1,20 @@
 """Every write to job state: a file for each verb. No other module writes to the jobs table.
 
     verb            from                    to
-    enqueue         -                       PENDING
+    enqueue         -                       PENDING, WAITING
+    resolve         WAITING                 PENDING, CANCELLED
+    hold            PENDING, RETRYING       WAITING
     claim           PENDING, RETRYING       RUNNING
     heartbeat       RUNNING                 RUNNING
-    settle          RUNNING                 COMPLETED, RETRYING, PENDING, DEAD_LETTERED, CANCELLED
+    settle          RUNNING                 COMPLETED, RETRYING, PENDING, WAITING, DEAD_LETTERED, CANCELLED
     reap            RUNNING                 RETRYING, DEAD_LETTERED, CANCELLED
     touch_expired   RUNNING                 RUNNING, unchanged
     mend            RUNNING                 RUNNING, with a lease that can be
     shorten_leases  RUNNING                 RUNNING, with a lease that can be
     release         RUNNING                 PENDING, CANCELLED
     expire          PENDING                 CANCELLED
-    request_cancel  PENDING, RETRYING       CANCELLED
+    request_cancel  PENDING, RETRYING,      CANCELLED
+                    WAITING
                     RUNNING                 RUNNING, asked to stop
     reschedule      PENDING                 PENDING, at another time
                     RETRYING                RETRYING, at another time
@@ -19,6 +22,7 @@
                     RETRYING                RETRYING, elsewhere
     amend           PENDING                 PENDING, with other arguments
                     RETRYING                RETRYING, with other arguments
+                    WAITING                 WAITING, with other arguments
     set_aside       PENDING                 PENDING, out of what claims read
                     RETRYING                RETRYING, out of what claims read
     bring_back      PENDING                 PENDING, in line again
@@ -35,6 +39,10 @@ door out of RUNNING for workers; ``reap`` is the same door for watchdogs.
 
 An enqueue with a unique key that another job holds adds none. It may change the arguments and the time of that job, if
 that one is PENDING and has never been claimed (``unique``).
+
+A job that needs others is WAITING, which no claim reads. The statement that ends a job which another one needs, or
+that is in a batch, notes it; ``resolve`` looks at the notes after the commit, and frees what waits. ``hold`` lets the
+jobs of a paused batch wait.
 
 ``set_aside`` and ``bring_back`` change no status. Between them ``ready`` is NULL, and claims do not read the job.
 
@@ -78,6 +86,8 @@ from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 class Verb(StrEnum):
     """What can be done to a job that exists, in the order of its life."""
 
+    RESOLVE = "resolve"
+    HOLD = "hold"
     CLAIM = "claim"
     HEARTBEAT = "heartbeat"
     SETTLE = "settle"
@@ -110,9 +120,11 @@ def _moves(moves: dict[Status, set[Status | None]]) -> Moves:
 # A status that a verb does not list is left exactly as it was: the verb's WHERE refuses it.
 MOVES: Mapping[Verb, Moves] = MappingProxyType(
     {
+        Verb.RESOLVE: _moves({Status.WAITING: {Status.PENDING, Status.CANCELLED}}),
+        Verb.HOLD: _moves({status: {Status.WAITING} for status in CLAIMABLE}),
         Verb.CLAIM: _moves({Status.PENDING: {Status.RUNNING}, Status.RETRYING: {Status.RUNNING}}),
         Verb.HEARTBEAT: _moves({Status.RUNNING: {Status.RUNNING}}),
-        Verb.SETTLE: _moves({Status.RUNNING: {Status.PENDING, Status.RETRYING, *TERMINAL}}),
+        Verb.SETTLE: _moves({Status.RUNNING: {Status.PENDING, Status.RETRYING, Status.WAITING, *TERMINAL}}),
         Verb.REAP: _moves({Status.RUNNING: {Status.RETRYING, Status.DEAD_LETTERED, Status.CANCELLED}}),
         Verb.TOUCH_EXPIRED: _moves({Status.RUNNING: {Status.RUNNING}}),
         Verb.MEND: _moves({Status.RUNNING: {Status.RUNNING}}),
@@ -123,12 +135,13 @@ MOVES: Mapping[Verb, Moves] = MappingProxyType(
             {
                 Status.PENDING: {Status.CANCELLED},
                 Status.RETRYING: {Status.CANCELLED},
+                Status.WAITING: {Status.CANCELLED},
                 Status.RUNNING: {Status.RUNNING},  # asked; its handler ends it
             }
         ),
         Verb.RESCHEDULE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.MOVE: _moves({status: {status} for status in CLAIMABLE}),
-        Verb.AMEND: _moves({status: {status} for status in CLAIMABLE}),
+        Verb.AMEND: _moves({status: {status} for status in (Status.WAITING, *CLAIMABLE)}),
         Verb.SET_ASIDE: _moves({status: {status} for status in CLAIMABLE}),
         Verb.BRING_BACK: _moves({status: {status} for status in CLAIMABLE}),
         Verb.RETRY: _moves({Status.DEAD_LETTERED: {Status.PENDING}}),

@@ -35,7 +35,7 @@ _AMEND = f"""
 WITH waiting AS MATERIALIZED (
     SELECT id, attempts, args, kwargs, masked
     FROM pulse_django_job_hot
-    WHERE id = %(job)s AND status::text IN ('PENDING', 'RETRYING')
+    WHERE id = %(job)s AND status::text IN ('WAITING', 'PENDING', 'RETRYING')
         AND attempts = COALESCE(%(attempt)s::int, attempts) AND NOT ({IS_EXPIRED})
         AND args::text = COALESCE(%(old_args)s, args::text) AND kwargs::text = COALESCE(%(old_kwargs)s, kwargs::text)
     FOR NO KEY UPDATE
@@ -52,7 +52,7 @@ amended AS (
             ELSE %(lane_key)s::text = ''
         END
     FROM waiting
-    WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
+    WHERE job.id = waiting.id AND job.status::text IN ('WAITING', 'PENDING', 'RETRYING')
     RETURNING job.id
 ),
 kept AS (

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pulse_django.words.decisions import GAVE_UP
 
 from .history import leave, leave_all
+from .unresolved import note_stayed
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
 # cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
@@ -46,7 +47,7 @@ stayed AS (
             ELSE job.next_run_at
         END,
         ready = job.lane_key::text = '' OR ending.delay IS NULL OR ending.delay <= 0::float8,
-        finished_at = CASE WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN NULL ELSE clock_timestamp() END,
+        finished_at = CASE WHEN ending.verdict = 'DEAD_LETTERED' THEN clock_timestamp() END,
         last_error = COALESCE({{error}}, job.last_error),
         progress = COALESCE(ending.progress::jsonb, job.progress)
     FROM ending
@@ -90,7 +91,9 @@ _LEFT = leave_all(
     completed_token="token",  # noqa: S106 - no password
 )
 _COMPLETE = f"""{_RESULTS}{_LEFT},
-ended AS (SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict FROM gone)"""  # noqa: S608 - made of constants
+ended AS (
+    SELECT id, locked_by::text AS holder, attempts AS attempt, 'COMPLETED' AS verdict, batch_id, awaited FROM gone
+)"""  # noqa: S608 - made of constants
 
 
 def verdict(*, wanted: str, refund: str, too_late: str = "") -> str:
@@ -120,7 +123,8 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
         completed_token="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).token END",  # noqa: S106 - no password
     )
     ended = "SELECT (source).* FROM gone UNION ALL SELECT * FROM stayed"
-    return f"{_STAY.format(still=still, error=error)}{left},\nended AS MATERIALIZED ({ended}){_LEDGER}"
+    stay = _STAY.format(still=still, error=error)
+    return f"{stay}{left},\n{note_stayed('stayed')},\nended AS MATERIALIZED ({ended}){_LEDGER}"
 
 
 # The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
@@ -134,8 +138,8 @@ _WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP
 PARTS = {
     True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
     False: {
-        "verdict": f"late.too_late, {verdict(**_FACTS, too_late='late.too_late')}",
-        "limit": ", created_at, give_up_after",
+        "verdict": f"late.too_late, job.batch_id, job.awaited, {verdict(**_FACTS, too_late='late.too_late')}",
+        "limit": ", created_at, give_up_after, batch_id, awaited",
         "late": _LATE,
     },
 }

@@ -14,6 +14,7 @@ from pulse_django.words.declared_options import COLUMNS, values_of, with_setting
 from pulse_django.words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 
 from . import unique
+from .join_batch import join_alone
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -63,6 +64,13 @@ def enqueue(jobs: JobReader, new: NewJob) -> Job:
 
 def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
     """Do as ``enqueue()``, and say whether the job is new."""
+    if new.place is not None and new.place.batch_id is not None:
+        return join_alone(jobs, new, get_or_enqueue_alone)
+    return get_or_enqueue_alone(jobs, new)
+
+
+def get_or_enqueue_alone(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
+    """Do so without a look at the batch."""
     settings = conf.current()
     payload = new.encoded(settings.max_payload_bytes)
     options = with_settings(values_of(new), settings)
@@ -95,6 +103,7 @@ def get_or_enqueue(jobs: JobReader, new: NewJob) -> tuple[Job, bool]:
         "lane_key": new.lane_key,
         "ready": is_ready(new.lane_key, new.run_after),
         "created_at": created_at,
+        **({} if new.place is None else new.place.by_column()),
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }
@@ -130,6 +139,7 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         "tags": list(new.tags) or None,
         "meta": new.meta,
         "lane_key": new.lane_key or None,
+        **({} if new.place is None else new.place.by_column()),
         **({} if new.unique is None else unique.columns_of(new.unique)),
         **dict(zip(COLUMNS, options, strict=True)),
     }

@@ -13,10 +13,12 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import copy_joined, joined, run_joined
 from pulse_django.words.declared_options import COLUMNS, with_settings
 from pulse_django.words.job_options import Head, NewJob, Payload, run_at_or_delay
+from pulse_django.words.needs import Place
 from pulse_django.words.uniqueness import Unique
 
 from . import unique_lists
-from .enqueue import enqueue
+from .enqueue import get_or_enqueue_alone
+from .join_batch import join_many
 from .unique import TaskKey
 
 Encoded = tuple[NewJob, Payload]
@@ -46,9 +48,13 @@ def enqueue_many(
     """
     limit = conf.current().max_payload_bytes
     encoded = [(new, new.encoded(limit)) for new in new_jobs]
-    if any(new.unique is not None for new, _ in encoded):
-        return _enqueue_unique(jobs, encoded, progress)
-    return _enqueue_all(jobs, encoded, progress)
+    are_unique = any(new.unique is not None for new, _ in encoded)
+    are_new = not are_unique and all(new.idempotency_key is None for new, _ in encoded)
+
+    def enqueue_them() -> list[int]:
+        return (_enqueue_unique if are_unique else _enqueue_all)(jobs, encoded, progress)
+
+    return join_many(jobs, [new for new, _ in encoded], enqueue_them, are_new=are_new)
 
 
 def enqueue_alike(
@@ -65,7 +71,10 @@ def enqueue_alike(
                 f"{name}: one key cannot be used for many jobs; enqueue them one by one, each with its own key"
             )
     limit = conf.current().max_payload_bytes
-    return _enqueue_all(jobs, ((new, new.encoded_with(args, kwargs, limit)) for args, kwargs in arguments), progress)
+    encoded = [(new, new.encoded_with(args, kwargs, limit)) for args, kwargs in arguments]
+    if not encoded:
+        return []
+    return join_many(jobs, [new] * len(encoded), lambda: _enqueue_all(jobs, encoded, progress), are_new=True)
 
 
 def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable[[int], object] | None) -> list[int]:
@@ -74,7 +83,7 @@ def _enqueue_all(jobs: JobReader, encoded: Iterable[Encoded], progress: Callable
     with joined(jobs.write_alias):
         for chunk in chunks:
             if any(new.idempotency_key is not None for new, _ in chunk):
-                ids += [enqueue(jobs, new).pk for new, _ in chunk]
+                ids += [get_or_enqueue_alone(jobs, new)[0].pk for new, _ in chunk]
             else:
                 taken = take_ids(jobs.write_alias, len(chunk))
                 _copy(jobs, chunk, taken)
@@ -176,6 +185,9 @@ def _encoded(lines: str) -> bytes:
 def _columns_of(jobs: JobReader, heads: Sequence[Head]) -> list[dict[str, Any]]:
     settings = conf.current()
     rows = [head.by_column() | dict(zip(COLUMNS, with_settings(head.options, settings), strict=True)) for head in heads]
+    if any(head.place is not None for head in heads):  # what is NULL in one row would be in all
+        for row, head in zip(rows, heads, strict=True):
+            row |= (head.place or Place()).by_column()
     for row in rows:
         row["meta"] = None if row["meta"] is None else Json(row["meta"])
     _set_instants(jobs, rows, "next_run_at", [run_at_or_delay(row.pop("run_after")) for row in rows])

@@ -16,6 +16,7 @@ from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import refuse_callers_transaction, run_alone
 from pulse_django.words.eras import day_of, era_of
 
+from .forget import carry_open_batches
 from .prune import delete_amendments, delete_attempts, delete_keys
 from .statements import check_delay
 
@@ -107,7 +108,7 @@ def drop_days(
     for day in there:
         if datetime.combine(day + timedelta(days=1), time()) + older_than > now:
             break
-        while batches > 0 and call(_clean, jobs, day):
+        while batches > 0 and call(_carry, jobs, day) + call(_clean, jobs, day):
             batches -= 1
         if batches == 0 or not call(_call, jobs, _DROP, [era_of(day)]):
             break
@@ -120,6 +121,12 @@ def _days(jobs: JobReader) -> tuple[list[date], datetime]:
     """Return the days that have a partition, and the instant, by the server's clock in UTC."""
     rows = run_alone(jobs.write_alias, _ERAS, [])
     return [day for era, _ in rows if era is not None and (day := day_of(era))], rows[0][1]
+
+
+def _carry(jobs: JobReader, day: date) -> int:
+    """Move members of open batches to today, and return how many."""
+    columns = [field.column for field in jobs.model._meta.concrete_fields]
+    return carry_open_batches(jobs, era_of(day), columns, limit=CLEANED_AT_ONCE)
 
 
 def _clean(jobs: JobReader, day: date) -> bool:

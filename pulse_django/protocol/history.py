@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from pulse_django.words.declared_options import COLUMNS
 
+from .unresolved import note_over
+
 # What a job takes along, unless the verb says otherwise. What is left out belongs to a lease, and is NULL, or is the
 # unique key, which only a job that is not over holds.
 CARRIED = (
     *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
     *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
-    *("expires_at", "tags", "meta"),
+    *("expires_at", "tags", "meta", "batch_id", "node", "awaited"),
     *COLUMNS,
 )
 
@@ -33,7 +35,8 @@ gone AS (
 history AS (
     INSERT INTO pulse_django_job_over ({columns})
     SELECT {values} FROM {gone}
-)"""
+),
+{unresolved}"""
 
 
 def leave(source: str, condition: str, **values: str) -> str:
@@ -79,4 +82,5 @@ def _left(*, using: str, source: str, condition: str, also: str, gone: str, valu
         columns=", ".join(columns),
         gone=gone,
         values=", ".join(columns.values()),
+        unresolved=note_over("gone", status=columns["status"]),
     )

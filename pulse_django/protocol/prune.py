@@ -13,10 +13,12 @@ from django.db.models.functions import Concat
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.store.transactions import Row, run_alone
+from pulse_django.words.eras import HOT
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.states import TERMINAL, Status
 
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
+from .unresolved import note_over
 
 if TYPE_CHECKING:
     from pulse_django.models import Job
@@ -85,8 +87,12 @@ WITH old (id) AS MATERIALIZED ({{pick}}),
 gone AS (
     DELETE FROM pulse_django_job
     WHERE id = ANY (ARRAY(SELECT id FROM old)) AND finished_at IS NOT NULL
-    RETURNING id, task, idempotency_key
+    RETURNING id, task, idempotency_key, era, batch_id, awaited
 ),
+held AS MATERIALIZED (
+    SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
+),
+{note_over("held", status="'CANCELLED'")},
 {delete_keys("gone")}{{also}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants
@@ -137,6 +143,6 @@ def _delete(jobs: JobReader, pick: Compiled, *, also: str = "") -> list[Row]:
 def _prune_pick(
     model: type[Job], alias: str, status: Status, older_than: timedelta, limit: int, in_days: bool
 ) -> Compiled:
-    old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than)
+    old = model.objects.filter(status=status, finished_at__lt=StatementTimestamp() - older_than).unneeded()
     picked = skip_locked(old.order_by("finished_at", "id").values("id"), no_key=False)[:limit]
     return compiled(picked, alias, everywhere=in_days)

@@ -84,7 +84,7 @@ judged AS MATERIALIZED (
 ending AS MATERIALIZED (
     SELECT
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
-        outcome, verdict, message, task, queue,
+        outcome, verdict, message, task, queue, batch_id, awaited,
         (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
         delay,
         CASE
@@ -183,7 +183,7 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
-        "created_at", "give_up_after",
+        "created_at", "give_up_after", "batch_id", "awaited",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from django.db import models, router
 
-from .job_queries import ARE_EXPIRED, SERVER_CLOCK, ServerClock
+from .job_queries import ARE_EXPIRED, ARE_UNRESOLVED, SERVER_CLOCK, ServerClock
 from .paused_tasks import ARE_SET_ASIDE, IS_OF_TASK
 from .transactions import run_alone
 
@@ -66,7 +66,11 @@ SELECT
     EXISTS (SELECT FROM pulse_django_schedule),
     EXISTS (SELECT FROM pulse_django_limiter),
     {ARE_EXPIRED},
-    EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE}
+    EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
+    {ARE_UNRESOLVED},
+    EXISTS (SELECT FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
+    EXISTS (SELECT FROM pulse_django_batch) OR EXISTS (SELECT FROM pulse_django_dependency)
+        OR EXISTS (SELECT FROM pulse_django_step) OR EXISTS (SELECT FROM pulse_django_event)
 FROM server
 """  # noqa: S608 - made of constants
 
@@ -80,22 +84,25 @@ class Turn(NamedTuple):
     taken: frozenset[str]
     unfinished: frozenset[str]  # that were taken before, and not done to the end
     overdue: frozenset[str]  # that nobody could take for long: a transaction has locked the row
-    # Asked here, so that a fleet without schedules, limits, expired jobs or paused tasks sends no statement for them.
+    # Asked here, so that a fleet without schedules, limits, expired jobs, paused tasks or workflows sends no statement
+    # for them.
     has_schedules: bool = False
     has_limits: bool = False
     has_expired: bool = False
     has_paused_tasks: bool = False  # or jobs that are set aside
+    has_unresolved: bool = False  # or events that did not come in time
+    has_paused_batches: bool = False
+    has_workflows: bool = False  # or batches, steps or events
 
 
 class DutyManager(models.Manager["Duty"]):
     def take(self, every: Mapping[str, float]) -> Turn:
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
-        [(started_at, up_for, *lists, has_schedules, has_limits, has_expired, has_paused_tasks)] = run_alone(
-            self._alias, _TAKE, [names, [every[name] for name in names]]
-        )
+        [row] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
+        started_at, up_for, *lists = row[:5]
         taken, unfinished, overdue = map(frozenset, lists)
-        clock, there_are = ServerClock(started_at, up_for), (has_schedules, has_limits, has_expired, has_paused_tasks)
+        clock, there_are = ServerClock(started_at, up_for), row[5:]
         return Turn(clock, taken, unfinished, overdue - taken, *there_are)
 
     def done(self, names: Collection[str]) -> None:

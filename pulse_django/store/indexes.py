@@ -55,6 +55,18 @@ JOB_INDEXES = [
         condition=Q(status=Status.DEAD_LETTERED.value),
     ),
     models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
+    # In this partition a job that is finished is a dead letter.
+    models.Index(
+        fields=["batch", "id"],
+        name="pulse_job_batch_open",
+        condition=Q(batch__isnull=False, finished_at__isnull=True),
+    ),
+    models.Index(
+        fields=["batch", "id"],
+        name="pulse_job_batch_dead",
+        condition=Q(batch__isnull=False, finished_at__isnull=False),
+    ),
+    models.Index(fields=["id"], name="pulse_job_waiting", condition=Q(status=Status.WAITING.value)),
     # What no worker has claimed and expires. A claim takes the job out of it.
     models.Index(
         fields=["expires_at"],

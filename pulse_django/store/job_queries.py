@@ -51,6 +51,10 @@ def is_expired(row: str = "") -> str:
 
 IS_EXPIRED = is_expired()
 ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
+ARE_UNRESOLVED = """EXISTS (SELECT FROM pulse_django_unresolved) OR EXISTS (
+        SELECT FROM pulse_django_dependency
+        WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
+    )"""
 
 # Lanes are counted from the claim index, each up to its share of what is counted in all. What is set aside is counted
 # once from its own index: a planner that knows of none would read all of it for each lane.

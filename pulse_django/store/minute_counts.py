@@ -10,6 +10,7 @@ from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
 from pulse_django.words.vital_signs import (
+    BATCH_DURATION,
     DATABASE_ERRORS,
     DEATH_TO_REQUEUE,
     ENQUEUE_TO_START,
@@ -62,12 +63,12 @@ _BUCKET = f"""pg_catalog.ceil(
 )::int"""
 
 
-def _durations(sign: VitalSign, took: str, label: str, condition: str) -> str:
+def _durations(sign: VitalSign, took: str, label: str, condition: str, source: str = "ended") -> str:
     """A query of how long something took, by one label."""
     bucket = _BUCKET.format(took=took)
     return f"""
 SELECT '{sign.name}', {label}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
-FROM ended
+FROM {source}
 WHERE {condition}
 GROUP BY 2, 4"""  # noqa: S608 - made of constants
 
@@ -96,6 +97,12 @@ WITH ended AS MATERIALIZED (
         AND completed_by IS NOT NULL
 )
 """
+_BATCHES = """(
+    SELECT kind, EXTRACT(epoch FROM closed_at - created_at)::float8 AS took
+    FROM pulse_django_batch
+    WHERE closed_at IS NOT NULL AND closed_at >= %(begin)s AND closed_at < %(end)s
+        AND cancelled_at IS NULL AND parent_id IS NULL
+) AS batch"""
 _HOW_THEY_ENDED = f"""{_RUNS}
 SELECT
     '', task, outcome, NULL::int, count(*), NULL::float8,
@@ -107,8 +114,11 @@ UNION ALL {_durations(RUN_DURATION, "ran", "task", "true")}
 UNION ALL {_durations(LEASE_ACQUISITION, "waited", "queue", "waited IS NOT NULL")}
 UNION ALL {_durations(ENQUEUE_TO_START, "begun_after", "queue", "number = 1 AND begun_after IS NOT NULL")}
 UNION ALL {_durations(DEATH_TO_REQUEUE, "recovered", "''", "recovered IS NOT NULL")}
+UNION ALL {_durations(BATCH_DURATION, "took", "kind", "true", _BATCHES)}
 """  # noqa: S608 - made of constants
-_MEASURED = {sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUEUE_TO_START, DEATH_TO_REQUEUE)}
+_MEASURED = {
+    sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUEUE_TO_START, DEATH_TO_REQUEUE, BATCH_DURATION)
+}
 
 _LATE = """
 SELECT late_outcome, count(*) FROM pulse_django_attempt

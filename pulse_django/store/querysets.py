@@ -40,6 +40,18 @@ def lease_ran_out_lately(within: timedelta) -> Q:
     return Q(lease_until__gte=StatementTimestamp() - within)
 
 
+_IS_UNNEEDED = """NOT (
+    "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
+        SELECT FROM pulse_django_batch AS batch
+        WHERE batch.id = "pulse_django_job".batch_id AND batch.closed_at IS NULL
+    )
+    OR "pulse_django_job".awaited AND EXISTS (
+        SELECT FROM pulse_django_dependency AS need
+        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
+    )
+)"""
+
+
 class JobQuerySet(QuerySet["Job"]):
     def claimable(self) -> Self:
         """Waiting for a worker, now or later."""
@@ -57,6 +69,10 @@ class JobQuerySet(QuerySet["Job"]):
         """Of jobs those whose task is not paused."""
         condition = is_not_paused('"pulse_django_job".')
         return self.filter(RawSQL(condition, (), output_field=BooleanField()))  # noqa: S611 - made of constants
+
+    def unneeded(self) -> Self:
+        """Jobs that no open batch has, and that no job waits for."""
+        return self.filter(RawSQL(_IS_UNNEEDED, (), output_field=BooleanField()))  # noqa: S611 - made of constants
 
     def tagged(self, *tags: str) -> Self:
         """Jobs that have all of these tags, whether they are over or not."""

@@ -8,6 +8,8 @@ jump_to_next_run(job)          its backoff, snooze or run_after is over now
 run_schedules(until=...)       fire every tick until then, as if time had passed
 Zombie(job)                    hold a claim, lose it, report late
 assert_idempotent(task, ...)   a second run after a crash leaves the same database as one clean run
+run_workflow(workflow)         enqueue a workflow, run it to its end, and return the results by name
+assert_workflow_idempotent(w)  crashes after each step and before each report leave the same database as none
 """
 
 from .clock import expire_lease, jump_to_next_run
@@ -15,6 +17,7 @@ from .drain import DrainLimit, Ran, drain, run_job
 from .enqueued import assert_enqueued
 from .idempotency import assert_idempotent
 from .schedules import Fired, run_schedules
+from .workflows import assert_workflow_idempotent, run_workflow
 from .zombie import Zombie
 
 __all__ = [
@@ -24,9 +27,11 @@ __all__ = [
     "Zombie",
     "assert_enqueued",
     "assert_idempotent",
+    "assert_workflow_idempotent",
     "drain",
     "expire_lease",
     "jump_to_next_run",
     "run_job",
     "run_schedules",
+    "run_workflow",
 ]

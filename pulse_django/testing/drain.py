@@ -13,6 +13,7 @@ from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import chunk_of, keys_of, registry
+from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.store.transactions import is_in_callers_transaction
@@ -59,6 +60,7 @@ def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, 
     ran: list[Ran] = []
 
     def due() -> list[Claim]:
+        resolve(alias, with_timeouts=True)
         jobs.promote()
         return list(jobs.claim(worker, lanes=jobs.lanes(queues)))
 

@@ -15,7 +15,19 @@ from typing import assert_never
 from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, UnstorableResult
 
 from .budgets import Budget
-from .outcomes import Cancelled, Discarded, Failed, Outcome, Released, Snoozed, Stalled, Succeeded, TimedOut, WorkerLost
+from .outcomes import (
+    Cancelled,
+    Discarded,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Stalled,
+    Succeeded,
+    TimedOut,
+    Waited,
+    WorkerLost,
+)
 from .retry_policies import Backoff, Random, RetryPolicy, dotted_path
 
 
@@ -40,6 +52,11 @@ class Postpone:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """Run again when what the job needs is there; the attempt is refunded."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     reason: str
 
@@ -49,7 +66,7 @@ class Cancel:
     reason: str = ""
 
 
-Decision = Complete | Retry | Postpone | DeadLetter | Cancel
+Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 
 # A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, or a
 # value that was changed be authentic.
@@ -104,6 +121,8 @@ def _decided(
             return _retry_or_dead_letter(outcome.reason, budget, fleet, rand)
         case Snoozed() | Released():
             return Cancel() if budget.cancel_requested else Postpone(outcome.delay, outcome.reason)
+        case Waited():
+            return Cancel() if budget.cancel_requested else Wait()
         case Cancelled() | Discarded():
             return Cancel(outcome.reason)
     assert_never(outcome)

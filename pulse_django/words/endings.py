@@ -20,6 +20,7 @@ class EndedBy(StrEnum):
     KEEPER = "keeper"  # the process that ran the handler died
     # The lease ran out, the deadline passed, progress stopped, no worker knows the task, or the job expired.
     WATCHDOG = "watchdog"
+    NEEDS = "needs"  # another job or a batch that it needs was cancelled or is a dead letter
     CALLER = "caller"  # code or an operator cancelled the job, or took it from its worker
 
 

@@ -14,6 +14,7 @@ from .job_ids import MAX_ID, check_whole_number
 from .labels import tags_of
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
 from .masks import Masks
+from .needs import NOWHERE, Place
 from .option_kinds import Text
 from .option_values import JobOptions
 from .payloads import encode_arguments, spelt_path
@@ -77,13 +78,15 @@ class Head(NamedTuple):
     tags: tuple[str, ...]
     meta: str | None
     lane_key: str
+    place: Place | None
     options: tuple[Any, ...]  # in the order of JOB_OPTIONS
 
     def by_column(self) -> dict[str, Any]:
         """Return it by the columns of the row; ``run_after`` and ``expires`` have none."""
         row = self._asdict() | dict(zip(COLUMNS, self.options, strict=True))
         row |= {"tags": self.tags or None, "ready": is_ready(self.lane_key, self.run_after)}
-        del row["options"]
+        row |= NOWHERE if self.place is None else self.place.by_column()
+        del row["options"], row["place"]
         return row
 
 
@@ -107,6 +110,7 @@ class NewJob(JobOptions):
     tags: tuple[str, ...] = ()
     meta: str | None = None  # as JSON: ``encode_meta`` makes it
     lane_key: str = ""  # as ``lane_keys`` spells it
+    place: Place | None = None  # in a batch or a workflow
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -139,6 +143,7 @@ class NewJob(JobOptions):
             self.tags,
             self.meta,
             self.lane_key,
+            self.place,
             values_of(self),
         )
 

@@ -28,6 +28,7 @@ class OutcomeName(StrEnum):
     STALLED = "STALLED"
     WORKER_LOST = "WORKER_LOST"
     SNOOZED = "SNOOZED"
+    WAITED = "WAITED"
     RELEASED = "RELEASED"
     CANCELLED = "CANCELLED"
     DISCARDED = "DISCARDED"
@@ -83,6 +84,14 @@ class Snoozed:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """The handler needs other jobs, a batch or an event first; the attempt does not count."""
+
+    name: ClassVar = OutcomeName.WAITED
+    reason: str = ""  # what it waits for
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """The worker handed the job back; the attempt does not count. Only when no handler is running it any more."""
 
@@ -107,7 +116,7 @@ class Discarded:
     reason: str = ""
 
 
-Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Released | Cancelled | Discarded
+Outcome = Succeeded | Failed | TimedOut | Stalled | WorkerLost | Snoozed | Waited | Released | Cancelled | Discarded
 
 
 NOTHING_RETURNED = Succeeded()

@@ -8,6 +8,7 @@ from enum import StrEnum
 class Status(StrEnum):
     """Where a job is in its life. "Scheduled" is PENDING with a future ``next_run_at``: a display name only."""
 
+    WAITING = "WAITING"  # for other jobs, for an event, or for a batch
     PENDING = "PENDING"  # waits for its time and for a worker
     RUNNING = "RUNNING"  # a worker holds its lease
     RETRYING = "RETRYING"  # a run failed; waits out its backoff

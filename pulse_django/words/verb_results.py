@@ -35,6 +35,7 @@ class Settled:
     repeated: frozenset[Lease]  # the same outcome stood in the ledger already, as when an answer is lost on its way
     lost: frozenset[Lease]  # the job had moved on: nothing changed; the first such verdict is kept as ``late_outcome``
     skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
+    has_unresolved: bool = False  # other jobs may wait for one of these: resolve after the commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,7 +220,8 @@ class Child:
         self._in_flight.cannot_report = bool(since) and now - since > longest_wait()
 
     def _end_if_due(self) -> None:
-        if self._options.burst and self._claimer.drained and self._in_flight.is_idle:
+        is_over = self._claimer.drained and self._in_flight.is_idle and not self._reporter.is_unresolved
+        if self._options.burst and is_over:
             self._drain(DRAINED)
         elif self._in_flight.is_used_up:
             in_flight = self._in_flight

@@ -95,6 +95,7 @@ class Claimer:
 
     def look_soon(self) -> None:
         """Find out when the next job is due: one is to run again. Called by another thread."""
+        self.drained = False
         if self._hungry:
             self._news.set()
 

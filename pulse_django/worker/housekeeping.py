@@ -24,7 +24,9 @@ OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 KEEP_WORKERS = timedelta(days=7)
 
 
-def keep_house(database: GuardedConnection, reaped: list[Reaped], *, has_limits: bool = False) -> Swept:
+def keep_house(
+    database: GuardedConnection, reaped: list[Reaped], *, has_limits: bool = False, has_workflows: bool = False
+) -> Swept:
     """One bounded statement for each kind of thing; what is left over is for the next sweep."""
     settings, alias = conf.current(), database.alias
     resumed = database.call(Queue.objects.db_manager(alias).resume_ended)
@@ -41,6 +43,14 @@ def keep_house(database: GuardedConnection, reaped: list[Reaped], *, has_limits:
         if kept:
             in_days = kept != days
             pruned[status] = database.call(database.jobs.prune, status, older_than=kept, in_days=in_days)
+    overlooked = 0
+    if has_workflows:
+        overlooked = database.call(database.jobs.note_overlooked)
+        database.call(database.jobs.forget_orphans)
+        if days:
+            database.call(database.jobs.forget_batches, older_than=days)
+    if overlooked:
+        logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
     for queue in resumed:
         logger.info("The pause of queue %r has ended", queue)
     for worker in gone:
@@ -51,7 +61,7 @@ def keep_house(database: GuardedConnection, reaped: list[Reaped], *, has_limits:
         gone=gone,
         given_up=given_up,
         pruned=pruned,
-        has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE,
+        has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE or overlooked > 0,
     )
 
 

@@ -39,6 +39,7 @@ class ReportRelay:
             repeated=_union(one.repeated for one in answers),
             lost=_union(one.lost for one in answers),
             skipped=_union(one.skipped for one in answers),
+            has_unresolved=any(one.has_unresolved for one in answers),
         )
 
     def answered(self, message: Message) -> None:

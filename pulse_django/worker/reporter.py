@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import wake_workers
+from pulse_django.execution.resolving import resolve
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.verb_results import Report, Settled
 
@@ -24,6 +25,7 @@ MOST_AT_ONCE = 400
 FLOOD = 32
 LINGER = 0.01
 TICK = 0.5
+RESOLVE_EVERY = 0.02  # seconds, while reports keep coming
 PAUSE = 0.05  # seconds until what could not be reported is tried again: a locked row, or a beat that has not come
 Settle = Callable[[list[Report]], Settled]
 NOTHING = Settled(accepted={}, repeated=frozenset(), lost=frozenset())
@@ -47,6 +49,8 @@ class Reporter:
         self.refused = 0  # reports of runs that had lost their lease, so far
         self.failing_since = 0.0  # when reports began to fail, by the monotonic clock; 0: they do not
         self.settle: Settle = self._settle  # or by way of the keeper
+        self.is_unresolved = False  # jobs may wait for what was reported here
+        self._resolved_at = 0.0
 
     def report(self, performed: Performed) -> None:
         """Take over a run whose handler is over, or given up. Called by any thread."""
@@ -64,6 +68,7 @@ class Reporter:
         """Report what there is. Return for how long to pause."""
         batch = self._unsent + self._next()
         if not batch:
+            self._resolve()
             return 0.0
         self._unsent = batch  # until it is reported
         waiting: list[Performed] = []
@@ -82,8 +87,22 @@ class Reporter:
                 self._unsent.append(performed)
             else:
                 over.append(performed)
+        if settled.has_unresolved or any(one.run.has_unresolved for one in sendable):
+            self.is_unresolved = True  # before the slots are free: a burst must not end yet
         self._conclude(over, settled)
+        self._resolve()
         return PAUSE if self._unsent else 0.0
+
+    def _resolve(self) -> None:
+        """Free the jobs that waited for what was reported here: at once if nothing else is to be done, or soon."""
+        if not self.is_unresolved:
+            return
+        now = time.monotonic()
+        if not self._inbox.empty() and now - self._resolved_at < RESOLVE_EVERY:
+            return
+        self._resolved_at = now
+        left = resolve(self.database.alias, call=self.database.call, freed=self._due_again)
+        self.is_unresolved = bool(left)
 
     def _settle(self, reports: list[Report]) -> Settled:
         settled: Settled = self.database.call(self.database.jobs.settle, reports, wait=False)
@@ -113,7 +132,7 @@ class Reporter:
         try:
             if patience == 0.0:
                 return self._inbox.get_nowait()
-            return self._inbox.get(timeout=TICK)
+            return self._inbox.get(timeout=PAUSE if self.is_unresolved else TICK)
         except Empty:
             return None
 

@@ -27,7 +27,9 @@ logger = SafeLogger("pulse_django.jobs")
 _PLACE_OF_RUNS = Place(logger.logger.name, __file__, "log_run")
 _PLACE = re.compile(r'^  File (".+", line \d+, in .+)$', re.MULTILINE)
 MOST_SHOWN = 200  # characters of arguments
-_GOOD = frozenset({OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
+_GOOD = frozenset(
+    {OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.WAITED, OutcomeName.CANCELLED, OutcomeName.DISCARDED}
+)
 
 
 def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:

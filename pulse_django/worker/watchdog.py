@@ -16,6 +16,7 @@ from typing import TypeVar
 from django.db import DatabaseError
 
 from pulse_django import conf
+from pulse_django.execution.resolving import Left, hold_paused, resolve
 from pulse_django.models import Duty, Job
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
@@ -64,6 +65,7 @@ class Watchdog:
         self.interval = interval or conf.current().watchdog_interval.total_seconds()
         self._outages = Outages(beats)
         self.has_schedules = self.has_limits = self._has_expired = self._has_paused_tasks = False  # when it asked last
+        self._has_unresolved = self._has_paused_batches = self._has_workflows = False
         self._clock: ServerClock | None = None  # when the last sweep ended
         self._steps: list[timedelta | None] = []  # by which the server's clock was set back; None: unknown
         self._kept_house_at = float("-inf")
@@ -95,6 +97,8 @@ class Watchdog:
         self._look_at_server(turn.clock)
         self.has_schedules, self.has_limits = turn.has_schedules, turn.has_limits
         self._has_expired, self._has_paused_tasks = turn.has_expired, turn.has_paused_tasks
+        self._has_unresolved, self._has_paused_batches = turn.has_unresolved, turn.has_paused_batches
+        self._has_workflows = turn.has_workflows
         if SWEEP in turn.taken & turn.unfinished - self._duties:
             self._outages.is_on = True  # what kept another one from its end may have kept holders from extending leases
         overdue, self._overdue = turn.overdue & self._overdue, turn.overdue
@@ -120,6 +124,7 @@ class Watchdog:
         """End every run that is over; now and then, or if asked to, see to what is less urgent."""
         begin = time.monotonic()
         self._has_expired = self._has_paused_tasks = True  # it has not asked
+        self._has_unresolved = self._has_paused_batches = self._has_workflows = True
         self._look_at_server(self._asked(lambda: self.database.call(self.database.jobs.server_clock)))
         return self._timed(begin, housekeeping)
 
@@ -134,6 +139,11 @@ class Watchdog:
         expired = end_expired(self.database) if self._has_expired else 0
         has_more = see_to_paused_tasks(self.database) if self._has_paused_tasks else False
         has_more = has_more or expired >= MOST_EXPIRED
+        if self._has_paused_batches:
+            has_more = hold_paused(self.database.alias, call=self.database.call) or has_more
+        if self._has_unresolved:  # after those that were ended above
+            left = resolve(self.database.alias, call=self.database.call, with_timeouts=True)
+            has_more = left is Left.MORE or has_more  # what is locked is for the next sweep
         self._note_done(SWEEP)  # before housekeeping, which may fail
         if housekeeping is None:
             housekeeping = begin - self._kept_house_at >= BETWEEN_HOUSEKEEPINGS
@@ -190,7 +200,7 @@ class Watchdog:
         return reaped
 
     def _keep_house(self, reaped: list[Reaped]) -> Swept:
-        return keep_house(self.database, reaped, has_limits=self.has_limits)
+        return keep_house(self.database, reaped, has_limits=self.has_limits, has_workflows=self._has_workflows)
 
     def _look_at_server(self, clock: ServerClock) -> None:
         """Find out whether heartbeats could be written since the last sweep, and whether the clock was set back.

@@ -64,7 +64,7 @@ def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones(status: Statu
     assert Job.objects.get().result == [2, "", True]
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status not in CLAIMABLE])
+@pytest.mark.parametrize("status", [Status.RUNNING, *TERMINAL])
 def test_a_job_that_does_not_wait_is_left_alone(status: Status) -> None:
     job = make_job(status, task=order.registered_name, args=[1])
     before = Job.objects.values().get()

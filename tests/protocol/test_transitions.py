@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pulse_django import protocol
-from pulse_django.models import Attempt, Job, PausedKey
+from pulse_django.models import Attempt, Dependency, Job, PausedKey, StoredBatch, Unresolved
 from pulse_django.protocol import GONE, MOVES, Verb, allows
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import Payload
-from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, WorkerLost
+from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.factories import lease_of, make_job
@@ -29,6 +29,7 @@ DECISIONS: list[tuple[Outcome, Decision]] = [
     (Released(), Postpone(timedelta())),
     (WorkerLost(), DeadLetter("no")),
     (Cancelled(), Cancel()),
+    (Waited(), Wait()),
 ]
 
 Act = Callable[[Job], object]
@@ -67,7 +68,34 @@ def bring_back_now(job: Job) -> None:
     Job.objects.filter(pk=job.pk, ready=None).update(ready=job.ready)
 
 
+def resolve_free(job: Job) -> None:
+    """Look at a job that needs nothing."""
+    Unresolved.objects.create(job_id=job.pk)
+    Job.objects.resolve()
+    Unresolved.objects.all().delete()
+
+
+def resolve_lost(job: Job) -> None:
+    """Look at a job that needs one which was cancelled."""
+    needed = make_job(Status.CANCELLED)
+    Dependency.objects.create(job_id=job.pk, needs=needed.pk)
+    resolve_free(job)
+    Dependency.objects.all().delete()
+    Job.objects.filter(pk=needed.pk).delete()
+
+
+def hold_now(job: Job) -> None:
+    """Pause a batch that has the job, and put back what only this function changed."""
+    batch = StoredBatch.objects.create(name="b", paused_at=LONG_AGO)
+    Job.objects.filter(pk=job.pk).update(batch=batch)
+    Job.objects.hold()
+    Job.objects.filter(pk=job.pk).update(batch=None)
+    batch.delete()
+
+
 ACTS: dict[Verb, list[Act]] = {
+    Verb.RESOLVE: [resolve_free, resolve_lost],
+    Verb.HOLD: [hold_now],
     Verb.CLAIM: [lambda job: Job.objects.claim(Identity("other"))],
     Verb.HEARTBEAT: [lambda job: Job.objects.heartbeat([lease_of(job)])],
     Verb.SETTLE: [settle_with(outcome, decision) for outcome, decision in DECISIONS],

@@ -86,6 +86,7 @@ from tests.conftest import empty_tables, leave_no_line_behind
 from tests.console import test_every_page as pages
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
+from tests.security.drive_workflows import steps_and_events, workflows
 from tests.security.test_grants import VERBS
 
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
@@ -430,6 +431,8 @@ STORAGE = [
     schedules,
     limiting,
     pausing_tasks,
+    workflows,
+    steps_and_events,
 ]
 
 

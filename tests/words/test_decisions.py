@@ -9,7 +9,7 @@ import pytest
 
 from pulse_django.exceptions import UnstorableResult
 from pulse_django.words.budgets import Budget
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, decide
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
     Cancelled,
@@ -22,6 +22,7 @@ from pulse_django.words.outcomes import (
     Stalled,
     Succeeded,
     TimedOut,
+    Waited,
     WorkerLost,
     returned,
 )
@@ -152,6 +153,9 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
     ("snooze", Snoozed(60 * S), FRESH, FLEET, Postpone(60 * S)),
     ("snooze on the last attempt", Snoozed(60 * S), SPENT, FLEET, Postpone(60 * S)),
     ("snooze of an unwanted job", Snoozed(60 * S), UNWANTED, FLEET, Cancel()),
+    ("wait", Waited(), FRESH, FLEET, Wait()),
+    ("wait on the last attempt", Waited(), SPENT, FLEET, Wait()),
+    ("wait of an unwanted job", Waited(), UNWANTED, FLEET, Cancel()),
     ("release", Released(), SPENT, FLEET, Postpone(0 * S)),
     ("release of an unwanted job", Released(), UNWANTED, FLEET, Cancel()),
     # the end that somebody wanted

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry
+from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.leases import Claim, Lease
 from pulse_django.words.option_values import ClaimedOptions
@@ -20,6 +20,7 @@ from pulse_django.words.outcomes import (
     Stalled,
     Succeeded,
     TimedOut,
+    Waited,
     WorkerLost,
 )
 from pulse_django.words.states import Status
@@ -27,9 +28,11 @@ from pulse_django.words.verb_results import Report, Settled
 
 _OUTCOMES: dict[str, type[Any]] = {
     str(kind.name): kind
-    for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Released, Cancelled, Discarded)
+    for kind in (Succeeded, Failed, TimedOut, Stalled, WorkerLost, Snoozed, Waited, Released, Cancelled, Discarded)
 }
-_DECISIONS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Complete, Retry, Postpone, DeadLetter, Cancel)}
+_DECISIONS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Complete, Retry, Postpone, Wait, DeadLetter, Cancel)
+}
 
 
 def claim_to_wire(claim: Claim) -> dict[str, Any]:
@@ -86,6 +89,7 @@ def settled_to_wire(settled: Settled) -> dict[str, Any]:
         "repeated": [list(lease) for lease in settled.repeated],
         "lost": [list(lease) for lease in settled.lost],
         "skipped": [list(lease) for lease in settled.skipped],
+        "has_unresolved": settled.has_unresolved,
     }
 
 
@@ -95,6 +99,7 @@ def settled_from_wire(said: dict[str, Any]) -> Settled:
         repeated=frozenset(Lease(*lease) for lease in said["repeated"]),
         lost=frozenset(Lease(*lease) for lease in said["lost"]),
         skipped=frozenset(Lease(*lease) for lease in said["skipped"]),
+        has_unresolved=said["has_unresolved"],
     )
 
 

@@ -1,0 +1,101 @@
+"""Look for jobs that wait in vain, and note them for ``resolve``.
+
+Workers of a release without workflows end jobs without a note, and so does somebody who deletes rows by hand. A
+watchdog walks through what waits, some thousand rows a minute.
+"""
+
+from __future__ import annotations
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import run_alone
+
+WALKED_AT_ONCE = 5_000
+
+# What ended a moment ago has a note, and the jobs that need it are not overlooked.
+_WAITING = """
+WITH walked AS MATERIALIZED (
+    SELECT id, batch_id
+    FROM pulse_django_job_hot
+    WHERE status::text = 'WAITING' AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE NOT EXISTS (SELECT FROM pulse_django_unresolved WHERE job_id = walked.id)
+        AND NOT EXISTS (
+            SELECT FROM pulse_django_batch AS batch WHERE batch.id = walked.batch_id AND batch.paused_at IS NOT NULL
+        )
+        AND (
+            NOT EXISTS (SELECT FROM pulse_django_dependency WHERE job_id = walked.id AND met_at IS NULL)
+            OR EXISTS (
+                SELECT FROM pulse_django_dependency AS need
+                WHERE need.job_id = walked.id AND need.met_at IS NULL AND NOT EXISTS (
+                    SELECT FROM pulse_django_unresolved AS change
+                    WHERE change.job_id = need.needs OR change.batch_id = need.needs_batch
+                        OR change.event::text = need.needs_event::text
+                ) AND (
+                    need.needs IS NOT NULL
+                        AND NOT EXISTS (SELECT FROM pulse_django_job_hot WHERE id = need.needs)
+                    OR need.needs_batch IS NOT NULL AND NOT EXISTS (
+                        SELECT FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                    )
+                    OR need.needs_event IS NOT NULL AND EXISTS (
+                        SELECT FROM pulse_django_event WHERE name::text = need.needs_event::text
+                    )
+                )
+            )
+        )
+),
+noted AS (
+    INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM overlooked
+)
+SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked) FROM walked
+"""
+
+_BATCHES = """
+WITH walked AS MATERIALIZED (
+    SELECT id, sealed_at, ended_at, cancelled_at
+    FROM pulse_django_batch
+    WHERE closed_at IS NULL AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE sealed_at IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pulse_django_unresolved WHERE batch_id = walked.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (
+            SELECT FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NULL
+                AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
+        )
+        AND NOT EXISTS (
+            SELECT FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+        )
+        AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
+            SELECT FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+        ))
+),
+noted AS (
+    INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM overlooked
+)
+SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked) FROM walked
+"""
+_WALKS = {"jobs": _WAITING, "batches": _BATCHES}
+
+_walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
+
+
+def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
+    """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
+    found = 0
+    for name, walk in _WALKS.items():
+        place = jobs.write_alias, name
+        [(last, overlooked)] = run_alone(jobs.write_alias, walk, [_walked_until.get(place, 0), limit])
+        _walked_until[place] = last or 0
+        found += int(overlooked)
+    return found

@@ -1,0 +1,265 @@
+"""Free the jobs whose needs are met, and close the batches whose members are all over.
+
+It judges what has been committed, after the commit, and never inside the transaction that changed it: of two workers
+that end the last two needs at once, each would see the other's as open (docs/adr/0062).
+
+Every change that may free a job has a row in ``pulse_django_unresolved``, which the statement that made the change
+wrote. A call takes some of these rows, does what follows from them, and deletes them, in one transaction. A process
+that dies leaves them to the next call: of any worker, or of a watchdog's sweep.
+
+Nothing here waits for a lock. What is locked is left, with its row, for a later call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.transactions import joined, run_joined
+from pulse_django.words.endings import EndedBy, Ending
+from pulse_django.words.states import Status
+
+from .close_batches import JudgedBatches, judge_batches
+from .history import leave
+
+RESOLVE_LIMIT = 1_000
+
+_FIND = """
+SELECT id, job_id, batch_id, event
+FROM pulse_django_unresolved
+ORDER BY id
+LIMIT %s
+FOR UPDATE SKIP LOCKED
+"""
+
+_UNMET = """
+SELECT * FROM pulse_django_dependency WHERE needs = ANY (%(jobs)s::bigint[]) AND needs IS NOT NULL AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency WHERE job_id = ANY (%(jobs)s::bigint[]) AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency
+WHERE needs_batch = ANY (%(batches)s::bigint[]) AND needs_batch IS NOT NULL AND met_at IS NULL
+UNION
+SELECT * FROM pulse_django_dependency
+WHERE needs_event::text = ANY (%(events)s::text[]) AND needs_event IS NOT NULL AND met_at IS NULL
+UNION
+(
+    SELECT * FROM pulse_django_dependency
+    WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
+    ORDER BY until
+    LIMIT %(limit)s
+)
+"""
+
+# Who waits, before it is written down that a need was met. Two calls may meet different needs of one job: the one that
+# does not get its lock leaves a row, so that somebody looks at the job when both have been committed. So does a call
+# that meets a need of a job whose run is about to wait: who looks at that then does not see what was met here.
+_LOCK_WAITING = f"""
+SELECT id
+FROM pulse_django_job_hot
+WHERE status::text = 'WAITING' AND (
+    id = ANY (%(jobs)s::bigint[]) OR id = ANY (ARRAY(SELECT job_id FROM ({_UNMET}) AS unmet))
+)
+ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED
+"""  # noqa: S608 - made of constants
+
+# A job that is in no partition was deleted, and counts as done.
+_HOW = """
+CASE
+    WHEN unmet.needs IS NOT NULL THEN CASE
+        WHEN hot.status IS NULL THEN CASE WHEN over.status::text = 'CANCELLED' THEN 'cancelled' ELSE 'done' END
+        WHEN hot.status::text = 'DEAD_LETTERED' AND unmet.on_dead::text <> 'hold' THEN 'dead'
+    END
+    WHEN unmet.needs_batch IS NOT NULL THEN CASE
+        WHEN batch.id IS NULL THEN 'done'
+        WHEN unmet.moment::text = 'ended' THEN CASE WHEN batch.ended_at IS NOT NULL THEN 'done' END
+        WHEN unmet.moment::text = 'dead' THEN CASE
+            WHEN batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL AND batch.cancelled_at IS NULL THEN 'done'
+            WHEN batch.closed_at IS NOT NULL THEN 'cancelled'
+        END
+        WHEN batch.closed_at IS NOT NULL THEN CASE WHEN batch.cancelled_at IS NULL THEN 'done' ELSE 'cancelled' END
+        WHEN unmet.on_dead::text = 'go_on' AND batch.ended_at IS NOT NULL THEN 'dead'
+        WHEN unmet.on_dead::text = 'cancel' AND batch.died_at IS NOT NULL AND batch.sealed_at IS NOT NULL THEN 'dead'
+    END
+    WHEN event.name IS NOT NULL THEN 'done'
+    WHEN unmet.until <= statement_timestamp() THEN 'timed out'
+END
+"""
+
+_MARK = f"""
+WITH unmet AS MATERIALIZED ({_UNMET}),
+judged AS MATERIALIZED (
+    SELECT unmet.id, unmet.job_id, {_HOW} AS met
+    FROM unmet
+    LEFT JOIN pulse_django_job_hot AS hot ON hot.id = unmet.needs
+    LEFT JOIN LATERAL (
+        SELECT status FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 AND hot.id IS NULL LIMIT 1
+    ) AS over ON true
+    LEFT JOIN pulse_django_batch AS batch ON batch.id = unmet.needs_batch
+    LEFT JOIN pulse_django_event AS event ON event.name::text = unmet.needs_event::text
+),
+locked AS MATERIALIZED (
+    SELECT id FROM pulse_django_dependency
+    WHERE id = ANY (ARRAY(SELECT id FROM judged WHERE met IS NOT NULL)) AND met_at IS NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+how AS MATERIALIZED (
+    SELECT judged.id, judged.job_id, judged.met, clock_timestamp() AS met_at
+    FROM judged
+    JOIN locked ON locked.id = judged.id
+),
+marked AS (
+    UPDATE pulse_django_dependency AS dependency
+    SET met_at = how.met_at, met = how.met
+    FROM how
+    WHERE dependency.id = how.id
+),
+left_over AS (
+    INSERT INTO pulse_django_unresolved (job_id)
+    SELECT DISTINCT how.job_id
+    FROM how
+    JOIN pulse_django_job_hot AS job ON job.id = how.job_id
+    WHERE job.finished_at IS NULL AND how.job_id <> ALL (%(locked)s::bigint[])
+    RETURNING job_id
+)
+SELECT job_id FROM left_over
+"""  # noqa: S608 - made of constants
+
+# A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
+_FREE = f"""
+WITH paused AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_batch
+    WHERE id = ANY (ARRAY(SELECT batch_id FROM pulse_django_job_hot WHERE id = ANY (%(waiting)s::bigint[])))
+        AND paused_at IS NOT NULL
+    ORDER BY id
+    FOR SHARE SKIP LOCKED
+),
+waiter AS MATERIALIZED (
+    SELECT
+        job.id, job.task, job.queue, job.attempts,
+        GREATEST(job.next_run_at, clock_timestamp()) AS run_at,
+        job.lane_key::text = '' OR job.next_run_at <= clock_timestamp() AS is_ready,
+        CASE
+            WHEN lost.needs IS NOT NULL AND lost.met::text = 'dead'
+            THEN pg_catalog.format('job %%s, which it needs, is a dead letter', lost.needs)
+            WHEN lost.needs IS NOT NULL THEN pg_catalog.format('job %%s, which it needs, was cancelled', lost.needs)
+            WHEN lost.moment::text = 'dead' THEN 'no job of the batch became a dead letter'
+            WHEN lost.met::text = 'dead'
+            THEN pg_catalog.format('batch %%s, which it needs, has dead letters', lost.needs_batch)
+            WHEN lost.id IS NOT NULL
+            THEN pg_catalog.format('batch %%s, which it needs, was cancelled', lost.needs_batch)
+        END AS reason,
+        batch.paused_at IS NULL AND NOT EXISTS (
+            SELECT FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
+        ) AS is_free,
+        batch.paused_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM paused)) AS is_resumed
+    FROM pulse_django_job_hot AS job
+    LEFT JOIN pulse_django_batch AS batch ON batch.id = job.batch_id
+    LEFT JOIN LATERAL (
+        SELECT id, needs, needs_batch, moment, met
+        FROM pulse_django_dependency
+        WHERE job_id = job.id AND met::text IN ('dead', 'cancelled') AND on_dead::text <> 'go_on'
+        ORDER BY id
+        LIMIT 1
+    ) AS lost ON true
+    WHERE job.id = ANY (%(waiting)s::bigint[]) AND job.status::text = 'WAITING'
+),
+resumed AS (
+    INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM waiter WHERE is_resumed
+),
+lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
+{leave("lost", "job.status::text = 'WAITING'", status="'CANCELLED'", cancel_reason="(source).reason")},
+freed AS (
+    UPDATE pulse_django_job_hot AS job
+    SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
+    FROM waiter
+    WHERE job.id = waiter.id AND job.status::text = 'WAITING' AND waiter.is_free AND waiter.reason IS NULL
+    RETURNING job.id, job.queue
+)
+SELECT id, queue, NULL AS task, 0 AS attempts, NULL AS reason FROM freed
+UNION ALL
+SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM waiter WHERE reason IS NOT NULL
+"""  # noqa: S608 - made of constants
+
+# Rows of batches that were locked stay.
+# But for changes of what somebody else has locked: it has to be looked at after the commit of that one.
+_FORGET = """
+DELETE FROM pulse_django_unresolved AS change
+WHERE id = ANY (%s::bigint[]) AND NOT (
+    change.batch_id IS NOT NULL AND change.batch_id <> ALL (%s::bigint[])
+    AND EXISTS (SELECT FROM pulse_django_batch AS batch WHERE batch.id = change.batch_id)
+) AND NOT (
+    change.job_id IS NOT NULL AND change.job_id <> ALL (%s::bigint[])
+    AND EXISTS (SELECT FROM pulse_django_job_hot AS job WHERE job.id = change.job_id AND job.status::text = 'WAITING')
+)
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What followed from changes."""
+
+    queues: tuple[str, ...] = ()  # of the jobs that may run now
+    freed: frozenset[int] = frozenset()
+    endings: tuple[Ending, ...] = ()  # of jobs that were cancelled because of what they need
+    closed: frozenset[int] = frozenset()  # batches
+    cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
+    rows: int = 0  # changes that were dealt with
+    has_more: bool = False  # call again: now, or, if nothing was dealt with, a little later
+
+
+NOTHING = Resolved()
+NO_BATCHES = JudgedBatches([])
+
+
+def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False) -> Resolved:
+    """Free what may run, cancel what never will, and close batches, after up to ``limit`` changes.
+
+    ``with_timeouts``: look for events that did not come in time, as well. Any number of processes may do it at once.
+    """
+    alias = jobs.write_alias
+    with joined(alias):
+        found = run_joined(alias, _FIND, [limit])
+        if not found and not with_timeouts:
+            return NOTHING
+        rows = [row_id for row_id, *_ in found]
+        wanted = sorted({batch_id for _, _, batch_id, _ in found if batch_id is not None})
+        batches = judge_batches(alias, rows, wanted) if wanted else NO_BATCHES
+        touched = {
+            "jobs": sorted({job_id for _, job_id, _, _ in found if job_id is not None}),
+            "batches": batches.locked,
+            "events": sorted({event for *_, event in found if event is not None}),
+            "limit": limit if with_timeouts else 0,
+        }
+        waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
+        left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
+        freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
+        gone = len(run_joined(alias, _FORGET, [rows, batches.locked, waiting])) if rows else 0
+    cancelled = [row for row in freed if row[4] is not None]
+    return Resolved(
+        queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),
+        freed=frozenset(job_id for job_id, *_, reason in freed if reason is None),
+        endings=tuple(_ending(*row) for row in cancelled),
+        closed=batches.closed,
+        cancelling=batches.cancelling,
+        rows=gone,
+        has_more=len(rows) == limit or gone < len(rows) or batches.has_more or bool(left_over or cancelled),
+    )
+
+
+def _ending(job_id: int, queue: str, task: str, attempts: int, reason: str) -> Ending:
+    return Ending(
+        job_id=job_id,
+        task=task,
+        queue=queue,
+        attempt=attempts,
+        previous=Status.WAITING,
+        status=Status.CANCELLED,
+        by=EndedBy.NEEDS,
+        outcome=None,
+        reason=reason,
+    )

@@ -1,0 +1,110 @@
+"""Run a whole workflow in the test's own thread, once cleanly or with a crash wherever there can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.execution.encryption import value_of
+from pulse_django.execution.execute import perform
+from pulse_django.execution.resolving import resolve
+from pulse_django.execution.run import Run
+from pulse_django.models import Job, StoredBatch
+from pulse_django.words.envelopes import RESULT
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+
+from .database_rows import MaskedValues, Rows, jobs_in, rows_of
+from .databases import rolled_back
+from .drain import MOST_RUNS, DrainLimit, beat, drain, reported
+
+if TYPE_CHECKING:
+    from pulse_django.workflows.builder import EnqueuedWorkflow, Workflow
+
+
+def run_workflow(workflow: Workflow, *, using: str | None = None) -> dict[str, Any]:
+    """Enqueue a workflow, run it to its end with the real queue, and return the results of its jobs by name.
+
+    Fail, and say why, if it does not come to its end.
+    """
+    placed = workflow.enqueue(using=using)
+    drain(using=using)
+    return _results_of(placed)
+
+
+def assert_workflow_idempotent(workflow: Workflow, *, ignore: Collection[str] = (), using: str | None = None) -> None:
+    """Fail, naming the rows that differ, if crashes leave another database than one clean run.
+
+    Each job is killed after each of its durable steps, and once more right before its report. Everything happens in
+    transactions that are rolled back.
+    """
+    masked = MaskedValues()
+    clean_results, clean = _rehearsed(workflow, ignore, masked, using, crashes=False)
+    results, rows = _rehearsed(workflow, ignore, masked, using, crashes=True)
+    if clean_results != results and "result" not in ignore:
+        raise AssertionError(f"{workflow!r} returns {clean_results!r}, and with crashes {results!r}")
+    if clean != rows:
+        lines = [f"{workflow!r} is not idempotent. With crashes it leaves, beside one clean run:"]
+        lines += [f"  + {count} x {label} {dict(row)}" for (label, row), count in (rows - clean).items()]
+        lines += [f"  - {count} x {label} {dict(row)}" for (label, row), count in (clean - rows).items()]
+        raise AssertionError("\n".join(lines))
+
+
+class _Killed(BaseException):
+    """The worker died here."""
+
+
+def _rehearsed(
+    workflow: Workflow, ignore: Collection[str], masked: MaskedValues, using: str | None, *, crashes: bool
+) -> tuple[Mapping[str, Any], Rows]:
+    with rolled_back() as aliases:
+        placed = workflow.enqueue(using=using)
+        before = jobs_in(aliases)
+        if crashes:
+            _drain_with_crashes(alias_of_jobs(using))
+        else:
+            drain(using=using)
+        return _results_of(placed), rows_of(aliases, ignore, before, masked)
+
+
+def _drain_with_crashes(alias: str) -> None:
+    """Kill each run that has done a new step, and each job once right before its report.
+
+    The killed runs are handed back, so that neither attempts nor lost workers are used up.
+    """
+    jobs, worker = Job.objects.db_manager(alias), Identity("pulse-test")
+    killed: set[int] = set()  # jobs that were killed right before their report
+    for _ in range(MOST_RUNS):
+        resolve(alias, with_timeouts=True)
+        jobs.promote()
+        if not (claims := jobs.claim(worker, limit=1, lanes=jobs.lanes(None))):
+            return
+        run = Run(claims[0], beat=beat, alias=alias)
+        run.after_step = _kill
+        performed = perform(run)
+        was_killed = isinstance(performed.error, _Killed)
+        if performed.run.completed or (not was_killed and run.claim.job_id in killed):
+            reported(performed)
+            continue
+        if not was_killed:
+            killed.add(run.claim.job_id)
+        jobs.release([run.claim.lease])
+    raise DrainLimit(f"after {MOST_RUNS} runs there was still work")
+
+
+def _kill(_name: str) -> None:
+    raise _Killed
+
+
+def _results_of(placed: EnqueuedWorkflow) -> dict[str, Any]:
+    row = StoredBatch.objects.using(placed.alias).get(pk=placed.id)
+    found = {name: Job.objects.using(placed.alias).filter(pk=job_id).first() for name, job_id in placed.job_ids.items()}
+    if row.closed_at is None:
+        held = [f"{name} is {job.status}: {job.last_error}" for name, job in found.items() if job and _is_open(job)]
+        raise AssertionError(f"the workflow {row.name!r} did not come to its end. " + "; ".join(held))
+    return {name: None if job is None else value_of(job, RESULT) for name, job in found.items()}
+
+
+def _is_open(job: Job) -> bool:
+    return job.status not in (Status.COMPLETED, Status.CANCELLED)

@@ -1,0 +1,124 @@
+"""Workflows: jobs with names, and what each of them needs. They are enqueued together, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.execution.tasks_framework import GenericTaskResult, Task
+from pulse_django.words.needs import MAX_NODE_NAME, OnDead
+from pulse_django.words.option_kinds import Text
+
+from .batches import NAME, Batch
+from .calls import Call, call_of
+
+NODE_NAME = Text(MAX_NODE_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A job or a workflow within a workflow."""
+
+    name: str
+    what: Call | Workflow
+    needs: Mapping[str, object]  # by the name under which the handler finds the result
+    on_dead: OnDead | None  # None: as the workflow says
+
+
+class Workflow:
+    """Jobs that need each other."""
+
+    def __init__(
+        self, name: str = "workflow", *, context: Mapping[str, Any] | None = None, on_dead: OnDead | str = OnDead.HOLD
+    ) -> None:
+        """``on_dead``: what becomes of a job if one that it needs is a dead letter."""
+        NAME.check("name", name)
+        self.name = name
+        self.context = context
+        self.on_dead = _on_dead(on_dead)
+        self.nodes: dict[str, Node] = {}
+
+    def add(
+        self,
+        name: str,
+        call: Call | Task,
+        *,
+        needs: Iterable[object] | Mapping[str, object] = (),
+        on_dead: OnDead | str | None = None,
+    ) -> Workflow:
+        """Add a job. It runs when everything that it needs is done.
+
+        ``needs`` are names of this workflow, results of jobs that were enqueued before, or batches. The handler finds
+        what came of them in ``context.results``, by name. A mapping gives other names.
+        """
+        return self._add(name, call_of(call), needs, on_dead)
+
+    def add_workflow(
+        self,
+        name: str,
+        workflow: Workflow,
+        *,
+        needs: Iterable[object] | Mapping[str, object] = (),
+        on_dead: OnDead | str | None = None,
+    ) -> Workflow:
+        """Add a workflow as a part of this one. Its jobs begin when everything that it needs is done."""
+        if not isinstance(workflow, Workflow):
+            raise InvalidWorkflow(f"{name}: {workflow!r} is no Workflow")
+        return self._add(name, workflow, needs, on_dead)
+
+    def _add(
+        self, name: str, what: Call | Workflow, needs: Iterable[object] | Mapping[str, object], on_dead: object
+    ) -> Workflow:
+        NODE_NAME.check("name", name)
+        if name in self.nodes:
+            raise InvalidWorkflow(f"the workflow {self.name!r} has a node {name!r} already")
+        self.nodes[name] = Node(name, what, _named(name, needs), None if on_dead is None else _on_dead(on_dead))
+        return self
+
+    def enqueue(self, *, parent: Batch | None = None, using: str | None = None) -> EnqueuedWorkflow:
+        """Enqueue all of its jobs, in the transaction of the caller: all or none.
+
+        ``parent``: a batch that is not over before this workflow is.
+        """
+        from .compiling import enqueue_workflow
+
+        return enqueue_workflow(self, parent=parent, using=using)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name!r}: {len(self.nodes)} nodes>"
+
+
+@dataclass(frozen=True, slots=True)
+class EnqueuedWorkflow(Batch):
+    """The batch of a workflow, and the ids of its jobs by name."""
+
+    job_ids: Mapping[str, int]
+    workflows: Mapping[str, EnqueuedWorkflow]
+
+
+def _on_dead(given: object) -> OnDead:
+    try:
+        return OnDead(given)  # type: ignore[arg-type]
+    except ValueError:
+        known = ", ".join(repr(one.value) for one in OnDead)
+        raise InvalidWorkflow(f"on_dead: {given!r} is none of {known}") from None
+
+
+def _named(node: str, needs: Iterable[object] | Mapping[str, object]) -> dict[str, object]:
+    if isinstance(needs, str | GenericTaskResult | Batch | int):
+        raise InvalidWorkflow(f"{node}: needs={needs!r} is a single need; write needs=[...]")
+    named = dict(needs) if isinstance(needs, Mapping) else {_name_of(one): one for one in needs}
+    for name in named:
+        NODE_NAME.check("needs", name)
+    return named
+
+
+def _name_of(need: object) -> str:
+    if isinstance(need, str):
+        return need
+    return str(getattr(need, "id", need))

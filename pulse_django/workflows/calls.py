@@ -1,0 +1,55 @@
+"""A call of a task, to be enqueued as a part of a batch or a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pulse_django.backend import PulseBackend, new_job
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.tasks_framework import GenericTask, Task, TaskResult
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.needs import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A task and its arguments. ``task.prepare(...)`` makes one."""
+
+    task: Task
+    args: Sequence[Any] = field(default=(), repr=False)
+    kwargs: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        backend = self.task.get_backend()
+        if not isinstance(backend, PulseBackend):
+            raise InvalidWorkflow(
+                f"{self.task.module_path} runs on {type(backend).__name__}. Batches and workflows need PulseBackend"
+            )
+
+    def enqueue(self) -> TaskResult:
+        """Enqueue it alone."""
+        return self.task.enqueue(*self.args, **self.kwargs)
+
+    def new_job(self, alias: str, place: Place | None = None) -> NewJob:
+        """Return the job that it becomes."""
+        new = new_job(self.task, *checked(self.task, self.args, self.kwargs), alias)
+        return new if place is None else replace(new, place=place)
+
+
+def call_of(given: object) -> Call:
+    """Accept a call, or a task that needs no arguments."""
+    if isinstance(given, Call):
+        return given
+    if isinstance(given, GenericTask):
+        return Call(given)
+    raise InvalidWorkflow(f"{given!r} is no call of a task. Write my_task.prepare(...)")
+
+
+def calls_of(given: object) -> list[Call]:
+    """Accept one call, several, or none."""
+    if given is None:
+        return []
+    return [call_of(one) for one in given] if isinstance(given, list | tuple) else [call_of(given)]

@@ -1,0 +1,75 @@
+"""``chain``, ``group`` and ``chord``: workflows without names, for people who know them from Celery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.execution.tasks_framework import GenericTask, Task
+from pulse_django.words.needs import MAX_NODE_NAME
+
+from .builder import Workflow
+from .calls import Call, call_of
+
+Part = Call | Task | Workflow
+
+
+def chain(*parts: Part, name: str = "chain") -> Workflow:
+    """Return a workflow whose parts run one after another."""
+    made = Workflow(name)
+    last: list[str] = []
+    for part in parts:
+        last = _merged(made, part, last) or last
+    return made
+
+
+def group(*parts: Part | Iterable[Part], name: str = "group") -> Workflow:
+    """Return a workflow whose parts run at the same time."""
+    made = Workflow(name)
+    for part in _flat(parts):
+        _merged(made, part, [])
+    return made
+
+
+def chord(parts: Iterable[Part] | Workflow, callback: Part, *, name: str = "chord") -> Workflow:
+    """Return a workflow whose ``callback`` runs when all parts are done."""
+    together = parts if isinstance(parts, Workflow) else group(*parts)
+    return chain(together, callback, name=name)
+
+
+def _flat(parts: Iterable[Part | Iterable[Part]]) -> Iterable[Part]:
+    for part in parts:
+        if isinstance(part, Call | GenericTask | Workflow):
+            yield part
+        elif isinstance(part, Iterable) and not isinstance(part, str):
+            yield from _flat(part)
+        else:
+            raise InvalidWorkflow(f"{part!r} is no call of a task. Write my_task.prepare(...)")
+
+
+def _merged(into: Workflow, part: Part, needs: list[str]) -> list[str]:
+    """Add a part that needs all of these, and return the names that nothing in the part needs: its last ones."""
+    if not isinstance(part, Workflow):
+        call = call_of(part)
+        name = _free_name(into, call.task.func.__name__)
+        into.add(name, call, needs=needs)
+        return [name]
+    names: dict[str, str] = {}
+    for old in part.nodes.values():
+        names[old.name] = _free_name(into, old.name, taken=names.values())
+    needed = {need for old in part.nodes.values() for need in old.needs.values()}
+    for old in part.nodes.values():
+        own = {known_as: names[need] if isinstance(need, str) else need for known_as, need in old.needs.items()} or {
+            need: need for need in needs
+        }
+        add = into.add_workflow if isinstance(old.what, Workflow) else into.add
+        add(names[old.name], old.what, needs=own, on_dead=old.on_dead or part.on_dead)  # type: ignore[arg-type]
+    return [new for old, new in names.items() if old not in needed]
+
+
+def _free_name(into: Workflow, wanted: str, taken: Iterable[str] = ()) -> str:
+    name, number, used = wanted[:MAX_NODE_NAME], 1, {*into.nodes, *taken}
+    while name in used:
+        number += 1
+        name = f"{wanted[: MAX_NODE_NAME - 8]} {number}"
+    return name

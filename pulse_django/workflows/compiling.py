@@ -1,0 +1,192 @@
+"""Turn a workflow into jobs and needs, and enqueue them in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.execution.databases import alias_of_jobs, locate
+from pulse_django.execution.notify import is_due_soon, wake_workers
+from pulse_django.execution.resolving import resolve_when_committed
+from pulse_django.execution.tasks_framework import GenericTaskResult
+from pulse_django.models import Job
+from pulse_django.protocol.batches import seal_batch
+from pulse_django.protocol.needs import add_needs
+from pulse_django.store.transactions import joined
+from pulse_django.words.needs import Need, OnDead, Place
+
+from .batches import Batch
+from .builder import EnqueuedWorkflow, Node, Workflow
+from .calls import Call
+
+# With more, a job needs a batch of them instead: one row, and one look for each of its members that ends.
+MOST_EDGES = 50
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job of the workflow, before it has an id."""
+
+    node: Node
+    call: Call
+    batch: Batch
+    needs: dict[str, object]  # a job or a batch of the workflow, or a need on what was there before
+    on_dead: OnDead
+    is_awaited: bool = False
+    id: int = 0
+
+
+@dataclass(slots=True)
+class _Part:
+    """A workflow that is being enqueued."""
+
+    workflow: Workflow
+    batch: Batch
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    parts: dict[str, _Part] = field(default_factory=dict)
+
+
+def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | None) -> EnqueuedWorkflow:
+    """Enqueue the jobs of a workflow and of those within it."""
+    alias = parent.alias if parent is not None else alias_of_jobs(using)
+    _check(workflow)
+    jobs = Job.objects.db_manager(alias)
+    with joined(alias):
+        part = _opened(workflow, parent, {}, alias)
+        all_jobs = list(_jobs_of(part))
+        groups = _gathered(all_jobs)
+        for one in all_jobs:
+            for need in one.needs.values():
+                if isinstance(need, _Job):
+                    need.is_awaited = True
+        places = [Place(one.batch.id, one.node.name, one.is_awaited, bool(one.needs)) for one in all_jobs]
+        news = [one.call.new_job(alias, place) for one, place in zip(all_jobs, places, strict=True)]
+        ids = jobs.enqueue_many(news) if news else []
+        for one, job_id in zip(all_jobs, ids, strict=True):
+            one.id = job_id
+        needs = [(one.id, need) for one in all_jobs for need in _needs_of(one)]
+        if needs:
+            add_needs(jobs, needs, new_jobs=ids)
+        for batch in (*groups, *_batches_of(part)):
+            seal_batch(jobs, batch.id)
+    if not news or _needs_what_was_there(all_jobs):
+        resolve_when_committed(alias)
+    queues = {one.call.task.queue_name for one in all_jobs if not one.needs and is_due_soon(one.call.task.run_after)}
+    if queues:
+        wake_workers(alias, queues)
+    return _enqueued(part)
+
+
+def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
+    """Refuse cycles, and names that there are not."""
+    if workflow in inside:
+        raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
+    graph: dict[str, list[str]] = {}
+    for node in workflow.nodes.values():
+        graph[node.name] = [need for need in node.needs.values() if isinstance(need, str)]
+        for need in graph[node.name]:
+            if need not in workflow.nodes:
+                raise InvalidWorkflow(f"{node.name!r} needs {need!r}, which is no node of {workflow.name!r}")
+        if isinstance(node.what, Workflow):
+            _check(node.what, (*inside, workflow))
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise InvalidWorkflow(f"the needs form a cycle: {' needs '.join(reversed(error.args[1]))}") from None
+
+
+def _opened(workflow: Workflow, parent: Batch | None, outer: Mapping[str, object], alias: str) -> _Part:
+    """Open the batch of a workflow. Its jobs that need nothing within it need what the workflow needs: ``outer``."""
+    batch = Batch.open(workflow.name, parent=parent, context=workflow.context, kind="workflow", using=alias)
+    part = _Part(workflow, batch)
+    graph = {
+        node.name: [need for need in node.needs.values() if isinstance(need, str)] for node in workflow.nodes.values()
+    }
+    for name in TopologicalSorter(graph).static_order():
+        node = workflow.nodes[name]
+        needs: dict[str, object] = {
+            known_as: _found(part, need, alias) if isinstance(need, str) else _outside(need, alias)
+            for known_as, need in node.needs.items()
+        }
+        if not needs:
+            needs = dict(outer)
+        if isinstance(node.what, Workflow):
+            part.parts[name] = _opened(node.what, batch, needs, alias)
+        else:
+            part.jobs[name] = _Job(node, node.what, batch, needs, node.on_dead or workflow.on_dead)
+    return part
+
+
+def _found(part: _Part, name: str, alias: str) -> object:
+    return part.jobs[name] if name in part.jobs else part.parts[name].batch
+
+
+def _outside(need: object, alias: str) -> object:
+    """Read a need on what was there before the workflow."""
+    if isinstance(need, Batch):
+        return need
+    if isinstance(need, GenericTaskResult):
+        need = need.id
+    where = locate(need, alias if isinstance(need, int) else None)
+    if where.alias != alias:
+        raise InvalidWorkflow(f"job {need} is in database {where.alias!r}, and the workflow in {alias!r}")
+    return where.id
+
+
+def _jobs_of(part: _Part) -> Iterator[_Job]:
+    yield from part.jobs.values()
+    for inner in part.parts.values():
+        yield from _jobs_of(inner)
+
+
+def _batches_of(part: _Part) -> Iterator[Batch]:
+    for inner in part.parts.values():
+        yield from _batches_of(inner)
+    yield part.batch
+
+
+def _gathered(jobs: list[_Job]) -> list[Batch]:
+    """Put many jobs that one job needs into a batch of their own, and let it need that. Return these batches.
+
+    A job is in one batch. Where two jobs need different sets that overlap, the second keeps its single needs.
+    """
+    home = {id(one): one.batch for one in jobs}
+    groups: dict[frozenset[int], Batch] = {}
+    for one in jobs:
+        many = {name: need for name, need in one.needs.items() if isinstance(need, _Job)}
+        if len(many) <= MOST_EDGES:
+            continue
+        key = frozenset(id(need) for need in many.values())
+        if key not in groups:
+            if any(need.batch is not home[id(need)] or need.batch is not one.batch for need in many.values()):
+                continue
+            groups[key] = Batch.open(f"needed by {one.node.name}"[:200], parent=one.batch, kind="group")
+            for need in many.values():
+                need.batch = groups[key]
+        one.needs = {name: need for name, need in one.needs.items() if name not in many} | {"": groups[key]}
+    return list(groups.values())
+
+
+def _needs_of(one: _Job) -> Iterator[Need]:
+    for name, need in one.needs.items():
+        if isinstance(need, _Job):
+            yield Need(job_id=need.id, name=name, on_dead=one.on_dead)
+        elif isinstance(need, Batch):
+            yield Need(batch_id=need.id, name=name, on_dead=one.on_dead)
+        else:
+            yield Need(job_id=int(str(need)), name=name, on_dead=one.on_dead)
+
+
+def _needs_what_was_there(jobs: list[_Job]) -> bool:
+    return any(not isinstance(need, _Job) for one in jobs for need in one.needs.values())
+
+
+def _enqueued(part: _Part) -> EnqueuedWorkflow:
+    return EnqueuedWorkflow(
+        part.batch.id,
+        part.batch.alias,
+        {name: one.id for name, one in part.jobs.items()},
+        {name: _enqueued(inner) for name, inner in part.parts.items()},
+    )

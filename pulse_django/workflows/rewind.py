@@ -1,0 +1,90 @@
+"""Run a job again from one of its durable steps: itself, if it died, or a copy of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.execution import making_due
+from pulse_django.execution.databases import Located, locate, result_id
+from pulse_django.execution.notify import wake_workers
+from pulse_django.models import Job, Step
+from pulse_django.protocol.steps import copy_steps, forget_steps
+from pulse_django.words.declared_options import JOB_OPTIONS
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.masks import Masks
+from pulse_django.words.states import Status
+
+
+class Rewound(NamedTuple):
+    """What runs again, and what is kept."""
+
+    job_id: str
+    repeated: list[str]  # steps that are done again
+    kept: list[str]  # steps that are not
+
+
+def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
+    """Say which steps ``retry_from`` or ``fork`` would repeat, and which they would keep."""
+    where = locate(job_id, using)
+    return _split(where, step)
+
+
+def retry_from(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
+    """Revive a dead letter, and have it do a step and all that follow it again."""
+    where = locate(job_id, using)
+    with transaction.atomic(using=where.alias):
+        job = Job.objects.using(where.alias).select_for_update(of=("self",)).get(pk=where.id)
+        if job.status != Status.DEAD_LETTERED:
+            raise InvalidWorkflow(f"job {where.id} is {job.status}. Only a dead letter is retried; fork() makes a copy")
+        rewound = _split(where, step)
+        forget_steps(Job.objects.db_manager(where.alias), where.id, first=len(rewound.kept) + 1)
+        if where.id not in making_due.retry(where.alias, [where.id]).revived:
+            raise InvalidWorkflow(f"job {where.id} was not revived: another job holds its unique key")
+    return rewound
+
+
+def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
+    """Enqueue a copy of a job, which has the steps before this one, and does this one and all that follow it."""
+    where = locate(job_id, using)
+    jobs = Job.objects.db_manager(where.alias)
+    with transaction.atomic(using=where.alias):
+        job = Job.objects.using(where.alias).get(pk=where.id)
+        if Masks.read(job.masked).encrypted:
+            raise InvalidWorkflow(f"job {where.id} is encrypted: its steps can be read by no other job")
+        rewound = _split(where, step)
+        copy = jobs.enqueue(_copy_of(job))
+        copy_steps(jobs, where.id, to=copy.pk, first=len(rewound.kept) + 1)
+    wake_workers(where.alias, [copy.queue])
+    return rewound._replace(job_id=result_id(copy.pk, where.alias))
+
+
+def _split(where: Located, step: str) -> Rewound:
+    steps = Step.objects.using(where.alias).filter(job_id=where.id).order_by("number")
+    names = list(steps.values_list("name", flat=True))
+    if step not in names:
+        raise InvalidWorkflow(f"job {where.id} has done no step {step!r}; it has done {', '.join(names) or 'none'}")
+    place = names.index(step)
+    return Rewound(result_id(where.id, where.alias), names[place:], names[:place])
+
+
+def _copy_of(job: Job) -> NewJob:
+    known = {field.name for field in fields(NewJob)}
+    options: dict[str, Any] = {
+        one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name in known and one.name != "idempotency_key"
+    }
+    return NewJob(
+        task=job.task,
+        args=job.args,
+        kwargs=job.kwargs,
+        queue=job.queue,
+        priority=job.priority,
+        parent_id=job.parent_id,
+        masked=job.masked,
+        tags=tuple(job.tags or ()),
+        lane_key=job.lane_key,
+        **options,
+    )

@@ -1,0 +1,242 @@
+"""Jobs that need each other run in order, each once, and what died holds what needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import transaction
+
+from pulse_django import Batch, Workflow, api, chain, chord, group
+from pulse_django.exceptions import BatchClosed, InvalidWorkflow, NeedNotDone
+from pulse_django.execution.needed_results import NeededResults
+from pulse_django.execution.resolving import resolve
+from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
+from pulse_django.testing import drain
+from pulse_django.words.states import Status
+from tests.workflows.tasks import BROKEN, SAW, note, plain
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> Iterator[None]:
+    SAW.clear()
+    BROKEN.clear()
+    yield
+    BROKEN.clear()
+
+
+def saw() -> list[str]:
+    return [name for name, _ in SAW]
+
+
+def status(job_id: int) -> str:
+    return Job.objects.values_list("status", flat=True).get(pk=job_id)
+
+
+def test_a_job_runs_after_all_that_it_needs_and_finds_their_results() -> None:
+    flow = Workflow("order 42")
+    flow.add("ship", note.prepare("ship"), needs=["charge", "pack"])
+    flow.add("charge", note.prepare("charge"))
+    flow.add("pack", note.prepare("pack"))
+    placed = flow.enqueue()
+    assert status(placed.job_ids["ship"]) == Status.WAITING
+    drain()
+    assert SAW[-1] == ("ship", {"charge": "CHARGE", "pack": "PACK"})
+    assert sorted(saw()) == ["charge", "pack", "ship"]
+    batch = StoredBatch.objects.get()
+    assert batch.closed_at is not None
+    assert (batch.added, batch.completed, batch.cancelled) == (3, 3, 0)
+    assert not Unresolved.objects.exists()
+
+
+def test_chains_groups_and_chords_are_workflows() -> None:
+    chain(note.prepare("a"), group(note.prepare("b"), note.prepare("c")), note.prepare("d")).enqueue()
+    drain()
+    assert (saw()[0], saw()[-1], sorted(saw())) == ("a", "d", ["a", "b", "c", "d"])
+    SAW.clear()
+    chord([note.prepare("e"), note.prepare("f")], note.prepare("g")).enqueue()
+    drain()
+    assert SAW[-1] == ("g", {"note": "E", "note 2": "F"})
+
+
+def test_a_dead_letter_holds_what_needs_it_until_it_is_retried() -> None:
+    BROKEN.add("b")
+    placed = chain(note.prepare("a"), note.prepare("b"), note.prepare("c")).enqueue()
+    drain()
+    ids = list(placed.job_ids.values())
+    assert [status(job_id) for job_id in ids] == [Status.COMPLETED, Status.DEAD_LETTERED, Status.WAITING]
+    assert StoredBatch.objects.get().closed_at is None
+    BROKEN.clear()
+    api.retry(ids[1])
+    drain()
+    assert saw() == ["a", "b", "c"]
+    assert StoredBatch.objects.get().closed_at is not None
+
+
+def test_a_dead_letter_cancels_what_needs_it_if_the_workflow_says_so() -> None:
+    BROKEN.add("a")
+    flow = Workflow(on_dead="cancel")
+    flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"]).add("c", note.prepare("c"), needs=["b"])
+    placed = flow.enqueue()
+    drain()
+    assert [status(job_id) for job_id in placed.job_ids.values()] == ["DEAD_LETTERED", "CANCELLED", "CANCELLED"]
+    job = Job.objects.get(pk=placed.job_ids["b"])
+    assert job.cancel_reason == f"job {placed.job_ids['a']}, which it needs, is a dead letter"
+
+
+def test_a_job_may_go_on_without_what_died() -> None:
+    BROKEN.add("a")
+    flow = Workflow()
+    flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
+    placed = flow.enqueue()
+    drain()
+    assert SAW == [("b", {})]
+    needed = Dependency.objects.get(job_id=placed.job_ids["b"])
+    assert needed.met == "dead"
+
+
+def test_a_need_that_was_cancelled_cancels_what_needs_it() -> None:
+    placed = chain(note.prepare("a"), note.prepare("b"), note.prepare("c")).enqueue()
+    a, b, c = placed.job_ids.values()
+    api.cancel(a)
+    drain()
+    assert [status(one) for one in (a, b, c)] == [Status.CANCELLED] * 3
+    assert Job.objects.get(pk=b).cancel_reason == f"job {a}, which it needs, was cancelled"
+    assert StoredBatch.objects.get().closed_at is not None
+
+
+def test_cycles_and_unknown_names_are_refused() -> None:
+    flow = Workflow().add("a", note.prepare("a"), needs=["b"]).add("b", note.prepare("b"), needs=["a"])
+    with pytest.raises(InvalidWorkflow, match=r"cycle: (a needs b needs a|b needs a needs b)"):
+        flow.enqueue()
+    with pytest.raises(InvalidWorkflow, match="which is no node of"):
+        Workflow().add("a", note.prepare("a"), needs=["nobody"]).enqueue()
+    assert not Job.objects.exists()
+    assert not StoredBatch.objects.exists()
+
+
+def test_a_need_on_a_job_that_is_over_is_met_at_once() -> None:
+    done = note.enqueue("done")
+    drain()
+    placed = Workflow().add("next", note.prepare("next"), needs={"before": done}).enqueue()
+    drain()
+    assert SAW[-1] == ("next", {"before": "DONE"})
+    assert status(placed.job_ids["next"]) == Status.COMPLETED
+
+
+def test_a_need_on_a_job_that_waits_is_met_when_it_ends() -> None:
+    first = note.enqueue("first")
+    Workflow().add("next", note.prepare("next"), needs={"before": first}).enqueue()
+    drain()
+    assert SAW == [("first", {}), ("next", {"before": "FIRST"})]
+
+
+def test_many_needs_become_a_batch() -> None:
+    flow = Workflow()
+    for number in range(60):
+        flow.add(f"part {number}", note.prepare(str(number)))
+    flow.add("all", note.prepare("all"), needs=[f"part {number}" for number in range(60)])
+    flow.enqueue()
+    assert Dependency.objects.count() == 1
+    drain()
+    name, results = SAW[-1]
+    assert name == "all"
+    assert results == {f"part {number}": str(number) for number in range(60)}
+
+
+def test_a_workflow_in_a_workflow_is_one_need() -> None:
+    inner = Workflow("inner").add("x", note.prepare("x")).add("y", note.prepare("y"), needs=["x"])
+    flow = Workflow("outer").add("a", note.prepare("a")).add_workflow("inner", inner, needs=["a"])
+    flow.add("z", note.prepare("z"), needs=["inner"])
+    placed = flow.enqueue()
+    drain()
+    assert saw() == ["a", "x", "y", "z"]
+    assert placed.workflows["inner"].row.closed_at is not None
+    assert placed.row.closed_at is not None
+
+
+def test_an_empty_workflow_is_over_at_once() -> None:
+    placed = Workflow("nothing").enqueue()
+    drain()
+    assert placed.row.closed_at is not None
+
+
+def test_callbacks_run_once_and_not_before_the_batch_is_sealed() -> None:
+    batch = Batch.open("import")
+    for number in range(3):
+        batch.add(note.prepare(f"row {number}"))
+    drain()
+    assert len(SAW) == 3
+    batch.seal(on_success=note.prepare("success"), on_dead=note.prepare("dead"), on_end=note.prepare("end"))
+    drain()
+    assert sorted(saw()[3:]) == ["end", "success"]
+    assert Job.objects.filter(status=Status.CANCELLED).count() == 1
+    with pytest.raises(InvalidWorkflow, match="is sealed already"):
+        batch.seal()
+    with pytest.raises(BatchClosed):
+        batch.add(note.prepare("late"))
+
+
+def test_an_empty_batch_succeeds() -> None:
+    batch = Batch.open("nothing")
+    batch.seal(on_success=note.prepare("success"))
+    drain()
+    assert saw() == ["success"]
+
+
+def test_what_happens_when_a_member_dies_and_is_retried() -> None:
+    BROKEN.add("bad")
+    batch = Batch.open("import")
+    bad = batch.add(note.prepare("bad"))
+    batch.add(note.prepare("good"))
+    batch.seal(on_success=note.prepare("success"), on_dead=note.prepare("dead"), on_end=note.prepare("end"))
+    drain()
+    assert sorted(saw()) == ["dead", "end", "good"]
+    progress = batch.progress()
+    assert (progress.total, progress.completed, progress.dead, progress.open, progress.percent) == (2, 1, 1, 0, 50)
+    BROKEN.clear()
+    api.retry(bad.id)
+    drain()
+    assert sorted(saw()) == ["bad", "dead", "end", "good", "success"]
+    assert batch.progress().percent == 100
+
+
+def test_a_deleted_dead_letter_holds_nothing_any_more() -> None:
+    BROKEN.add("a")
+    placed = chain(note.prepare("a"), plain.prepare("b")).enqueue()
+    drain()
+    Job.objects.prune_these([placed.job_ids["note"]])
+    drain()
+    assert saw() == ["b"]
+    assert placed.progress().percent == 100
+
+
+def test_cancel_of_a_batch_cancels_what_waits_and_what_is_added_later() -> None:
+    with transaction.atomic():
+        batch = Batch.open("import")
+        ids = batch.add_many(note, [[str(number)] for number in range(10)])
+        inner = Batch.open("inner", parent=batch)
+        inside = inner.add(note.prepare("inside"))
+    assert batch.cancel(reason="not wanted")
+    assert not batch.cancel()
+    late = batch.add(note.prepare("late"))
+    resolve("default")
+    assert {status(job_id) for job_id in [*ids, int(inside.id), int(late.id)]} == {Status.CANCELLED}
+    assert Job.objects.get(pk=ids[0]).cancel_reason == "not wanted"
+    drain()
+    assert SAW == []
+    assert batch.row.closed_at is not None
+    assert inner.row.closed_at is not None
+
+
+def test_a_missing_result_says_why() -> None:
+    BROKEN.add("a")
+    flow = Workflow().add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
+    placed = flow.enqueue()
+    drain()
+    results = NeededResults(placed.job_ids["b"], "default")
+    assert results.not_done == {"a": "dead"}
+    with pytest.raises(NeedNotDone, match="'a' has no result: the job is DEAD_LETTERED"):
+        results["a"]
