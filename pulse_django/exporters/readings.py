@@ -18,6 +18,8 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import (
     ACTIVE_LEASES,
+    BATCHES_HELD,
+    BATCHES_OPEN,
     CONDITIONS,
     COUNTED,
     IN_FLIGHT,
@@ -33,6 +35,7 @@ from pulse_django.words.vital_signs import (
     SCHEDULE_LATENESS,
     SLOTS,
     STUCK_SLOTS,
+    WAITING_JOBS,
     WORKERS,
     VitalSign,
 )
@@ -59,7 +62,8 @@ def read(alias: str) -> list[Reading]:
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
     lateness = [Reading(SCHEDULE_LATENESS, (), _lateness(now, schedule_due))] if schedule_due is not None else []
     of_limits = _of_limits(limits(alias)) if has_limits else ()
-    return [*counted, *found, *age, *lateness, *_of_queues(health), *_of_workers(health), *of_limits]
+    of_fleet = [*_of_queues(health), *_of_workers(health), *_of_workflows(health)]
+    return [*counted, *found, *age, *lateness, *of_fleet, *of_limits]
 
 
 def _latest(alias: str) -> Any:
@@ -131,3 +135,9 @@ def _of_workers(health: Health) -> Iterator[Reading]:
     yield Reading(IN_FLIGHT, (), sum(worker.in_flight for worker in alive))
     yield Reading(STUCK_SLOTS, (), sum(worker.stuck_slots for worker in alive))
     yield Reading(PREFETCHED, (), sum(worker.prefetched for worker in alive))
+
+
+def _of_workflows(health: Health) -> Iterator[Reading]:
+    yield Reading(WAITING_JOBS, (), health.workflows.waiting)
+    yield Reading(BATCHES_OPEN, (), health.workflows.open)
+    yield Reading(BATCHES_HELD, (), health.workflows.held)

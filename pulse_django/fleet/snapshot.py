@@ -56,6 +56,15 @@ class DeadLetterFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCounts:
+    """How many there are, each counted up to a bound."""
+
+    open: int = 0  # batches that are not over
+    held: int = 0  # of these, by dead letters
+    waiting: int = 0  # jobs that wait for others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     queues: tuple[QueueFacts, ...]
     statuses: tuple[StatusCount, ...]
@@ -63,3 +72,4 @@ class Health:
     dead_letters: tuple[DeadLetterFacts, ...]  # the latest
     expired_leases: int  # expired and not reaped
     oldest_expired: timedelta | None
+    workflows: WorkflowCounts = WorkflowCounts()

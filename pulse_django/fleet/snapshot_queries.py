@@ -19,9 +19,9 @@ from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.transactions import Row
 from pulse_django.words.states import Status
 
-from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts
+from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts, WorkflowCounts
 
-# Completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
+# Waiting, completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
 COUNTED = 10_000
 MOST_WORKERS = 500
 GLANCED = 50_000  # waiting jobs that are counted for readers that come every few seconds
@@ -53,10 +53,30 @@ WHERE status::text = 'RUNNING'
 GROUP BY queue
 """
 
+# In one statement, so that a project without workflows sends none for them. There is always a row.
 _PAUSED = f"""
-SELECT name, pause_reason, paused_until
-FROM pulse_django_queue
-WHERE {IS_PAUSED}
+SELECT counted.open, counted.held, counted.waiting, paused.name, paused.pause_reason, paused.paused_until
+FROM (
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
+        ) AS first) AS open,
+        (SELECT count(*) FROM (
+            SELECT FROM pulse_django_batch AS batch
+            WHERE closed_at IS NULL AND EXISTS (
+                SELECT FROM pulse_django_job_hot
+                WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+            )
+            ORDER BY id
+            LIMIT {COUNTED}
+        ) AS first) AS held,
+        (SELECT count(*) FROM (
+            SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
+        ) AS first) AS waiting
+) AS counted
+LEFT JOIN (
+    SELECT name, pause_reason, paused_until FROM pulse_django_queue WHERE {IS_PAUSED}
+) AS paused ON true
 """  # noqa: S608 - made of constants
 
 _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
@@ -65,6 +85,9 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 # the table until it has found enough, and that may be all of it.
 _ENDED = """
 SELECT
+    (SELECT count(*) FROM (
+        SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %(most)s
+    ) AS first),
     (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
         SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
@@ -128,20 +151,22 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
         ),
         expired_leases=sum(row[2] for row in running),
         oldest_expired=max(expired_for, default=None),
+        workflows=_workflows(paused),
     )
 
 
 def glance(alias: str) -> Health:
     """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
-    running = _rows(alias, _RUNNING)
+    running, paused = _rows(alias, _RUNNING), _rows(alias, _PAUSED)
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(
-        queues=_queues(_depths(alias), running, _rows(alias, _PAUSED)),
+        queues=_queues(_depths(alias), running, paused),
         statuses=(),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [False, MOST_WORKERS])),
         dead_letters=(),
         expired_leases=sum(row[2] for row in running),
         oldest_expired=max(expired_for, default=None),
+        workflows=_workflows(paused),
     )
 
 
@@ -175,16 +200,24 @@ def _waiting_by_queue(waiting: list[Row]) -> Found:
 def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
     for name, jobs, *_ in running:
         found[name]["running"] = jobs
-    for name, reason, until in paused:
+    for *_, name, reason, until in paused:
+        if name is None:
+            continue
         found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
     queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
     return tuple(sorted(queues, key=lambda queue: (-queue.due, -queue.running, queue.name)))
 
 
+def _workflows(paused: list[Row]) -> WorkflowCounts:
+    unfinished, held, waiting, *_ = paused[0]
+    return WorkflowCounts(open=unfinished, held=held, waiting=waiting)
+
+
 def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[StatusCount, ...]:
-    dead, completed, cancelled, shares = ended
+    held, dead, completed, cancelled, shares = ended
     guesses = json.loads(shares) if isinstance(shares, str) else shares or {}
     exact = {
+        Status.WAITING: held,
         Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),
         Status.RUNNING: sum(jobs for _, jobs, *_ in running),
         Status.RETRYING: sum(due + later for _, status, due, later, _ in waiting if status == Status.RETRYING),
@@ -196,7 +229,7 @@ def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[Statu
 
 
 def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
-    if status not in (Status.COMPLETED, Status.CANCELLED) or jobs <= COUNTED:
+    if status not in (Status.WAITING, Status.COMPLETED, Status.CANCELLED) or jobs <= COUNTED:
         return StatusCount(status=status, jobs=jobs)
     return StatusCount(status=status, jobs=max(jobs, round(guess)), is_estimate=True)
 

@@ -72,7 +72,7 @@ class Selection:
 def has_status(statuses: Collection[Status]) -> Q:
     """One condition for each index that holds such jobs: no index serves a list that mixes them, and then PostgreSQL
     reads the whole table."""
-    parts = (CLAIMABLE, (Status.RUNNING,), TERMINAL)
+    parts = ((Status.WAITING,), CLAIMABLE, (Status.RUNNING,), TERMINAL)
     meant = [[status for status in part if status in statuses] for part in parts]
     return reduce(or_, (Q(status__in=part) for part in meant if part), Q(pk__in=()))
 

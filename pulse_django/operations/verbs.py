@@ -23,7 +23,7 @@ from pulse_django.words.states import Status
 
 from .selection import Selection, has_status, with_families
 
-LIVE = (Status.PENDING, Status.RETRYING, Status.RUNNING)
+LIVE = (Status.WAITING, Status.PENDING, Status.RETRYING, Status.RUNNING)
 
 Counts = Mapping[str, int]  # by the name that JSON gives them
 

@@ -1,13 +1,22 @@
-"""``{% load pulse %}{% pulse_position job %}``: where in line a job stands. At most four short statements a job."""
+"""Tags for your own pages, after ``{% load pulse %}``.
+
+``{% pulse_position job %}``: where in line a job stands. At most five short statements a job.
+``{% pulse_batch_progress batch_id %}``: how far a batch is. One short statement.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from django import template
 from django.utils.translation import gettext as _
 
+from pulse_django.execution.databases import alias_of_jobs
 from pulse_django.fleet.explanation import explain
-from pulse_django.models import Job
+from pulse_django.models import Job, StoredBatch
+from pulse_django.store.batches import progress_of_each
 from pulse_django.words.display import in_words
+from pulse_django.workflows.batches import Batch
 
 register = template.Library()
 
@@ -29,3 +38,20 @@ def pulse_position(job: Job | int | str) -> str:
         return place
     least, most = (in_words(one.total_seconds()) for one in found.starts_in)
     return _("%(place)s. Starts in %(least)s to %(most)s") % {"place": place, "least": least, "most": most}
+
+
+@register.inclusion_tag("pulse_django/batch_progress.html")
+def pulse_batch_progress(batch: Batch | StoredBatch | int | str) -> dict[str, Any]:
+    """Show a bar of how much of a batch is done, and the numbers as text. Empty if there is no such batch."""
+    if isinstance(batch, Batch):
+        batch_id, alias = batch.id, batch.alias
+    elif isinstance(batch, StoredBatch):
+        batch_id, alias = batch.pk, batch._state.db or alias_of_jobs(None)
+    else:
+        batch_id, alias = int(batch), alias_of_jobs(None)
+    progress = progress_of_each(alias, [batch_id]).get(batch_id)
+    if progress is None:
+        return {}
+    return {
+        "percent": str(progress.percent), "done": progress.done, "total": progress.total, "failed": progress.dead,
+    }  # fmt: skip

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from pulse_django.models import Job, Minute, Queue, Schedule, Tick, Worker
+from pulse_django.models import Dependency, Job, Minute, Queue, Schedule, StoredBatch, Tick, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Cron
@@ -33,6 +33,7 @@ class Scene:
     declined: list[Job]  # the dead letters of one group
     lost_worker: Worker
     nightly: Schedule  # with ticks that fired and others
+    order: StoredBatch  # a workflow that a dead letter holds
 
 
 def ago(**span: float) -> object:
@@ -66,6 +67,7 @@ def build() -> Scene:
         declined=declined,
         lost_worker=lost_worker,
         nightly=nightly_report(),
+        order=order_that_is_held(),
     )
 
 
@@ -224,3 +226,39 @@ def history() -> None:
             json.dumps(signs),
         )
     Minute.objects.count()
+
+
+def order_that_is_held() -> StoredBatch:
+    """A workflow in which there is one of everything."""
+    order = StoredBatch.objects.create(name="order 4711", kind="workflow", created_at=ago(minutes=9), sealed_at=now())
+    parcel = StoredBatch.objects.create(
+        name="parcel", kind="workflow", parent=order, created_at=ago(minutes=9), sealed_at=now()
+    )
+
+    def job(node: str, status: Status, *needs: Job, begun: float = 0, took: float = 0, **fields: object) -> Job:
+        over = {"started_at": ago(minutes=begun), "finished_at": ago(minutes=begun - took)} if took else {}
+        made = make_job(
+            status, task=f"shop.{node.replace(' ', '_')}", node=node, batch=order, created_at=ago(minutes=9),
+            **over | fields,
+        )  # fmt: skip
+        for need in needs:
+            met = {"met": "done", "met_at": ago(minutes=begun, seconds=1)} if need.status == Status.COMPLETED else {}
+            Dependency.objects.create(job_id=made.pk, needs=need.pk, name=need.node, **met)
+        return made
+
+    charge = job("charge", Status.COMPLETED, begun=9, took=2)
+    stock = job("reserve stock", Status.COMPLETED, charge, begun=7, took=0.2)
+    invoice = job("write invoice", Status.COMPLETED, charge, begun=7, took=3)
+    pdf = job("print invoice", Status.DEAD_LETTERED, invoice, begun=4, took=1, last_error="PrinterError: no paper")
+    picked = job("pick", Status.RUNNING, stock, begun=2, started_at=ago(minutes=2), locked_by="web-1-4021:boot1:91")
+    approved = job("approve", Status.WAITING)
+    Dependency.objects.create(job_id=approved.pk, needs_event="approved:4711")
+    label = make_job(Status.WAITING, task="shop.print_label", node="print label", batch=parcel)
+    Dependency.objects.create(job_id=label.pk, needs=picked.pk, name="pick")
+    hand_over = job("hand over", Status.WAITING, pdf, approved)
+    Dependency.objects.create(job_id=hand_over.pk, needs_batch=parcel.pk, name="parcel")
+    job("say thank you", Status.WAITING, hand_over)
+    for batch, jobs in ((order, 8), (parcel, 1)):
+        batch.added, batch.completed = jobs, 3 if batch is order else 0
+    StoredBatch.objects.bulk_update([order, parcel], ["added", "completed"])
+    return order

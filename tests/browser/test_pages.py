@@ -35,6 +35,8 @@ PAGES = {
     "job-dead": lambda scene: (reverse("admin:pulse_django_job_change", args=[scene.dead.pk]), ""),
     "schedules": lambda scene: (reverse("admin:pulse_django_schedule_changelist"), ""),
     "schedule": lambda scene: (reverse("admin:pulse_django_schedule_change", args=[scene.nightly.pk]), ""),
+    "workflows": lambda scene: (reverse("admin:pulse_django_storedbatch_changelist"), ""),
+    "workflow": lambda scene: (reverse("admin:pulse_django_storedbatch_change", args=[scene.order.pk]), ""),
     "dead-letters": lambda scene: (reverse("admin:pulse_django_deadletter_changelist"), ""),
     "dead-letter-group": lambda scene: (
         reverse("admin:pulse_django_deadletter_group"),

@@ -25,7 +25,8 @@ from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
-from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, Worker
+from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
+from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
@@ -35,7 +36,8 @@ from tests.protocol.steps import sql
 pytestmark = pytest.mark.django_db
 
 ERROR = "KeyError: 'x'"
-VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_limiter", "view_arguments")
+VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_limiter", "view_arguments",
+           "view_storedbatch")  # fmt: skip
 OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]
 ACTING = (
     "retry_job",
@@ -84,7 +86,11 @@ def with_rows() -> list[Address]:
     Limiter.objects.close("mail", for_=timedelta(minutes=1), reason="first")
     PausedKey.objects.pause(lane_key("mail", "first"), reason="first")
     PausedKey.objects.pause_task("shop.paused", reason="first")
+    batch = StoredBatch.objects.create(name="order 42")
+    make_job(Status.DEAD_LETTERED, batch=batch)
+    Dependency.objects.create(job_id=make_job(Status.WAITING, batch=batch).pk, needs_event="approved:42")
     row: dict[str, Any] = {
+        "storedbatch": batch.pk,
         "limiter": "mail",
         "schedule": schedule.pk,
         "job": job.pk,
@@ -108,6 +114,11 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
             form = {f"{act.name}-{field}": value for field, value in fields.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_storedbatch_act":
+        for one in WORKFLOW_ACTS:
+            form = {f"{one.name}-{field}": value for field, value in (data | {"event": "approved:42"}).items()}
+            yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, one.name]), data=form)
         return
     if name == "pulse_django_schedule_act":
         for act in SCHEDULE_ACTS:
@@ -163,7 +174,7 @@ def everything() -> list[Any]:
 
 def test_there_are_addresses_for_every_entry() -> None:
     assert {name.split("_")[2] for name in names()} == {
-        "board", "deadletter", "job", "limiter", "queue", "schedule", "worker",
+        "board", "deadletter", "job", "limiter", "queue", "schedule", "storedbatch", "worker",
     }  # fmt: skip
     assert {"pulse_django_queue_pause", "pulse_django_job_act", "pulse_django_board_changelist"} <= set(names())
 
@@ -204,7 +215,19 @@ def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]
         did |= {address.url.partition("?")[0].rstrip("/").rpartition("/")[2]} if everything() != before else set()
         sql("ROLLBACK TO SAVEPOINT untouched")
     waiting = {act.name for act in ACTS if Status.PENDING in act.statuses}
-    assert {"pause", "resume", "retry", "delete", "change", "reset", "close", "open", *waiting} <= did
+    assert {
+        "pause",
+        "resume",
+        "retry",
+        "delete",
+        "change",
+        "reset",
+        "close",
+        "open",
+        "approve",
+        "cancel",
+        *waiting,
+    } <= did
 
 
 @pytest.mark.parametrize("user", ["operator", "superuser"])
@@ -326,6 +349,13 @@ def fill(evil: str) -> dict[str, int]:
         progress={"done": 1, "total": 2, "x": evil},
         args=[evil],
     )  # fmt: skip
+    batch = StoredBatch.objects.create(name=evil[:200], kind=evil[:16], context={evil: evil}, cancel_reason=evil)
+    members = [
+        make_job(status, batch=batch, node=evil[:100], task=evil[:200])
+        for status in (Status.WAITING, Status.DEAD_LETTERED, Status.COMPLETED)
+    ]
+    Dependency.objects.create(job_id=members[0].pk, needs_event=evil[:200], name=evil[:100])
+    Dependency.objects.create(job_id=members[0].pk, needs=members[1].pk, name=evil[:100])
     Worker.objects.note(presence(short))
     QueueFactory(name=evil[:100], paused_at=now(), pause_reason=evil[:2_000])
     limiter = evil[:100]
@@ -349,6 +379,8 @@ def fill(evil: str) -> dict[str, int]:
         "queue": Queue.objects.get().pk,
         "worker": Worker.objects.get().pk,
         "limiter": quote(limiter),
+        "storedbatch": batch.pk,
+        "member": members[0].pk,
     }
 
 
@@ -362,7 +394,11 @@ def test_hostile_rows_come_out_as_text_on_every_page(
     seen = 0
     for name in names():
         model = name.split("_")[2]
-        for pk in (row["job"], row["running"], row["done"]) if model in ("job", "deadletter") else (row.get(model, 1),):
+        for pk in (
+            (row["job"], row["running"], row["done"], row["member"])
+            if model in ("job", "deadletter")
+            else (row.get(model, 1),)
+        ):
             arguments = [pk, "retry"][: sum(map(len, _patterns(name)))]
             for query in asked(model, evil):
                 response = admin_client.get(reverse(f"admin:{name}", args=arguments), query)

@@ -23,13 +23,13 @@ from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.fleet.explanation import asking, start
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 from pulse_django.fleet.explanation.sentences import SENTENCES, Reason
-from pulse_django.models import Job, Limiter, PausedKey, Queue
+from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import CANNOT_DECRYPT
-from pulse_django.words.states import Status
+from pulse_django.words.states import CLAIMABLE, Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, make_job, now
 from tests.fleet.states import live_worker, record
@@ -239,6 +239,35 @@ def _behind() -> Job:
     return waiting()
 
 
+def needing(*needs: dict[str, Any], **fields: Any) -> Job:
+    job = make_job(Status.WAITING, **fields)
+    for need in needs:
+        Dependency.objects.create(job_id=job.pk, **need)
+    return job
+
+
+def _needs_jobs() -> Job:
+    return needing({"needs": make_job().pk}, {"needs": make_job(Status.RUNNING).pk})
+
+
+def _held() -> Job:
+    return needing({"needs": make_job(Status.DEAD_LETTERED).pk}, {"needs": make_job().pk})
+
+
+def _needs_batch(**need: Any) -> Job:
+    return needing({"needs_batch": batch_of(sealed_at=now()).pk} | need)
+
+
+def _held_by_batch() -> Job:
+    batch = batch_of(sealed_at=now())
+    make_job(Status.DEAD_LETTERED, batch=batch)
+    return needing({"needs_batch": batch.pk})
+
+
+def batch_of(**fields: Any) -> StoredBatch:
+    return StoredBatch.objects.create(name="nightly", **fields)
+
+
 # What is made, what stands in the way in this order, and facts of the first reason.
 CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "nothing": (waiting, ["free"], {}),
@@ -284,9 +313,20 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "breaker half open": (_half_open, ["limit-half-open"], {"limit": "stripe", "held": "1"}),
     "a limiter without a row": (_unlimited, ["free"], {}),
     "in line": (_behind, ["behind"], {"jobs": "3", "higher": "1", "lane": "2"}),
+    "needs jobs": (_needs_jobs, ["waits-for-jobs"], {"more": 0}),
+    "needs a dead letter": (_held, ["held-by-dead-letter", "waits-for-jobs"], {}),
+    "needs a batch": (_needs_batch, ["waits-for-batch"], {"name": "nightly"}),
+    "needs a batch with dead letters": (_held_by_batch, ["held-by-dead-letter", "waits-for-batch"], {}),
+    "needs the end of a batch": (lambda: _needs_batch(moment="ended"), ["waits-for-end"], {}),
+    "needs a dead letter of a batch": (lambda: _needs_batch(moment="dead"), ["waits-for-dead-letter"], {}),
+    "needs an open batch": (lambda: needing({"needs_batch": batch_of().pk}), ["batch-not-sealed"], {}),
+    "is in a paused batch": (lambda: needing(batch=batch_of(paused_at=now())), ["batch-paused"], {"name": "nightly"}),
+    "needs an event": (lambda: needing({"needs_event": "ok"}), ["waits-for-event"], {"event": "ok"}),
+    "needs an event for a while": (lambda: needing({"needs_event": "ok", "until": now(SOON)}), ["waits-for-event"], {}),
+    "needs nothing more": (lambda: needing(), ["needs-met"], {}),
     "not in line yet": (lambda: waiting(lane_key=limited(), ready=False), ["not-ready"], {}),
 }
-WITH_END = {"queue-paused-until", "key-paused-until", "task-paused-until"}
+WITH_END = {"queue-paused-until", "key-paused-until", "task-paused-until", "waits-for-event-until"}
 ENDS = {
     "paused for a while",
     "key paused for a while",
@@ -295,6 +335,7 @@ ENDS = {
     "rate",
     "rate of a key",
     "limit closed",
+    "needs an event for a while",
     "running",
     "stopping",
 }
@@ -338,6 +379,14 @@ def test_reasons_end_first_by_people_then_by_time_then_by_other_runs() -> None:
     assert [reason.code for reason in found.reasons] == ["no-worker", "queue-paused", "limit-closed", "limit-full"]
     assert found.starts_in is None
     assert found.is_blocked
+
+
+def test_a_job_that_waits_for_many_others_names_ten(admin_client: Client) -> None:
+    job = needing(*({"needs": make_job().pk} for _ in range(12)))
+    [reason] = explain(job.pk).reasons
+    assert len(reason.facts["jobs"]) == 10
+    assert reason.sentence.endswith("And 2 more.")
+    assert "It waits for jobs that are not done: #" in page_of(admin_client, job)
 
 
 def test_a_full_limit_names_who_holds_it() -> None:
@@ -402,11 +451,12 @@ def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
         explain(1)
 
 
-@pytest.mark.parametrize("kind", ["due", "limited", "later", "over"])
+@pytest.mark.parametrize("kind", ["due", "limited", "later", "over", "waiting"])
 def test_it_takes_at_most_five_statements_that_read(kind: str) -> None:
     fields: dict[str, Any] = {"later": {"next_run_at": now(SOON)}, "limited": {"lane_key": limited(running=1)}}
     live_worker()
-    job = make_job(Status.COMPLETED) if kind == "over" else waiting(**fields.get(kind, {}))
+    made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
+    job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
     with (
         transaction.atomic(),
         CaptureQueriesContext(
@@ -414,7 +464,7 @@ def test_it_takes_at_most_five_statements_that_read(kind: str) -> None:
         ) as sent,
     ):
         explain(job.pk)
-    assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1}[kind]
+    assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
     assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
 
 
@@ -572,7 +622,7 @@ def test_the_page_of_a_waiting_job_says_why_to_who_may_view_it() -> None:
     assert "The limit stripe is closed until" in page_of(staff("view_job"), _closed())
 
 
-@pytest.mark.parametrize("status", [one for one in Status if not one.is_claimable])
+@pytest.mark.parametrize("status", [one for one in Status if one not in (*CLAIMABLE, Status.WAITING)])
 def test_the_page_of_another_job_does_not(admin_client: Client, status: Status) -> None:
     assert "pulse-why" not in page_of(admin_client, make_job(status))
 

@@ -143,7 +143,7 @@ def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
 
 
 def _signs(health: Health, past: History) -> list[Sign]:
-    return [*_of_leases(health, past), *_of_lost_runs(past)]
+    return [*_of_leases(health, past), *_of_lost_runs(past), *_of_workflows(health)]
 
 
 def _of_leases(health: Health, past: History) -> list[Sign]:
@@ -193,6 +193,26 @@ def _of_lost_runs(past: History) -> list[Sign]:
         _counted(past, _("New dead letters, in the last hour"), history.ended_as(Status.DEAD_LETTERED),
                  _("Jobs that failed permanently. Fix the cause, then retry them.")),
     ]  # fmt: skip
+
+
+def _of_workflows(health: Health) -> list[Sign]:
+    """Nothing in a project that has none."""
+    found = health.workflows
+    if not found.open and not found.waiting:
+        return []
+    return [
+        Sign(
+            label=_("Open workflows"),
+            value=gettext("%(open)d, of which %(held)d held by dead letters")
+            % {"open": found.open, "held": found.held},
+            means=_("A held workflow goes on when its dead letters are retried."),
+        ),
+        Sign(
+            label=_("Jobs that wait for others"),
+            value=str(found.waiting),
+            means=_("They need other jobs, workflows or events."),
+        ),
+    ]
 
 
 def _counted(past: History, label: Any, pick: Pick, means: Any) -> Sign:

@@ -196,7 +196,7 @@ ACTS: tuple[Act, ...] = (
         says=_("Cancel the job if it is waiting; if it is running, ask its handler to stop"),
         done=_("Cancelled, or asked to stop"),
         permission="cancel_job",
-        statuses=(*CLAIMABLE, Status.RUNNING),
+        statuses=(Status.WAITING, *CLAIMABLE, Status.RUNNING),
         do=_cancel,
         form=CancelForm,
     ),

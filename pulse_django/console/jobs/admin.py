@@ -27,6 +27,7 @@ from .explaining import explanation_of
 from .field_texts import JobWords
 from .job_list import JobList
 from .page_window import TAG
+from .relations import relations_of
 from .story import shown_of, spelt
 
 SECRETS = ("arguments", "returned")  # for those who may see them
@@ -194,7 +195,7 @@ class JobAdmin(AmendPage, JobList):
                 "amendments": amendments,
                 "sees_arguments": sees_arguments,
             }
-            context |= explanation_of(job)
+            context |= explanation_of(job) | relations_of(request, job, self.admin_site.name)
             if not sees_arguments:
                 context["checkpoint"] = ""
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

@@ -28,7 +28,7 @@ from pulse_django.protocol.amend import read_for_amending
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
-from pulse_django.words.states import CLAIMABLE
+from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from .actions import MAX_REASON
@@ -193,7 +193,7 @@ class AmendPage:
 
 
 def _why_not_now(job: Job) -> Any:
-    if job.status not in CLAIMABLE:
+    if job.status not in (Status.WAITING, *CLAIMABLE):
         return _("Only a waiting job can be amended.")
     if registry.get(job.task) is None:
         return _("This process does not have the task, so it cannot check arguments.")

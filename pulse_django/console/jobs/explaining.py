@@ -19,7 +19,7 @@ TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
 def explanation_of(job: Job) -> dict[str, Any]:
     """Return what the template shows; nothing of a job that does not wait."""
     alias = job._state.db
-    if alias is None or not Status(job.status).is_claimable:
+    if alias is None or not (Status(job.status).is_claimable or job.status == Status.WAITING):
         return {}
     try:
         with briefly(alias, TIMEOUT):

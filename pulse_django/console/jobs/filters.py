@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.search_terms import number_in
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -19,7 +20,7 @@ from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.labels import tag_of
 from pulse_django.words.states import Status
 
-from .page_window import ERROR, QUEUE, STATUS, TAG, WORKER, same_error
+from .page_window import BATCH, ERROR, QUEUE, STATUS, TAG, WORKER, in_batch, same_error
 from .sidebar import Sidebar, sidebar_of
 
 LONGEST_TITLE = 80
@@ -129,6 +130,23 @@ class TagFilter(Chosen):
     def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
         found: QuerySet[Job] = jobs.tagged(value)
         return found
+
+
+class BatchFilter(Chosen):
+    """The jobs of one workflow. None is offered: their pages have links."""
+
+    title = _("workflow")
+    parameter_name = BATCH
+
+    def value(self) -> str | None:
+        number = number_in(super().value() or "")
+        return None if number is None else str(number)
+
+    def offered(self, sidebar: Sidebar) -> Iterable[str]:
+        return ()
+
+    def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
+        return in_batch(jobs, value)
 
 
 class AgeFilter(Chosen):

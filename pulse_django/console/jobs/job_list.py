@@ -25,14 +25,16 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import CLAIMABLE
 
-from .filters import AgeFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
+from .filters import AgeFilter, BatchFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
 from .paging import NewestFirst
 from .story import share_of
 
 
 class JobList(ReadOnly, admin.ModelAdmin):
     list_display = ("id", "task", "queue", "standing", "attempt", "age", "lease_left", "progress_bar", "error_in_short")
-    list_filter = (StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, AgeFilter)
+    list_filter = (
+        StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, BatchFilter, AgeFilter,
+    )  # fmt: skip
     search_fields = ("task", "last_error")
     search_help_text = _("Search by job id, by tag:name, or by words of the task or the last error.")
     sortable_by = ()  # by id alone: any other order would read and sort the whole table

@@ -20,7 +20,9 @@ NARROWEST = 3  # so that a run of a millisecond can be seen
 MOST_LANES = 60  # the latest; of a job with more runs, the table shows the others
 
 GOOD = frozenset({OutcomeName.SUCCEEDED})
-NEUTRAL = frozenset({OutcomeName.SNOOZED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED})
+NEUTRAL = frozenset(
+    {OutcomeName.SNOOZED, OutcomeName.WAITED, OutcomeName.RELEASED, OutcomeName.CANCELLED, OutcomeName.DISCARDED}
+)
 
 
 AmendedAt = tuple[datetime, str]  # when the arguments were changed, and by whom

@@ -141,6 +141,11 @@ FROM (
         WHERE status::text IN ('PENDING', 'RETRYING')
         ORDER BY queue, priority DESC, ready DESC, lane_key, next_run_at, id LIMIT %(sample)s
     )
+    UNION ALL
+    (
+        SELECT id, task, attempts, status, NULL FROM pulse_django_job_hot WHERE status::text = 'WAITING'
+        ORDER BY id DESC LIMIT %(sample)s
+    )
 ) AS job
 WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (
     SELECT FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts

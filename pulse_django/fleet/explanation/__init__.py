@@ -10,9 +10,10 @@ from typing import Any
 from pulse_django.execution.databases import locate
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
+from pulse_django.fleet.workflows import needs_of
 from pulse_django.words.states import Status
 
-from . import asking, reasons
+from . import asking, reasons, waiting
 from .facts import JobFacts, LimitFacts
 from .sentences import Reason as Reason
 from .start import starts_in
@@ -33,7 +34,8 @@ class Explanation:
     @property
     def is_blocked(self) -> bool:
         """Whether something stands in its way."""
-        return self.status.is_claimable and self.reasons[0].code not in ("free", "expires")
+        waits = self.status.is_claimable or self.status is Status.WAITING
+        return waits and self.reasons[0].code not in ("free", "expires", "needs-met")
 
     @property
     def place(self) -> str:
@@ -67,6 +69,11 @@ def explain(job_id: int | str, *, using: str | None = None) -> Explanation:
 def explained(alias: str, job_id: int) -> Explanation:
     """Explain a job in the transaction that is open, if there is one: at most five statements."""
     job = asking.job(alias, job_id)
+    if job.status == Status.WAITING:
+        needs = needs_of(alias, job.id, unmet_only=True, most=waiting.MOST_NEEDS)
+        return _explanation(
+            job, reasons.asked_to_stop(job) + waiting.reasons_of(needs, asking.paused_batch(alias, job))
+        )
     if not job.waits:
         return _explanation(job, reasons.not_waiting(job))
     found = reasons.lasting(job)

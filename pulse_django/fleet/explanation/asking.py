@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections
 
@@ -163,8 +163,20 @@ SELECT
     ) AS beside)
 """  # noqa: S608 - made of constants
 
+_PAUSED_BATCH = """
+SELECT batch.id, batch.name
+FROM pulse_django_job_hot AS job
+JOIN pulse_django_batch AS batch ON batch.id = job.batch_id
+WHERE job.id = %(id)s AND batch.paused_at IS NOT NULL
+"""
+
 RECENT = timedelta(minutes=10)
 NEARLY_ALL = 0.95
+
+
+class PausedBatch(NamedTuple):
+    id: int
+    name: str
 
 
 def job(alias: str, job_id: int) -> JobFacts:
@@ -175,6 +187,12 @@ def job(alias: str, job_id: int) -> JobFacts:
     if not (rows := _rows(alias, _JOB, params)):
         raise Job.DoesNotExist(f"There is no job {job_id}.")
     return JobFacts._make(rows[0])
+
+
+def paused_batch(alias: str, found: JobFacts) -> PausedBatch | None:
+    """Return the batch of a job, if it is paused."""
+    rows = _rows(alias, _PAUSED_BATCH, {"id": found.id})
+    return PausedBatch._make(rows[0]) if rows else None
 
 
 def limits(alias: str, found: JobFacts) -> list[LimitFacts]:

@@ -31,12 +31,12 @@ def not_waiting(job: JobFacts) -> list[Reason]:
         reasons = [Reason(code="lease-expired", facts=facts | {"at": job.lease_until})]
     else:
         reasons = [Reason(code="running", until=job.lease_until, facts=facts)]
-    return [*reasons, *_asked_to_stop(job)]
+    return [*reasons, *asked_to_stop(job)]
 
 
 def lasting(job: JobFacts) -> list[Reason]:
     """Return what holds however many jobs run now: first what nobody but a person ends, then what ends last."""
-    reasons = [*_asked_to_stop(job), *_of_queue(job)]
+    reasons = [*asked_to_stop(job), *_of_queue(job)]
     if job.is_expired:
         reasons.insert(0, Reason(code="expired", facts={"at": job.expires_at}))
     if not job.is_due:
@@ -110,7 +110,7 @@ def in_order(reasons: list[Reason]) -> list[Reason]:
     return sorted(reasons, key=rank)
 
 
-def _asked_to_stop(job: JobFacts) -> list[Reason]:
+def asked_to_stop(job: JobFacts) -> list[Reason]:
     if job.cancel_requested_at is None:
         return []
     return [Reason(code="cancel-requested", facts={"at": job.cancel_requested_at})]

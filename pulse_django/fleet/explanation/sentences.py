@@ -32,6 +32,20 @@ SENTENCES: Mapping[str, Any] = {
     "no-worker": _("No live worker serves the queue %(queue)s."),
     "unknown-task": _("No live worker of the queue %(queue)s knows the task %(task)s."),
     "key-missing": _("The worker that claimed it last could not decrypt it and put it back."),
+    "waits-for-jobs": _("It waits for jobs that are not done: %(jobs)s."),
+    "held-by-dead-letter": _("It needs dead letters: %(jobs)s. Retry them, and it goes on when they are done."),
+    "waits-for-batch": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are done."),
+    "waits-for-end": _("It waits until all jobs of the workflow %(name)s (#%(batch)s) are over or dead letters."),
+    "waits-for-dead-letter": _(
+        "It runs when the first job of the workflow %(name)s (#%(batch)s) becomes a dead letter."
+    ),
+    "batch-not-sealed": _(
+        "It waits for the workflow %(name)s (#%(batch)s), which is not sealed: jobs may still be added to it."
+    ),
+    "batch-paused": _("Its workflow %(name)s (#%(batch)s) is paused until it is resumed."),
+    "waits-for-event": _("It waits for the event %(event)s."),
+    "waits-for-event-until": _("It waits for the event %(event)s, until %(until)s at the latest."),
+    "needs-met": _("All that it needs is done. A worker puts it in line within a moment."),
     "not-due": _("It is not due before %(until)s."),
     "limit-closed": _("The limit %(limit)s is closed until %(until)s."),
     "limit-half-open": _("The limit %(limit)s lets one job at a time run to see whether it succeeds, and one runs."),
@@ -50,11 +64,12 @@ SENTENCES: Mapping[str, Any] = {
 }
 REASON = _("Reason: %(reason)s.")
 BY = _("Paused by: %(by)s.")
+MORE = _("And %(more)s more.")
 HELD_BY = _("Running: %(jobs)s.")
 WEIGHS = _("It weighs %(weight)s, and each job counts as much as it weighs.")
 
 # Of these the sentence depends on whether an end is known.
-_WITH_END = {code: f"{code}-until" for code in ("queue-paused", "key-paused", "task-paused")}
+_WITH_END = {code: f"{code}-until" for code in ("queue-paused", "key-paused", "task-paused", "waits-for-event")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +88,8 @@ class Reason:
         parts = [str(SENTENCES[name]) % shown]
         if self.facts.get("weight", 1) > 1 and self.facts.get("held_by"):
             parts.append(str(WEIGHS) % {"weight": shown["weight"]})
+        if self.facts.get("more"):
+            parts.append(str(MORE) % {"more": shown["more"]})
         if self.facts.get("reason"):
             parts.append(str(REASON) % {"reason": shown["reason"].rstrip(".")})
         if self.facts.get("by"):

@@ -1,0 +1,150 @@
+"""Workflows in the admin: the list, and the page of one with its graph and its buttons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils.translation import gettext as _
+
+from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.jobs.story import spelt
+from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.search_terms import number_in
+from pulse_django.fleet import workflows
+from pulse_django.fleet.workflows import BatchFacts, Node
+from pulse_django.models import StoredBatch
+from pulse_django.words.display import inert
+
+from .actions import ACTS, Act, named
+from .shown import shown, shown_graph
+
+MOST_CONTEXT = 20_000  # characters
+
+
+class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        return [
+            path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_storedbatch_act"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        before = number_in(request.GET.get("before", ""))
+        inside, open_only = "inside" in request.GET, "open" in request.GET
+        found = workflows.batches(
+            self._alias, before=before, inside=inside, open_only=open_only, most=workflows.PAGE + 1
+        )
+        page = found[: workflows.PAGE]
+        flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
+        context = {
+            "title": _("Workflows"),
+            "workflows": [shown(one) for one in page],
+            "older": f"?{'&'.join([*flags, f'before={page[-1].id}'])}" if len(found) > len(page) else "",
+            "is_later": before is not None,
+            "inside": inside,
+            "open_only": open_only,
+            "jobs_url": self._jobs_url(request),
+        }
+        return self._page(request, "change_list", context | (extra_context or {}))
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show one workflow: how far it is, what holds it, its graph, and its buttons for those who may."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        batch = self._batch(object_id)
+        jobs_url = self._jobs_url(request)
+        context = {
+            "title": inert(batch.name),
+            "workflow": shown(batch),
+            "jobs_url": jobs_url,
+            "acts": self._offered(request, batch),
+            "context": self._context(batch) if request.user.has_perm("pulse_django.view_arguments") else "",
+            **shown_graph(workflows.graph_of(self._alias, batch), lambda node: self._url_of(node, jobs_url)),
+        }
+        return self._page(request, "one", context | (extra_context or {}))
+
+    def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do one thing to one workflow."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        act = named(name)
+        if not self.has_view_permission(request) or (act is not None and not self._may(request, act)):
+            raise PermissionDenied
+        if act is None:
+            raise Http404
+        batch = self._batch(object_id)
+        form = act.form_for(batch, request.POST)
+        if not act.fits(batch):
+            self._leave_alone(request)
+        elif not form.is_valid():
+            self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
+        elif done := act.do(self._alias, batch, form.cleaned_data, request.user.get_username()):
+            self.log_change(request, StoredBatch.objects.using(self._alias).get(pk=batch.id), done)
+            self.message_user(request, done, messages.SUCCESS)
+        else:
+            self._leave_alone(request)
+        return HttpResponseRedirect(self._url("change", batch.id))
+
+    def _leave_alone(self, request: HttpRequest) -> None:
+        said = _("The workflow has changed in the meantime. Nothing was changed.")
+        self.message_user(request, said, messages.WARNING)
+
+    def _may(self, request: HttpRequest, act: Act) -> bool:
+        return bool(request.user.has_perm(f"pulse_django.{act.permission}"))
+
+    def _offered(self, request: HttpRequest, batch: BatchFacts) -> list[dict[str, Any]]:
+        """Return the buttons that fit the workflow and the user."""
+        return [
+            {"act": act, "form": act.form_for(batch), "url": self._url("act", batch.id, act.name)}
+            for act in ACTS
+            if act.fits(batch) and self._may(request, act)
+        ]
+
+    def _batch(self, object_id: str) -> BatchFacts:
+        number = number_in(unquote(object_id))
+        batch = None if number is None else workflows.one_batch(self._alias, number)
+        if batch is None:
+            raise Http404
+        return batch
+
+    def _context(self, batch: BatchFacts) -> str:
+        row = StoredBatch.objects.using(self._alias).only("context").filter(pk=batch.id).first()
+        return "" if row is None or row.context is None else spelt(row.context)[:MOST_CONTEXT]
+
+    def _jobs_url(self, request: HttpRequest) -> str:
+        if not request.user.has_perm("pulse_django.view_job"):
+            return ""
+        try:
+            return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+        except NoReverseMatch:
+            return ""  # this site does not show jobs
+
+    def _url_of(self, node: Node, jobs_url: str) -> str:
+        if node.kind == "batch":
+            return self._url("change", node.id)
+        return f"{jobs_url}{node.id}/change/" if node.kind == "job" and jobs_url else ""
+
+    def _url(self, view: str, *args: Any) -> str:
+        return reverse(f"{self.admin_site.name}:pulse_django_storedbatch_{view}", args=args)
+
+    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
+        request.current_app = self.admin_site.name  # {% url %} reads it
+        context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
+        return TemplateResponse(request, f"admin/pulse_django/storedbatch/{template}.html", context)
+
+    @property
+    def _alias(self) -> str:
+        return router.db_for_write(StoredBatch)

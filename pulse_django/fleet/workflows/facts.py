@@ -1,0 +1,158 @@
+"""The values: a batch, what holds it, and its jobs as nodes of a graph. Nothing is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pulse_django.store.batches import BatchProgress
+
+OPEN, HELD, PAUSED, CANCELLED, DONE = "open", "held", "paused", "cancelled", "done"
+AWAITED, SENT = "awaited", "sent"  # events
+STATES = (OPEN, HELD, PAUSED, CANCELLED, DONE)
+
+
+def state_of(*, is_closed: bool, is_cancelled: bool, is_paused: bool, dead: int) -> str:
+    """Return where a batch is: cancelled or done, paused by a person, held by dead letters, or open."""
+    if is_cancelled:
+        return CANCELLED
+    if is_closed:
+        return DONE
+    if is_paused:
+        return PAUSED
+    return HELD if dead else OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """What keeps a batch from its end: a dead letter, or a job that waits for an event."""
+
+    job_id: int
+    name: str  # of the job in its workflow, or its task
+    event: str | None  # None: the job is a dead letter
+
+    def as_json(self) -> dict[str, Any]:
+        return {"job": self.job_id, "name": self.name, "event": self.event}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFacts:
+    """A batch, as it is now."""
+
+    id: int
+    name: str
+    kind: str
+    parent_id: int | None
+    created_at: datetime
+    sealed_at: datetime | None  # None: more jobs may be added
+    closed_at: datetime | None
+    cancelled_at: datetime | None
+    cancel_reason: str
+    paused_at: datetime | None
+    age: float  # seconds since it was opened
+    progress: BatchProgress
+    holders: Sequence[Holder] = ()  # the first of each kind
+
+    @property
+    def state(self) -> str:
+        """Return one of ``STATES``."""
+        return state_of(
+            is_closed=self.closed_at is not None,
+            is_cancelled=self.cancelled_at is not None,
+            is_paused=self.paused_at is not None,
+            dead=self.progress.dead,
+        )
+
+    @property
+    def took(self) -> float | None:
+        """Seconds from its opening to its end; None: it is not over."""
+        return None if self.closed_at is None else (self.closed_at - self.created_at).total_seconds()
+
+    @property
+    def dead_letters(self) -> list[Holder]:
+        return [one for one in self.holders if one.event is None]
+
+    @property
+    def events(self) -> list[Holder]:
+        return [one for one in self.holders if one.event is not None]
+
+    def as_json(self) -> dict[str, Any]:
+        progress = self.progress
+        return {
+            "id": self.id,
+            "name": self.name,
+            "kind": self.kind,
+            "state": self.state,
+            "parent": self.parent_id,
+            "created_at": _iso(self.created_at),
+            "sealed_at": _iso(self.sealed_at),
+            "closed_at": _iso(self.closed_at),
+            "cancelled_at": _iso(self.cancelled_at),
+            "paused_at": _iso(self.paused_at),
+            "age": self.age,
+            "took": self.took,
+            "total": progress.total,
+            "completed": progress.completed,
+            "cancelled": progress.cancelled,
+            "dead": progress.dead,
+            "open": progress.open,
+            "percent": progress.percent,
+            "held_by": [one.as_json() for one in self.holders],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A job, a batch or an event of a graph."""
+
+    key: str  # tells nodes of a graph apart
+    kind: str  # job, batch or event
+    id: int | None  # of an event: none
+    name: str
+    state: str  # the status of a job, the state of a batch; of an event "sent" or "awaited"
+    waited: float | None = None  # seconds from when it could have run, until its last run began, or until now
+    ran: float | None = None  # seconds of its last run; of a batch, from when it could begin
+    is_outside: bool = False  # it does not belong to the batch
+    is_done: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How much time it took of those that need it."""
+        return (self.waited or 0.0) + (self.ran or 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind, "id": self.id, "name": self.name, "state": self.state, "waited": self.waited,
+            "ran": self.ran, "is_outside": self.is_outside,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One node needs another."""
+
+    needs: str
+    node: str
+    is_met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The nodes of a batch in layers: each stands to the right of all that it needs."""
+
+    nodes: Sequence[Node] = ()  # empty if there are too many to draw
+    edges: Sequence[Edge] = ()
+    layers: Mapping[str, int] = field(default_factory=dict)  # by the key of a node
+    critical: Sequence[str] = ()  # keys of nodes, the first to run first
+    counts: Sequence[Mapping[str, int]] = ()  # of each layer, how many nodes have each state
+    is_cut: bool = False  # there are more nodes than were read
+
+    @property
+    def is_drawn(self) -> bool:
+        return bool(self.nodes)
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

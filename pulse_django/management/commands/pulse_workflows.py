@@ -1,0 +1,190 @@
+"""``manage.py pulse_workflows``: list workflows and batches, show one, pause it, cancel it, retry its dead letters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pulse_django.fleet import workflows
+from pulse_django.fleet.workflows import BatchFacts, Graph, Node
+from pulse_django.operations import arguments
+from pulse_django.operations.terminal import bar, showable, table
+from pulse_django.operations.users import user_of
+from pulse_django.operations.workflows import retry_dead_letters
+from pulse_django.store.tables import require_tables
+from pulse_django.words.display import in_words, inert
+from pulse_django.words.job_ids import MAX_ID
+from pulse_django.workflows.batches import Batch
+
+ACTS = ("list", "show", "pause", "resume", "cancel", "retry")
+MOST_LISTED = 1_000
+
+Said = tuple[dict[str, Any], list[str]]
+
+
+class Command(BaseCommand):
+    help = (
+        "List workflows and batches and what holds them, show the jobs of one, pause, resume or cancel it, or retry "
+        "its dead letters."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
+        parser.add_argument(
+            "id", nargs="?", type=arguments.whole(1, MAX_ID), metavar="ID", help="needed by every act but list"
+        )
+        parser.add_argument("--open", action="store_true", help="list: only those that are not over")
+        parser.add_argument("--inside", action="store_true", help="list: also those within others")
+        parser.add_argument(
+            "--before", type=arguments.whole(1, MAX_ID), metavar="ID", help="list: go on with those before this one"
+        )
+        most = arguments.whole(1, MOST_LISTED)
+        parser.add_argument("--most", type=most, default=20, metavar="N", help="list: so many; default 20")
+        parser.add_argument("--reason", default="", help="cancel: reason to store with each job")
+        parser.add_argument(
+            "--runs", type=arguments.whole(1, 1_000), default=1, metavar="N", help="retry: at least so many more runs"
+        )
+        arguments.add_output(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias, act = arguments.alias_of(options), options["act"]
+        require_tables(alias)
+        if act == "list":
+            said, lines = self._list(alias, options)
+        elif options["id"] is None:
+            raise CommandError(f"{act}: give the id of a workflow.")
+        else:
+            said, lines = getattr(self, f"_{act}")(alias, _named(alias, options["id"]), options)
+        if options["json"]:
+            self.stdout.write(json.dumps({"command": "pulse_workflows", "act": act, "database": alias, **said}))
+            return
+        for line in lines:
+            self.stdout.write(showable(line, self.stdout))
+
+    def _list(self, alias: str, options: dict[str, Any]) -> Said:
+        found = workflows.batches(
+            alias,
+            before=options["before"],
+            inside=options["inside"],
+            open_only=options["open"],
+            most=options["most"],
+        )
+        rows = [
+            (
+                one.id,
+                one.name,
+                one.kind,
+                one.state,
+                f"{one.progress.done} / {one.progress.total}",
+                _time(one),
+                _held(one),
+            )
+            for one in found
+        ]
+        headers = ("id", "name", "kind", "state", "over", "time", "held by")
+        lines = table(headers, rows, indent="") if rows else ["There are no workflows."]
+        return {"workflows": [one.as_json() for one in found]}, lines
+
+    def _show(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+        graph = workflows.graph_of(alias, batch)
+        progress = batch.progress
+        lines = [
+            f"{inert(batch.name)} #{batch.id}: {batch.state}, {bar(progress.percent / 100)} {progress.percent} %",
+            f"completed {progress.completed}, cancelled {progress.cancelled}, dead letters {progress.dead}, "
+            f"open {progress.open}",
+            f"time: {_time(batch)}",
+            *([f"held by: {inert(_held(batch))}"] if batch.holders else []),
+            *_lines_of(graph),
+        ]
+        names = {node.key: node for node in graph.nodes}
+        shown = {
+            "nodes": [
+                node.as_json() | {"layer": graph.layers[node.key], "is_critical": node.key in graph.critical}
+                for node in graph.nodes
+            ],
+            "edges": [
+                {"needs": _id_of(names[edge.needs]), "node": _id_of(names[edge.node]), "is_met": edge.is_met}
+                for edge in graph.edges
+            ],
+            "layers": list(graph.counts),
+        }
+        return {"workflow": batch.as_json(), "graph": shown}, lines
+
+    def _pause(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+        if not Batch(batch.id, alias).pause():
+            raise CommandError(f"Workflow {batch.id} is over or was paused before. Nothing was changed.")
+        return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} paused. Jobs that run go on."]
+
+    def _resume(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+        if not Batch(batch.id, alias).resume():
+            raise CommandError(f"Workflow {batch.id} is not paused. Nothing was changed.")
+        return {"workflow": _named(alias, batch.id).as_json()}, [f"Workflow {batch.id} resumed."]
+
+    def _cancel(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+        reason = options["reason"] or f"cancelled by {user_of('pulse_workflows')}"
+        if not Batch(batch.id, alias).cancel(reason=reason):
+            raise CommandError(f"Workflow {batch.id} is over or was cancelled before. Nothing was changed.")
+        after = _named(alias, batch.id)
+        said = (
+            f"Workflow {batch.id} cancelled. {after.progress.open} of its jobs are still open: those that run end soon."
+        )
+        return {"workflow": after.as_json()}, [said]
+
+    def _retry(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
+        answer = retry_dead_letters(alias, batch.id, runs=options["runs"])
+        lines = [f"{answer.revived} retried."]
+        if answer.twins:
+            lines.append(f"{answer.twins} left: another job has their unique key.")
+        if answer.has_more:
+            lines.append("There are more: run it again.")
+        return {"workflow": _named(alias, batch.id).as_json(), **answer._asdict()}, lines
+
+
+def _named(alias: str, batch_id: int) -> BatchFacts:
+    found = workflows.one_batch(alias, batch_id)
+    if found is None:
+        raise CommandError(f"There is no workflow {batch_id}.")
+    return found
+
+
+def _time(batch: BatchFacts) -> str:
+    return f"opened {in_words(batch.age)} ago" if batch.took is None else f"took {in_words(batch.took)}"
+
+
+def _held(batch: BatchFacts) -> str:
+    return ", ".join(
+        f"dead letter {one.name} #{one.job_id}" if one.event is None else f"event {one.event}" for one in batch.holders
+    )
+
+
+def _lines_of(graph: Graph) -> list[str]:
+    if graph.is_cut:
+        return ["It has too many jobs to list them."]
+    if not graph.is_drawn:
+        return [
+            f"  layer {layer}: {', '.join(f'{count} {state}' for state, count in counts.items())}"
+            for layer, counts in enumerate(graph.counts, 1)
+        ]
+    needs: dict[str, list[str]] = {node.key: [] for node in graph.nodes}
+    names = {node.key: node.name for node in graph.nodes}
+    for edge in graph.edges:
+        needs[edge.node].append(names[edge.needs])
+    rows = [
+        (
+            _id_of(node), node.name, node.state, *(_seconds(one) for one in (node.waited, node.ran)),
+            "*" if node.key in graph.critical else "", ", ".join(needs[node.key]),
+        )
+        for node in sorted(graph.nodes, key=lambda node: graph.layers[node.key])
+    ]  # fmt: skip
+    lines = table(("", "name", "state", "waited", "ran", "*", "needs"), rows)
+    return [*lines, "  * on the critical path"] if graph.critical else lines
+
+
+def _id_of(node: Node) -> str:
+    return node.kind if node.id is None else f"{node.kind} {node.id}"
+
+
+def _seconds(time: float | None) -> str:
+    return "" if time is None else in_words(time)

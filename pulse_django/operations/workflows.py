@@ -1,0 +1,30 @@
+"""What operators do to a batch: retry its dead letters."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pulse_django.execution import making_due
+from pulse_django.fleet.workflows import dead_letters_in
+
+AT_ONCE = 1_000  # dead letters in one statement
+MOST_ROUNDS = 10
+
+
+class RetriedBatch(NamedTuple):
+    revived: int
+    twins: int  # left: another job has their unique key
+    has_more: bool  # call it again
+
+
+def retry_dead_letters(alias: str, batch_id: int, *, runs: int = 1) -> RetriedBatch:
+    """Retry the dead letters of a batch and of those within it: at most ten thousand of them."""
+    revived = twins = after = 0
+    for _ in range(MOST_ROUNDS):
+        ids = dead_letters_in(alias, batch_id, after=after, most=AT_ONCE)
+        if ids:
+            answer = making_due.retry(alias, ids, runs=runs)
+            revived, twins, after = revived + len(answer.revived), twins + len(answer.twins), ids[-1]
+        if len(ids) < AT_ONCE:
+            return RetriedBatch(revived, twins, has_more=False)
+    return RetriedBatch(revived, twins, has_more=True)
