@@ -16,17 +16,18 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled proofs chaos chaos-schedules chaos-limits chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled proofs chaos chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
 	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
-	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for limits"
+	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for limits and for graphs"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
 	@echo "make chaos-limits  limits alone: never more leases than allowed, and never more starts"
-	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7')"
+	@echo "make chaos-graphs  workflows, batches and durable steps alone: none starts early, none waits for ever, nothing happens twice"
+	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7'), and for graphs with each of 20 SEEDS_LONG"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
 	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
 	@echo "make pictures    take the documentation's pictures of the demo and the admin (needs Chromium)"
@@ -56,11 +57,11 @@ demo: $(READY)
 	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
 # Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed. Then
-# the same is done to workers whose jobs have limits.
+# the same is done to workers whose jobs have limits, and to those whose jobs need each other.
 SEEDS ?= 1 2 3
 chaos: $(READY)
 	@for seed in $(SEEDS); do \
-		$(PY) -m chaos.run --seed $$seed $(ARGS) && $(PY) -m chaos.limits --seed $$seed $(ARGS) || exit $$?; \
+		for run in run limits graphs; do $(PY) -m chaos.$$run --seed $$seed $(ARGS) || exit $$?; done; \
 	done
 
 # Watchdogs that fire schedules are killed, and the server's clock is set: each tick must fire once.
@@ -71,8 +72,14 @@ chaos-schedules: $(READY)
 chaos-limits: $(READY)
 	@for seed in $(SEEDS); do $(PY) -m chaos.limits --seed $$seed $(ARGS) || exit $$?; done
 
+# Workers run jobs that need each other while they are killed: none starts early, and none waits for ever.
+chaos-graphs: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.graphs --seed $$seed $(ARGS) || exit $$?; done
+
+SEEDS_LONG ?= $(shell seq 20)
 chaos-long: $(READY)
 	@$(PY) -m chaos.run --seconds 3600 $(ARGS)
+	@for seed in $(SEEDS_LONG); do $(PY) -m chaos.graphs --seed $$seed || exit $$?; done
 
 # Each plants a bug in the workers, and has to be found.
 mutants: $(READY)

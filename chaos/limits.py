@@ -25,7 +25,6 @@ WORKERS = 4
 PROCESSES = "2"  # of each worker: these claim
 CONCURRENCY = "24"  # of each worker
 BETWEEN = (0.5, 1.5)  # seconds between two nemeses
-FREEZE = 2.6  # seconds, longer than a lease
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
     "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
@@ -58,25 +57,31 @@ class Run:
         self.chance = random.Random(options.seed)
         self.happened: Counter[str] = Counter()
         self.clock = ClockSteps(clock, self.happened)
-        self.workers: list[Any] = []
 
     def verdict(self) -> int:
         from chaos import limit_history
+        from chaos.worker_fleet import Kind, WorkerFleet
         from pulse_django.harness.processes import StartedProcesses
 
         say(f"seed {self.options.seed}, {self.options.seconds:g} s, {WORKERS} workers of {PROCESSES} processes")
         ask(limit_history.SCHEMA)
         self._refill()
+        kind = Kind(
+            workers=WORKERS,
+            arguments=("--concurrency", CONCURRENCY, "--processes", PROCESSES),
+            pulse=PULSE,
+            modules=["chaos.limited_handlers"],
+            mutants="chaos.limit_mutants",
+        )
         with StartedProcesses(self.folder) as started:
-            self.workers = [self._start(started, number) for number in range(WORKERS)]
-            self._wait_for_the_first()
+            fleet = WorkerFleet(started, kind, self.options.mutant, self.chance, self.happened)
+            fleet.wait_for_the_first("SELECT 1 FROM chaos_lease LIMIT 1")
             until = time.monotonic() + self.options.seconds
             next_one = time.monotonic() + self.chance.uniform(*BETWEEN)
             while time.monotonic() < until:
                 self._refill()
                 if not self.options.calm and time.monotonic() >= next_one:
-                    nemeses = [self._kill, self._kill_child, self._freeze, self._terminate, self._set_clock]
-                    self.chance.choice(nemeses)(started)
+                    self.chance.choice([*fleet.nemeses, self.clock.step])()
                     next_one = time.monotonic() + self.chance.uniform(*BETWEEN)
                 time.sleep(0.2)
         return self._judge()
@@ -97,58 +102,6 @@ class Run:
                 for weight in weights:
                     of_each = [(self.chance.randrange(customers),) for _ in range(least // len(weights))]
                     enqueue_many(task.using(weight=weight), of_each)
-
-    def _start(self, started: Any, number: int) -> Any:
-        from pulse_django.harness.processes import worker_command
-        from tests.crash.processes import ROOT
-
-        settings = PULSE | {"TASK_MODULES": ["chaos.limited_handlers"]}
-        if self.options.mutant:
-            settings["TASK_MODULES"] = [*settings["TASK_MODULES"], "chaos.limit_mutants"]
-        env = os.environ | {"PULSE": json.dumps(settings), "PYTHONPATH": str(ROOT), "CHAOS_MUTANT": self.options.mutant}
-        name = f"worker-{number}-{self.happened['kill a worker']}"
-        command = worker_command("--name", name, "--concurrency", CONCURRENCY, "--processes", PROCESSES)
-        return started.start_worker(name, command, env, cwd=ROOT)
-
-    def _wait_for_the_first(self) -> None:
-        until = time.monotonic() + 60
-        while not ask("SELECT 1 FROM chaos_lease LIMIT 1"):
-            if time.monotonic() > until:
-                raise SystemExit(f"No job began within a minute. The log of a worker:\n{self.workers[0].log[-2_000:]}")
-            time.sleep(0.2)
-
-    # Nemeses
-
-    def _kill(self, started: Any) -> None:
-        place = self.chance.randrange(WORKERS)
-        self.workers[place].kill()
-        self.happened["kill a worker"] += 1
-        self.workers[place] = self._start(started, place)
-
-    def _kill_child(self, _started: Any) -> None:
-        from pulse_django.harness.processes import send
-
-        family = self.chance.choice(self.workers).family()[1:]
-        if family:
-            send([self.chance.choice(family)], 9)
-            self.happened["kill a child"] += 1
-
-    def _freeze(self, _started: Any) -> None:
-        worker = self.chance.choice(self.workers)
-        worker.freeze()
-        time.sleep(FREEZE)
-        worker.thaw()
-        self.happened["freeze a worker"] += 1
-
-    def _terminate(self, _started: Any) -> None:
-        ask(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pulse%'"
-            " ORDER BY random() LIMIT 3"
-        )
-        self.happened["terminate backends"] += 1
-
-    def _set_clock(self, _started: Any) -> None:
-        self.clock.step()
 
     # The end
 

@@ -14,6 +14,7 @@ import django
 
 django.setup()
 
+from chaos.graph_mutants import GRAPH_MUTANTS
 from chaos.limit_mutants import LIMIT_MUTANTS
 from chaos.mutants import MUTANTS
 from chaos.schedule_mutants import SCHEDULE_MUTANTS
@@ -23,6 +24,7 @@ RUNS = {
     **dict.fromkeys(MUTANTS, "chaos.run"),
     **dict.fromkeys(SCHEDULE_MUTANTS, "chaos.schedules"),
     **dict.fromkeys(LIMIT_MUTANTS, "chaos.limits"),
+    **dict.fromkeys(GRAPH_MUTANTS, "chaos.graphs"),
 }
 TRIES = 3  # seeds: a race may need luck
 

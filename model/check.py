@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-MODEL = Path(__file__).with_name("lease.pml")
+LEASE, NEEDS = (Path(__file__).with_name(name) for name in ("lease.pml", "needs.pml"))
 HOLDS = "holds"
 FINISHES = "finishes"
 PATIENCE = 300  # seconds for one program; on a slow machine the longest takes ten
@@ -35,10 +35,11 @@ class Variant:
 
     switches: tuple[str, ...]
     expected: str = HOLDS
+    model: Path = LEASE
 
     @property
     def name(self) -> str:
-        return "+".join(self.switches) or "design"
+        return "+".join(self.switches) or ("design" if self.model == LEASE else self.model.stem)
 
     @property
     def is_live(self) -> bool:
@@ -59,8 +60,8 @@ class Result:
         return self.found == self.variant.expected
 
 
-def variant(switches: str, expected: str = HOLDS) -> Variant:
-    return Variant(tuple(switches.split()), expected)
+def variant(switches: str, expected: str = HOLDS, model: Path = LEASE) -> Variant:
+    return Variant(tuple(switches.split()), expected, model)
 
 
 # As it is designed, and with what is thrown at it or may be chosen.
@@ -123,7 +124,25 @@ SHOWN = [
     variant("SHOW_LONGEST_LIFE", "never_seen"),
 ]
 
-VARIANTS = {one.name: one for one in [*DESIGN, *SPARE, *SHOWN, *BROKEN]}
+# What follows an end: no order of statements strands or doubles a job that needs others.
+FOLLOWS = [
+    variant("", model=NEEDS),
+    variant("BEGINS_TO_WAIT", model=NEEDS),
+    variant("LOOKS_BEFORE_COMMIT", "nobody_stranded", NEEDS),
+    variant("NOTES_AFTERWARDS", "nobody_stranded", NEEDS),
+    variant("NO_LOCK", "nobody_stranded", NEEDS),
+    variant("LEAVES_NO_NOTE", "nobody_stranded", NEEDS),
+    variant("BEGINS_TO_WAIT WAITS_WITHOUT_NOTE", "nobody_stranded", NEEDS),
+    variant("BEGINS_TO_WAIT FREES_UNLOCKED", "freed_once", NEEDS),
+    variant("BEGINS_TO_WAIT MARKS_WITHOUT_LOOK", "started_early", NEEDS),
+    variant("SHOW_FREED", "never_freed", NEEDS),
+]
+
+VARIANTS = {one.name: one for one in [*DESIGN, *SPARE, *SHOWN, *BROKEN, *FOLLOWS]}
+
+
+# Who acts in a line of a trail.
+_WHO = r"(Worker|A late message|Watchdog|Operator|Time|Database|Settler|Waiter|Call|    [A-Z])"
 
 
 def stop(message: str) -> NoReturn:
@@ -158,7 +177,7 @@ class Tools:
 
     def _spin(self, one: Variant, folder: str, *options: str) -> str:
         switches = [f"-D{switch}" for switch in one.switches]
-        return _run(folder, self.spin, f"-P{self.compiler} -E -x c", *options, *switches, str(MODEL))
+        return _run(folder, self.spin, f"-P{self.compiler} -E -x c", *options, *switches, str(one.model))
 
     def _make(self, one: Variant, folder: str) -> None:
         generated = self._spin(one, folder, "-a")
@@ -169,10 +188,10 @@ class Tools:
             stop(f"{one.name}: the C compiler failed\n{log}")
 
     def _tell(self, one: Variant, folder: str) -> Iterator[str]:
-        for line in self._spin(one, folder, "-t", "-T", "-k", f"{MODEL.name}.trail").splitlines():
+        for line in self._spin(one, folder, "-t", "-T", "-k", f"{one.model.name}.trail").splitlines():
             if "START OF CYCLE" in line:
                 yield "From here on the same for ever:"
-            elif re.match(r"(Worker|A late message|Watchdog|Operator|Time|Database|    [A-Z])", line):
+            elif re.match(_WHO, line):
                 yield line
 
 

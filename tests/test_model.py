@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CHECK = ROOT / "model/check.py"
-MODEL = (ROOT / "model/lease.pml").read_text()
+MODEL = "".join((ROOT / f"model/{name}.pml").read_text() for name in ("lease", "needs"))
 PAGE = (ROOT / "docs/explanation/model.md").read_text()
 SIZES = {"THREADS", "MAX_ATTEMPTS"}
 SWITCHES = set(re.findall(r"(?:\bOFF\(|defined\(|#ifn?def )([A-Z_]+)", MODEL)) - SIZES
