@@ -24,7 +24,7 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import chunks, context, fencing, paused_tasks
+from pulse_django.execution import chunks, context, durable_steps, fencing, paused_tasks, waits
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import sentences
@@ -32,7 +32,11 @@ from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
 from pulse_django.words import limiting, retry_after, retry_policies, uniqueness, verb_results, vital_signs
 from pulse_django.words.declared_options import OPTIONS
+from pulse_django.workflows import rewind
 
+OF_BATCHES = (
+    *("open", "get", "add", "add_many", "seal", "progress", "cancel", "pause", "resume", "context", "jobs", "row"),
+)
 GENERATED = "<!-- Made by docs/reference/generate.py from the code; change it there. -->\n\n"
 
 
@@ -174,6 +178,7 @@ def python_page() -> str:
             *of_explanations(),
             *of_contexts(),
             *of_chunks(),
+            *of_workflows(),
             "\n## Unique jobs\n",
             *of_unique(),
             "\n## Limits\n\n[How to use them](../how-to/limits.md).\n",
@@ -254,10 +259,23 @@ def of_chunks() -> list[str]:
     return [head, "| with `chunk=` | |\n|---|---|\n", *(f"| `{name}` | {said} |\n" for name, said in rows)]
 
 
+def of_workflows() -> list[str]:
+    pages = "[How to use them](../how-to/workflows.md), and [steps and events](../how-to/durable-steps.md)."
+    lines = [f"\n## Workflows\n\n{pages}\n", entry("Workflow", pulse_django.Workflow)]
+    lines += [entry(name, getattr(pulse_django, name)) for name in ("chain", "group", "chord", "send_event")]
+    for kind, names in ((pulse_django.Workflow, ("add", "add_workflow", "enqueue")), (pulse_django.Batch, OF_BATCHES)):
+        lines.append(f"\n| `{kind.__name__}.` | |\n|---|---|\n")
+        lines += [f"| `{name}` | {text_of(getattr(kind, name))} |\n" for name in names]
+    functions = (rewind.preview, rewind.retry_from, rewind.fork)
+    lines.append("\nIn `pulse_django.workflows.rewind`:\n")
+    return lines + [entry(one.__name__, one) for one in functions]
+
+
 def members_of_context() -> list[tuple[str, str]]:
     """The public properties and methods, in the order of the source, and what Django's context adds."""
     found = []
-    for name, member in vars(context.Context).items():
+    members = {**vars(context.Context), **vars(durable_steps.DurableSteps), **vars(waits.Waits)}
+    for name, member in members.items():
         if name.startswith("_") or name == "run":
             continue
         if isinstance(member, property):
