@@ -89,16 +89,18 @@ class Run:
                 time.sleep(self.chance.uniform(*BETWEEN))
                 if not self.options.calm:
                     self.chance.choice(fleet.nemeses)()
-            took = self._wait_for_the_end(clients)
+                fleet.supervise()
+            took = self._wait_for_the_end(clients, fleet)
         return self._judge(clients, deadlocks, took)
 
-    def _wait_for_the_end(self, clients: Any) -> float:
+    def _wait_for_the_end(self, clients: Any, fleet: Any) -> float:
         """Wait until everything is over, or nothing changes any more. Return how long that took."""
         from chaos import graph_records
 
         begin = changed = time.monotonic()
         last = None
         while clients.is_busy or not ask(graph_records.IS_OVER)[0][0]:
+            fleet.supervise()
             now = time.monotonic()
             if (seen := ask(graph_records.LAST)) != last:
                 last, changed = seen, now

@@ -82,6 +82,7 @@ class Run:
                 self._refill()
                 if not self.options.calm and time.monotonic() >= next_one:
                     self.chance.choice([*fleet.nemeses, self.clock.step])()
+                    fleet.supervise()
                     next_one = time.monotonic() + self.chance.uniform(*BETWEEN)
                 time.sleep(0.2)
         return self._judge()

@@ -35,7 +35,7 @@ class WorkerFleet:
         self, started: StartedProcesses, kind: Kind, mutant: str, chance: random.Random, happened: Counter[str]
     ) -> None:
         self._started, self._kind, self._mutant = started, kind, mutant
-        self._chance, self._happened = chance, happened
+        self._chance, self._happened, self._starts = chance, happened, 0
         self.workers = [self._start(number) for number in range(kind.workers)]
 
     @property
@@ -49,6 +49,13 @@ class WorkerFleet:
             if time.monotonic() > until:
                 raise SystemExit(f"No job began within a minute. The log of a worker:\n{self.workers[0].log[-2_000:]}")
             time.sleep(0.2)
+
+    def supervise(self) -> None:
+        """Start workers again that ended by themselves: one whose fork server was killed does."""
+        for place, worker in enumerate(self.workers):
+            if worker.exit_code is not None:
+                self.workers[place] = self._start(place)
+                self._happened["start a worker that ended"] += 1
 
     def kill(self) -> None:
         place = self._chance.randrange(len(self.workers))
@@ -77,7 +84,8 @@ class WorkerFleet:
         self._happened["terminate backends"] += 1
 
     def _start(self, number: int) -> StartedWorker:
-        name = f"worker-{number}-{self._happened['kill a worker']}"
+        self._starts += 1
+        name = f"worker-{number}-{self._starts}"
         settings = self._kind.pulse | {"TASK_MODULES": list(self._kind.modules)}
         if self._mutant:
             settings["TASK_MODULES"].append(self._kind.mutants)
