@@ -75,8 +75,8 @@ def resolve_inside_atomic() -> None:
 
 def no_sweep() -> None:
     """Look at the changes of this worker, and of clients, but never at those of another worker."""
-    mine = "WHERE made_by IN ('', pg_catalog.current_setting('chaos.worker', true))\nORDER BY id"
-    _replaced(resolve, "_FIND", ("ORDER BY id", mine))
+    mine = "WHERE made_by IN ('', pg_catalog.current_setting('chaos.worker', true)) AND id"
+    _replaced(resolve, "_FIND", ("WHERE id", mine))
 
 
 def callback_before_seal() -> None:

@@ -47,9 +47,9 @@ def resolve(
 
     ``call`` runs each step that uses the database. ``freed`` is called when jobs may run that waited.
     """
-    jobs = Job.objects.db_manager(alias)
+    jobs, after, left = Job.objects.db_manager(alias), 0, Left.NOTHING
     for _ in range(rounds):
-        resolved = call(jobs.resolve, with_timeouts=with_timeouts)
+        resolved = call(jobs.resolve, with_timeouts=with_timeouts, after=after)
         if resolved.queues:
             freed()
             call(wake_workers, alias, resolved.queues)
@@ -57,11 +57,11 @@ def resolve(
             send_finished(Job, ending, using=alias)
         for batch_id in resolved.cancelling:
             call(cancel_members, alias, batch_id)
+        if resolved.is_locked:
+            left = Left.LOCKED
         if not resolved.has_more:
-            return Left.NOTHING
-        if not resolved.rows and not resolved.freed and not resolved.endings:
-            return Left.LOCKED
-        with_timeouts = False
+            return left
+        with_timeouts, after = False, max(after, resolved.last)
     return Left.MORE
 
 

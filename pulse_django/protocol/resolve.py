@@ -27,6 +27,7 @@ RESOLVE_LIMIT = 1_000
 _FIND = """
 SELECT id, job_id, batch_id, event
 FROM pulse_django_unresolved
+WHERE id > %s
 ORDER BY id
 LIMIT %s
 FOR UPDATE SKIP LOCKED
@@ -209,21 +210,24 @@ class Resolved:
     closed: frozenset[int] = frozenset()  # batches
     cancelling: frozenset[int] = frozenset()  # batches with members that were not asked to stop yet
     rows: int = 0  # changes that were dealt with
-    has_more: bool = False  # call again: now, or, if nothing was dealt with, a little later
+    last: int = 0  # of the changes that were found
+    is_locked: bool = False  # some are left, because somebody else's transaction has locked what they are about
+    has_more: bool = False  # call again, with what comes after the last one
 
 
 NOTHING = Resolved()
 NO_BATCHES = JudgedBatches([])
 
 
-def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False) -> Resolved:
+def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool = False, after: int = 0) -> Resolved:
     """Free what may run, cancel what never will, and close batches, after up to ``limit`` changes.
 
+    ``after``: pass the changes up to this one by, so that those of a batch that is locked for long stop no others.
     ``with_timeouts``: look for events that did not come in time, as well. Any number of processes may do it at once.
     """
     alias = jobs.write_alias
     with joined(alias):
-        found = run_joined(alias, _FIND, [limit])
+        found = run_joined(alias, _FIND, [after, limit])
         if not found and not with_timeouts:
             return NOTHING
         rows = [row_id for row_id, *_ in found]
@@ -247,7 +251,9 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
         closed=batches.closed,
         cancelling=batches.cancelling,
         rows=gone,
-        has_more=len(rows) == limit or gone < len(rows) or batches.has_more or bool(left_over or cancelled),
+        last=max(rows, default=0),
+        is_locked=gone < len(rows),
+        has_more=len(rows) == limit or batches.has_more or bool(left_over or cancelled),
     )
 
 

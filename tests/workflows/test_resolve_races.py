@@ -10,7 +10,8 @@ from pulse_django.execution.resolving import Left, resolve
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
 from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.protocol.pause_batch import pause_batch, resume_batch
-from pulse_django.testing import drain
+from pulse_django.protocol.resolve import RESOLVE_LIMIT
+from pulse_django.testing import drain, run_job
 from pulse_django.words.decisions import Complete, DeadLetter, Wait
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
@@ -141,4 +142,19 @@ def test_a_job_that_begins_to_wait_while_its_batch_is_resumed(rival: Rival) -> N
     rival.commit()
     resolve("default")
     assert status(int(member.id)) == Status.PENDING
+    assert not Unresolved.objects.exists()
+
+
+def test_a_batch_that_is_locked_for_long_stops_no_others(rival: Rival) -> None:
+    """As by an import that adds to it in one transaction, while jobs that were added before end one by one."""
+    batch = Batch.open("import")
+    sql("INSERT INTO pulse_django_unresolved (batch_id) SELECT %s FROM generate_series(1, %s)", batch.id, RESOLVE_LIMIT)
+    placed = Workflow().add("a", plain.prepare("a")).add("b", plain.prepare("b"), needs=["a"]).enqueue()
+    rival.begin()
+    rival.run(batch.add, plain.prepare("row"))
+    run_job(placed.job_ids["a"])
+    assert resolve("default") is Left.LOCKED
+    assert status(placed.job_ids["b"]) == Status.PENDING
+    rival.commit()
+    assert resolve("default") is Left.NOTHING
     assert not Unresolved.objects.exists()
