@@ -23,10 +23,10 @@ HOW: dict[str, Any] = {"takes_context": True, "max_attempts": 200, "retry": neve
 
 # The effects of a completed job of each task, each exactly once.
 EFFECTS = {
-    "chaos.steps": ("first", "second"),
-    "chaos.atom": ("atom",),
-    "chaos.approve": ("before", "after"),
-    "chaos.callback": ("callback",),
+    "graph.steps": ("first", "second"),
+    "graph.atom": ("atom",),
+    "graph.approve": ("before", "after"),
+    "graph.callback": ("callback",),
 }
 
 
@@ -51,14 +51,14 @@ def die_once(context: Context, dies: bool) -> None:
             raise Dies("not pardoned yet")
 
 
-@task(name="chaos.work", **HOW)
+@task(name="graph.work", **HOW)
 def work(context: Context, dies: bool = False) -> int:
     work_for(SHORT)
     die_once(context, dies)
     return context.job_id
 
 
-@task(name="chaos.steps", **HOW)
+@task(name="graph.steps", **HOW)
 def steps(context: Context, dies: bool = False) -> float:
     """A plain step, whose result all later runs have to see, between two that are exactly once."""
     context.step("first", effect, context, "first", atomic=True)
@@ -68,7 +68,7 @@ def steps(context: Context, dies: bool = False) -> float:
     return drawn
 
 
-@task(name="chaos.atom", **HOW)
+@task(name="graph.atom", **HOW)
 def atom(context: Context, dies: bool = False) -> None:
     work_for(SHORT)
     die_once(context, dies)
@@ -77,14 +77,14 @@ def atom(context: Context, dies: bool = False) -> None:
         completion.result = context.job_id
 
 
-@task(name="chaos.fan", **HOW)
+@task(name="graph.fan", **HOW)
 def fan(context: Context, count: int) -> int:
     """Wait for jobs of its own."""
     ids = context.step("children", lambda: [work.enqueue().id for _ in range(count)], atomic=True)
     return len(context.wait_for(ids))
 
 
-@task(name="chaos.spread", **HOW)
+@task(name="graph.spread", **HOW)
 def spread(context: Context, count: int, kinds: list[str]) -> int:
     """Wait for a batch of its own."""
 
@@ -98,7 +98,7 @@ def spread(context: Context, count: int, kinds: list[str]) -> int:
     return int(context.wait_for(batch).percent)
 
 
-@task(name="chaos.grow", **HOW)
+@task(name="graph.grow", **HOW)
 def grow(context: Context, count: int, at_the_end: bool) -> None:
     """Add members to the batch that it is in."""
 
@@ -116,14 +116,14 @@ def grow(context: Context, count: int, at_the_end: bool) -> None:
         work_for(SHORT)
 
 
-@task(name="chaos.after", **HOW)
+@task(name="graph.after", **HOW)
 def after(context: Context, job_ids: list[int]) -> int:
     """Wait for jobs that were there before."""
     work_for(SHORT)
     return len(context.wait_for(job_ids))
 
 
-@task(name="chaos.approve", **HOW)
+@task(name="graph.approve", **HOW)
 def approve(context: Context, event: str) -> Any:
     context.step("before", effect, context, "before", atomic=True)
     answer = context.wait_for_event(event)
@@ -131,7 +131,7 @@ def approve(context: Context, event: str) -> Any:
     return answer
 
 
-@task(name="chaos.late", **HOW)
+@task(name="graph.late", **HOW)
 def late(context: Context, event: str, seconds: float) -> str:
     """Wait for an event that never comes."""
     try:
@@ -141,7 +141,7 @@ def late(context: Context, event: str, seconds: float) -> str:
     raise AssertionError("nobody has sent it")
 
 
-@task(name="chaos.callback", **HOW)
+@task(name="graph.callback", **HOW)
 def callback(context: Context, batch_id: int, kind: str) -> None:
     context.step("callback", effect, context, "callback", atomic=True)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 OVER = frozenset({"COMPLETED", "CANCELLED"})
 ENDED = OVER | {"DEAD_LETTERED"}
 NEVER = float("inf")
-CALLBACK = "chaos.callback"
+CALLBACK = "graph.callback"
 
 
 class Line(NamedTuple):
@@ -41,7 +41,7 @@ class NeedRow(NamedTuple):
 
 class JobRow(NamedTuple):
     id: int
-    task: str = "chaos.work"
+    task: str = "graph.work"
     status: str = "COMPLETED"
     batch_id: int | None = None
     parent_id: int | None = None
@@ -246,7 +246,7 @@ class Judge:
     def _children(self) -> Iterator[str]:
         found = Counter(job.parent_id for job in self.history.jobs)
         for job in self.history.jobs:
-            if job.task == "chaos.fan" and job.status == "COMPLETED" and found[job.id] != job.args[0]:
+            if job.task == "graph.fan" and job.status == "COMPLETED" and found[job.id] != job.args[0]:
                 yield f"job {job.id} has {found[job.id]} children, {job.args[0]} were planned"
 
 

@@ -40,10 +40,10 @@ GOOD = History(
         NeedRow(40, 4, None, 7, None, "cancel", "dead"),
     ],
     jobs=[
-        JobRow(1, "chaos.steps", batch_id=7),
+        JobRow(1, "graph.steps", batch_id=7),
         JobRow(2, batch_id=7),
-        JobRow(3, "chaos.callback", args=[7, "success"]),
-        JobRow(4, "chaos.callback", "CANCELLED", args=[7, "dead"]),
+        JobRow(3, "graph.callback", args=[7, "success"]),
+        JobRow(4, "graph.callback", "CANCELLED", args=[7, "dead"]),
     ],
     batches=[BatchRow(7, None, 2, ["success", "dead"])],
     effects=[(1, "first"), (1, "second"), (3, "callback")],
@@ -176,7 +176,7 @@ def test_a_step_of_a_run_that_was_over() -> None:
 
 
 def test_children_that_are_too_many() -> None:
-    fan = JobRow(8, "chaos.fan", args=[1])
+    fan = JobRow(8, "graph.fan", args=[1])
     children = [JobRow(9, parent_id=8), JobRow(10, parent_id=8)]
     assert judged(replace(GOOD, jobs=[*GOOD.jobs, fan, *children])) == ["job 8 has 2 children, 1 were planned"]
 

@@ -52,7 +52,7 @@ class BatchFacts:
     cancel_reason: str
     paused_at: datetime | None
     age: float  # seconds since it was opened
-    progress: BatchProgress
+    progress: BatchProgress = field(repr=False)
     holders: Sequence[Holder] = ()  # the first of each kind
 
     @property
