@@ -26,7 +26,7 @@ _REPORTS = """
 
 # Most batches hold nothing else, and reading fifteen keys of which eleven are absent takes the server 7 us for each.
 # The sub-selects hide the arrays' lengths from the planner: told of 400 rows, it merges them with the whole table.
-_COMPLETIONS = """
+COMPLETIONS = """
     SELECT
         id, holder, attempt, result, 'SUCCEEDED' AS outcome, 'COMPLETED' AS status, NULL::float8 AS delay,
         NULL::int AS refund, NULL::int AS loss, NULL AS error, NULL AS cancel_reason, NULL AS progress,
@@ -52,7 +52,7 @@ def completions(reports: Sequence[Report]) -> Compiled:
         [str(int(lease.attempt)) for lease in leases],
         ["NULL" if result is None else quoted(result) for result in results],
     )
-    return _COMPLETIONS, tuple(map(array, columns))
+    return COMPLETIONS, tuple(map(array, columns))
 
 
 def is_plain_completion(report: Report) -> bool:
