@@ -12,7 +12,7 @@ from django.db import connection
 from pulse_django import Batch, Context, EventTimedOut, never, task
 
 SHORT = (0.005, 0.05)  # seconds
-LONG = (0.05, 0.4)
+LONG = (0.1, 0.8)  # so that a freeze often falls into a step
 
 
 class Dies(Exception):

@@ -88,7 +88,7 @@ class Run:
             while time.monotonic() < until:
                 time.sleep(self.chance.uniform(*BETWEEN))
                 if not self.options.calm:
-                    self.chance.choice(fleet.nemeses)()
+                    self.chance.choice([*fleet.nemeses, fleet.freeze])()
                 fleet.supervise()
             took = self._wait_for_the_end(clients, fleet)
         return self._judge(clients, deadlocks, took)
