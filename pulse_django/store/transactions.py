@@ -34,8 +34,11 @@ _PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
 def with_timeouts(
     settings: Mapping[str, Any], *, lock: float, statement: float, prepared: PreparedStatements | None = None
 ) -> dict[str, Any]:
-    """Return these settings of a connection, with limits in seconds for each of its statements."""
-    timeouts = f"SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
+    """Return these settings of a connection, with limits in seconds for each of its statements.
+
+    Compiling a statement takes longer than any of ours, and its estimate may ask for it when no row is there.
+    """
+    timeouts = f"SET LOCAL jit = off; SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
     return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.utils import Error
 
 from pulse_django.execution.execute import perform
 from pulse_django.managers import JobManager
 from pulse_django.models import Job
+from pulse_django.store.transactions import run_joined
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
@@ -217,3 +218,18 @@ def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
     loop(dog.database, lambda: dog.pause_after(dog.sweep()))
     wait_until(lambda: Job.objects.get().status == Status.RETRYING)
     assert len(calls) >= 2
+
+
+def test_statements_of_the_runtime_are_never_compiled() -> None:
+    """With an older PostgreSQL's defaults, a statement whose estimate is high is compiled for longer than it may run."""
+    database = GuardedConnection("default", "test")
+
+    def ask() -> list[tuple[str]]:
+        with connections[database.alias].cursor() as cursor:
+            cursor.execute("SET jit = on")
+        return run_joined(database.alias, "SELECT pg_catalog.current_setting('jit')", [])
+
+    try:
+        assert database.call(ask) == [("off",)]
+    finally:
+        database.hang_up()

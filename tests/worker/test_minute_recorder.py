@@ -153,10 +153,10 @@ def test_a_watchdog_does_its_work_though_no_minute_can_be_written(monkeypatch: p
 
 def test_a_sweep_as_long_as_a_lease_is_not_taken_for_sleep(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """The next one must look for lost runs, and not wait for a lease."""
-    settings.PULSE = {"LEASE_TTL": 1.5, "HEARTBEAT_INTERVAL": 0.5, "WATCHDOG_INTERVAL": 0.2}
+    settings.PULSE = {"LEASE_TTL": 3.0, "HEARTBEAT_INTERVAL": 1.0, "WATCHDOG_INTERVAL": 0.2}
     dog = Watchdog(GuardedConnection("default", "watchdog"))
     dog.sweep(housekeeping=False)  # has asked the server once
-    monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(2.0) or [])
+    monkeypatch.setattr("pulse_django.fleet.unknown_tasks.give_up", lambda alias: time.sleep(3.5) or [])
     dog.sweep(housekeeping=True)
     lost = make_job(Status.RUNNING, lease_until=now(timedelta(seconds=-1)))
     swept = dog.sweep(housekeeping=False)
