@@ -185,18 +185,30 @@ UNION ALL
 SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM waiter WHERE reason IS NOT NULL
 """  # noqa: S608 - made of constants
 
-# Rows of batches that were locked stay.
-# But for changes of what somebody else has locked: it has to be looked at after the commit of that one.
+# Changes of what somebody else has locked stay: it has to be looked at after the commit of that one. What such a change
+# says of a batch is counted once.
 _FORGET = """
-DELETE FROM pulse_django_unresolved AS change
-WHERE id = ANY (%s::bigint[]) AND NOT (
-    change.batch_id IS NOT NULL AND change.batch_id <> ALL (%s::bigint[])
-    AND EXISTS (SELECT FROM pulse_django_batch AS batch WHERE batch.id = change.batch_id)
-) AND NOT (
-    change.job_id IS NOT NULL AND change.job_id <> ALL (%s::bigint[])
-    AND EXISTS (SELECT FROM pulse_django_job_hot AS job WHERE job.id = change.job_id AND job.status::text = 'WAITING')
+WITH change AS MATERIALIZED (
+    SELECT
+        id,
+        batch_id IS NOT NULL AND batch_id <> ALL (%(batches)s::bigint[])
+            AND EXISTS (SELECT FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
+        job_id IS NOT NULL AND job_id <> ALL (%(waiting)s::bigint[]) AND EXISTS (
+            SELECT FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
+        ) AS has_job
+    FROM pulse_django_unresolved AS one
+    WHERE id = ANY (%(rows)s::bigint[])
+),
+counted AS (
+    UPDATE pulse_django_unresolved AS counted
+    SET batch_id = NULL, added = 0, completed = 0, cancelled = 0, died = false
+    FROM change
+    WHERE counted.id = change.id AND change.has_job AND NOT change.has_batch AND counted.batch_id IS NOT NULL
 )
-RETURNING id
+DELETE FROM pulse_django_unresolved AS done
+USING change
+WHERE done.id = change.id AND NOT change.has_batch AND NOT change.has_job
+RETURNING done.id
 """
 
 
@@ -242,7 +254,8 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
         left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
         freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
-        gone = len(run_joined(alias, _FORGET, [rows, batches.locked, waiting])) if rows else 0
+        dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
+        gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
     cancelled = [row for row in freed if row[4] is not None]
     return Resolved(
         queues=tuple(sorted({queue for _, queue, _, _, reason in freed if reason is None})),

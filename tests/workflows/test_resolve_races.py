@@ -158,3 +158,31 @@ def test_a_batch_that_is_locked_for_long_stops_no_others(rival: Rival) -> None:
     rival.commit()
     assert resolve("default") is Left.NOTHING
     assert not Unresolved.objects.exists()
+
+
+def test_who_needs_a_member_does_not_wait_for_its_batch(rival: Rival) -> None:
+    """One note says that the member is over, and that the batch has one more. The batch is locked by another."""
+    placed = Workflow().add("a", plain.prepare("a")).add("b", plain.prepare("b"), needs=["a"]).enqueue()
+    rival.begin()
+    rival.run(sql, "SELECT FROM pulse_django_batch WHERE id = %s FOR SHARE", placed.id)
+    run_job(placed.job_ids["a"])
+    assert Unresolved.objects.filter(job_id=placed.job_ids["a"], batch_id__isnull=False).count() == 1
+    assert resolve("default") is Left.LOCKED
+    assert status(placed.job_ids["b"]) == Status.PENDING
+    rival.rollback()
+    assert resolve("default") is Left.NOTHING
+    assert not Unresolved.objects.exists()
+
+
+def test_a_batch_counts_a_note_once_that_stays_for_its_job(rival: Rival) -> None:
+    """A member ended, was brought back, and waits for another job: two calls look at the note of its first end."""
+    placed = Workflow().add("a", plain.prepare("a")).add("b", plain.prepare("b"), needs=["a"]).enqueue()
+    resolve("default")
+    note = "INSERT INTO pulse_django_unresolved (job_id, batch_id, completed) VALUES (%s, %s, 1)"
+    sql(note, placed.job_ids["b"], placed.id)
+    rival.lock_row(placed.job_ids["b"])
+    assert [resolve("default"), resolve("default")] == [Left.LOCKED, Left.LOCKED]
+    rival.rollback()
+    assert resolve("default") is Left.NOTHING
+    assert StoredBatch.objects.get(pk=placed.id).completed == 1
+    assert not Unresolved.objects.exists()
