@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .workflows.batches import Batch
     from .workflows.builder import Workflow
     from .workflows.canvas import chain, chord, group
+    from .workflows.event_links import event_link
     from .workflows.events import send_event
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ _HOMES = {
     "workflows.batches": ("Batch",),
     "workflows.builder": ("Workflow",),
     "workflows.canvas": ("chain", "chord", "group"),
+    "workflows.event_links": ("event_link",),
     "workflows.events": ("send_event",),
 }
 
@@ -102,6 +104,7 @@ __all__ = [
     "chain",
     "chord",
     "enqueue_many",
+    "event_link",
     "explain",
     "fence",
     "fenced_update",

@@ -1,16 +1,22 @@
-"""Views for your own pages: how far a batch is, as JSON."""
+"""Views for your own pages: how far a batch is, as JSON; and the page of a signed link, which sends an event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.clickjacking import xframe_options_deny
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods, require_safe
 
 from .execution.databases import alias_of_jobs
 from .store.batches import progress_of_each
 from .words.job_ids import MAX_ID
+from .workflows.event_links import read_link
+from .workflows.events import send_event
 
 
 @never_cache
@@ -30,3 +36,30 @@ def batch_progress(
         raise Http404
     numbers = {"done": progress.done, "failed": progress.dead, "open": progress.open, "percent": progress.percent}
     return JsonResponse(numbers)
+
+
+@never_cache
+@csrf_protect
+@xframe_options_deny
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_variables("token")
+def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
+    """Ask whether the event of a signed link is to be sent, and send it when the form is posted.
+
+    A GET sends nothing: programs that check mail open the links in it.
+    """
+    event = read_link(token)
+    if event is None:
+        raise Http404
+    state = "expired" if event.is_expired else "asked"
+    if state == "asked" and request.method == "POST":
+        is_new = send_event(event.name, event.payload, by=event.by, using=event.using)
+        state = "sent" if is_new else "late"
+    page = TemplateResponse(
+        request,
+        "pulse_django/signed_event.html",
+        {"title": event.title, "by": event.by, "state": state},
+        status=410 if state == "expired" else 200,
+    )
+    page["Referrer-Policy"] = "same-origin"  # the address is the right to send the event
+    return page

@@ -1,9 +1,14 @@
-"""The admin, the page for Prometheus and the probe are all that the test project serves."""
+"""The admin, the pages of signed links, the page for Prometheus and the probe are all that the test project serves."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
 from pulse_django.exporters.health import health
 from pulse_django.exporters.prometheus import metrics
 
-urlpatterns = [path("admin/", admin.site.urls), path("metrics", metrics), path("health", health)]
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("pulse/", include("pulse_django.urls")),
+    path("metrics", metrics),
+    path("health", health),
+]

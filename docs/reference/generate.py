@@ -262,7 +262,9 @@ def of_chunks() -> list[str]:
 def of_workflows() -> list[str]:
     pages = "[How to use them](../how-to/workflows.md), and [steps and events](../how-to/durable-steps.md)."
     lines = [f"\n## Workflows\n\n{pages}\n", entry("Workflow", pulse_django.Workflow)]
-    lines += [entry(name, getattr(pulse_django, name)) for name in ("chain", "group", "chord", "send_event")]
+    lines += [
+        entry(name, getattr(pulse_django, name)) for name in ("chain", "group", "chord", "send_event", "event_link")
+    ]
     for kind, names in ((pulse_django.Workflow, ("add", "add_workflow", "enqueue")), (pulse_django.Batch, OF_BATCHES)):
         lines.append(f"\n| `{kind.__name__}.` | |\n|---|---|\n")
         lines += [f"| `{name}` | {text_of(getattr(kind, name))} |\n" for name in names]

@@ -38,7 +38,8 @@ def with_timeouts(
 
     Compiling a statement takes longer than any of ours, and its estimate may ask for it when no row is there.
     """
-    timeouts = f"SET LOCAL jit = off; SET LOCAL lock_timeout = {lock * 1000:.0f}; SET LOCAL statement_timeout = {statement * 1000:.0f}; "
+    limits = {"jit": "off", "lock_timeout": f"{lock * 1000:.0f}", "statement_timeout": f"{statement * 1000:.0f}"}
+    timeouts = "".join(f"SET LOCAL {name} = {value}; " for name, value in limits.items())
     return {**settings, _TIMEOUTS: timeouts, _PREPARED: prepared}
 
 

@@ -33,13 +33,18 @@ def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewoun
     return _split(where, step)
 
 
-def retry_from(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
-    """Revive a dead letter, and have it do a step and all that follow it again."""
+def retry_from(job_id: int | str, step: str, *, attempt: int | None = None, using: str | None = None) -> Rewound:
+    """Revive a dead letter, and have it do a step and all that follow it again.
+
+    ``attempt``: only if this many were claimed, so that nobody acts on what an old page showed.
+    """
     where = locate(job_id, using)
     with transaction.atomic(using=where.alias):
         job = Job.objects.using(where.alias).select_for_update(of=("self",)).get(pk=where.id)
         if job.status != Status.DEAD_LETTERED:
             raise InvalidWorkflow(f"job {where.id} is {job.status}. Only a dead letter is retried; fork() makes a copy")
+        if attempt not in (None, job.attempts):
+            raise InvalidWorkflow(f"job {where.id} has changed in the meantime: {job.attempts} attempts were claimed")
         rewound = _split(where, step)
         forget_steps(Job.objects.db_manager(where.alias), where.id, first=len(rewound.kept) + 1)
         if where.id not in making_due.retry(where.alias, [where.id]).revived:

@@ -10,11 +10,20 @@ import types
 from pathlib import Path
 
 from django.db import connection
+from django.urls import set_urlconf
 
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.conditions import catalogue
 
+URLCONF = "# urls.py"  # the first line of a block that is the URLconf of what follows it
 SETTINGS = "settings.py"  # in the first line of a block that is no code to run
+
+
+class _Urls:
+    """A URLconf. It can be a key of Django's cache, as a namespace cannot."""
+
+    def __init__(self, urlpatterns: list[object]) -> None:
+        self.urlpatterns = urlpatterns
 
 
 def run(page: Path) -> str:
@@ -28,10 +37,13 @@ def run(page: Path) -> str:
         for block in blocks:
             if SETTINGS not in block.partition("\n")[0]:
                 exec(compile(block, str(page), "exec"), vars(module))
+            if block.startswith(URLCONF):
+                set_urlconf(_Urls(module.urlpatterns))
     except BaseException:
         return traceback.format_exc()
     finally:
         registry._tasks, catalogue._known = known, asked
+        set_urlconf(None)
     return ""
 
 

@@ -221,7 +221,7 @@ def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_statements_of_the_runtime_are_never_compiled() -> None:
-    """With an older PostgreSQL's defaults, a statement whose estimate is high is compiled for longer than it may run."""
+    """By default PostgreSQL 15 compiles a statement whose estimate is high, and that takes longer than it may run."""
     database = GuardedConnection("default", "test")
 
     def ask() -> list[tuple[str]]:

@@ -28,6 +28,7 @@ from .field_texts import JobWords
 from .job_list import JobList
 from .page_window import TAG
 from .relations import relations_of
+from .rewinding import RewindPage
 from .story import shown_of, spelt
 
 SECRETS = ("arguments", "returned")  # for those who may see them
@@ -35,7 +36,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, JobList):
+class JobAdmin(AmendPage, RewindPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -70,9 +71,13 @@ class JobAdmin(AmendPage, JobList):
     def get_urls(self) -> list[URLPattern]:
         act = self.admin_site.admin_view(self.act_view)
         amend = self.admin_site.admin_view(self.amend_view)
+        rewind = self.admin_site.admin_view(self.rewind_view)
+        event = self.admin_site.admin_view(self.event_view)
         return [
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
             path("<path:object_id>/amend/", amend, name="pulse_django_job_amend"),
+            path("<path:object_id>/rewind/", rewind, name="pulse_django_job_rewind"),
+            path("<path:object_id>/event/", event, name="pulse_django_job_event"),
             *super().get_urls(),
         ]
 
@@ -196,6 +201,7 @@ class JobAdmin(AmendPage, JobList):
                 "sees_arguments": sees_arguments,
             }
             context |= explanation_of(job) | relations_of(request, job, self.admin_site.name)
+            context |= self.rewind_urls(request, job)
             if not sees_arguments:
                 context["checkpoint"] = ""
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
