@@ -28,7 +28,7 @@ class NeededResults(Mapping[str, Any]):
         for need in found:
             return self._result_of(need)
         for need in self._batches():  # a large group is needed as a batch, and its jobs have the names
-            member = Job.objects.using(self.alias).filter(batch_id=need.needs_batch, node=name).first()
+            member = self._members(need).filter(node=name).first()
             if member is not None:
                 return _value(member, name)
         raise KeyError(name)
@@ -62,7 +62,8 @@ class NeededResults(Mapping[str, Any]):
         return [need for need in self._needs() if need.needs_batch is not None]
 
     def _members(self, need: Dependency) -> Any:
-        return Job.objects.using(self.alias).filter(batch_id=need.needs_batch, node__isnull=False).order_by("id")
+        batch = need.needs_batch or 0
+        return Job.objects.using(self.alias).in_batch(batch).filter(node__isnull=False).order_by("id")
 
     def _result_of(self, need: Dependency) -> Any:
         if need.needs_event is not None:

@@ -11,6 +11,8 @@ from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.leases import Lease
 from pulse_django.words.needs import Need
 
+from .circles import refuse_circles
+
 _ADD = """
 INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
 SELECT
@@ -76,12 +78,16 @@ def add_needs(
 
 
 def add_needs_of_run(jobs: JobReader, lease: Lease, needs: Sequence[Need]) -> bool:
-    """Let the job of a run need something. Return False, and add nothing, if the run has lost its lease."""
+    """Let the job of a run need something. Return False, and add nothing, if the run has lost its lease.
+
+    Raise ``InvalidWorkflow`` if something that it needs waits for this job.
+    """
     with joined(jobs.write_alias):
         _lock_batches(jobs, needs)  # first, because whoever seals a batch may then complete a job
         wanted = {lease.job_id} | {need.job_id for need in needs if need.job_id is not None}
         if not run_joined(jobs.write_alias, _HOLD, [sorted(wanted), *lease]):
             return False
+        refuse_circles(jobs, "job", lease.job_id, needs)
         add_needs(jobs, [(lease.job_id, need) for need in needs], waits=False)
     return True
 

@@ -78,6 +78,10 @@ class JobQuerySet(QuerySet["Job"]):
         """Jobs that have all of these tags, whether they are over or not."""
         return self.filter(has_tags(tags_of(tags)))
 
+    def in_batch(self, batch_id: int) -> Self:
+        """Jobs of a batch. Of those that are not over, two partial indexes hold some each."""
+        return self.filter(Q(finished_at__isnull=True) | Q(finished_at__isnull=False), batch_id=batch_id)
+
     def for_object(self, instance: models.Model) -> Self:
         """Jobs that are tagged with this saved model instance."""
         return self.tagged(tag_of(instance))

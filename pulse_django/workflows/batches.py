@@ -81,7 +81,7 @@ class Batch:
     @property
     def jobs(self) -> JobQuerySet:
         """Its members, but not those of the batches within it."""
-        members: JobQuerySet = Job.objects.using(self.alias).filter(batch_id=self.id)
+        members: JobQuerySet = Job.objects.using(self.alias).in_batch(self.id)
         return members
 
     def progress(self) -> BatchProgress:

@@ -13,6 +13,7 @@ from pulse_django.execution.resolving import resolve_when_committed
 from pulse_django.execution.tasks_framework import GenericTaskResult
 from pulse_django.models import Job
 from pulse_django.protocol.batches import seal_batch
+from pulse_django.protocol.circles import refuse_circles
 from pulse_django.protocol.needs import add_needs
 from pulse_django.store.transactions import joined
 from pulse_django.words.needs import Need, OnDead, Place
@@ -54,6 +55,8 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
     _check(workflow)
     jobs = Job.objects.db_manager(alias)
     with joined(alias):
+        if parent is not None:
+            refuse_circles(jobs, "batch", parent.id, list(_needs_from_outside(workflow, alias)))
         part = _opened(workflow, parent, {}, alias)
         all_jobs = list(_jobs_of(part))
         groups = _gathered(all_jobs)
@@ -133,6 +136,16 @@ def _outside(need: object, alias: str) -> object:
     if where.alias != alias:
         raise InvalidWorkflow(f"job {need} is in database {where.alias!r}, and the workflow in {alias!r}")
     return where.id
+
+
+def _needs_from_outside(workflow: Workflow, alias: str) -> Iterator[Need]:
+    for node in workflow.nodes.values():
+        for need in node.needs.values():
+            if not isinstance(need, str):
+                found = _outside(need, alias)
+                yield Need(batch_id=found.id) if isinstance(found, Batch) else Need(job_id=int(str(found)))
+        if isinstance(node.what, Workflow):
+            yield from _needs_from_outside(node.what, alias)
 
 
 def _jobs_of(part: _Part) -> Iterator[_Job]:

@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django import Batch, Workflow
-from pulse_django.console.jobs.page_window import in_batch
 from pulse_django.console.workflows.drawing import KINDS, draw, draw_layers
 from pulse_django.fleet.workflows import graph as graphs
 from pulse_django.fleet.workflows.facts import AWAITED, SENT, STATES, Edge, Graph, Node
@@ -312,7 +311,7 @@ class TestJobs:
             assert client.get(f"{url}?{nonsense}").status_code == 200
 
     def test_members_of_a_workflow_are_found_by_indexes(self) -> None:
-        jobs = in_batch(Job.objects.all(), "7")
+        jobs = Job.objects.in_batch(7)
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL enable_seqscan = off")
         for statement in (str(jobs.order_by().query), members("id", "7", "10")):

@@ -148,6 +148,12 @@ def _schedule_refused() -> None:
     Tick.objects.create(schedule_id=with_schedule(), at=now(), outcome="REFUSED", note="no live worker has the task")
 
 
+def need_overlooked() -> None:
+    """As a worker of a release before workflows ends a job that another one needs."""
+    first, then = make_job(Status.COMPLETED, finished_at=now(LONG_AGO)), make_job(Status.WAITING)
+    sql("INSERT INTO pulse_django_dependency (job_id, needs, name) VALUES (%s, %s, 'first')", then.pk, first.pk)
+
+
 def _limiter_starved() -> None:
     Limiter.objects.override("stripe", {"running": 1})
     make_job(lane_key="stripe", next_run_at=now(LONG_AGO))
@@ -172,6 +178,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "child-of-cancelled": _child_of_cancelled,
     "limiter-starved": _limiter_starved,
     "ready-overdue": lambda: make_job(lane_key="stripe", ready=False, next_run_at=now(LONG_AGO)),
+    "need-overlooked": need_overlooked,
     "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
     "schedule-refused": _schedule_refused,
     "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),

@@ -11,6 +11,7 @@ import pytest
 from django.db import IntegrityError
 
 from pulse_django import conf
+from pulse_django.execution.resolving import resolve
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Attempt, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
@@ -19,7 +20,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
-from tests.fleet.states import LONG_AGO, brought_about, live_worker, with_schedule, without
+from tests.fleet.states import LONG_AGO, brought_about, live_worker, need_overlooked, with_schedule, without
 from tests.fleet.test_limits import MINUTE, declare, enqueue, start
 from tests.protocol.steps import sql
 from tests.rival import Rival
@@ -684,6 +685,15 @@ class TestLimits:
         assert keys(found("ready-overdue")) == ["default"]
         assert Job.objects.promote() == ["default"] * 2
         assert is_clear("ready-overdue")
+
+
+def test_jobs_that_nobody_frees() -> None:
+    need_overlooked()
+    [waiter] = Job.objects.filter(status=Status.WAITING)
+    assert keys(found("need-overlooked")) == [f"job {waiter.pk}"]
+    assert Job.objects.note_overlooked() == 1
+    resolve("default")
+    assert is_clear("need-overlooked")
 
 
 def test_every_condition_was_found() -> None:

@@ -20,7 +20,7 @@ from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.labels import tag_of
 from pulse_django.words.states import Status
 
-from .page_window import BATCH, ERROR, QUEUE, STATUS, TAG, WORKER, in_batch, same_error
+from .page_window import BATCH, ERROR, QUEUE, STATUS, TAG, WORKER, same_error
 from .sidebar import Sidebar, sidebar_of
 
 LONGEST_TITLE = 80
@@ -146,7 +146,8 @@ class BatchFilter(Chosen):
         return ()
 
     def narrowed(self, jobs: Any, value: str) -> QuerySet[Job]:
-        return in_batch(jobs, value)
+        members: QuerySet[Job] = jobs.in_batch(int(value))
+        return members
 
 
 class AgeFilter(Chosen):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Count, F, Max, Min, Q
+from django.db.models import Count, F, Max, Min
 
 from pulse_django.models import Job
 from pulse_django.store.job_queries import OUT_OF_ORDER
@@ -87,7 +87,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     if TAG in chosen:  # without an order: GIN has none. For a common tag the planner may read the table.
         return jobs.tagged(chosen[TAG])
     if BATCH in chosen:
-        return in_batch(jobs, chosen[BATCH])
+        return jobs.in_batch(int(chosen[BATCH]))
     if ERROR in chosen:
         return same_error(jobs, chosen[ERROR]).order_by(Fingerprint("last_error"), "finished_at")
     if status == Status.WAITING:
@@ -105,10 +105,3 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
 def same_error(jobs: JobQuerySet, fingerprint: str) -> JobQuerySet:
     """Return the dead letters among ``jobs`` whose errors have this in common."""
     return jobs.dead_letters().alias(fingerprint=Fingerprint("last_error")).filter(fingerprint=fingerprint)
-
-
-def in_batch(jobs: JobQuerySet, batch: str) -> JobQuerySet:
-    """Return the members of a batch among ``jobs``: each of the two indexes of what is not over holds some of them."""
-    is_in_an_index = Q(finished_at__isnull=True) | Q(finished_at__isnull=False)
-    found: JobQuerySet = jobs.filter(is_in_an_index, batch_id=int(batch))
-    return found
