@@ -36,6 +36,18 @@ def test_a_job_that_completed_itself_in_its_own_transaction_is_followed(workers:
     wait_for(Status.COMPLETED, placed.job_ids["then"])
 
 
+def test_a_worker_that_dies_after_the_commit_of_a_handler_is_followed_by_another(workers: Workers) -> None:
+    """Nobody has looked at what follows, because that is never done inside of the handler's transaction."""
+    flow = Workflow().add("first", workflow_handlers.atomic_then_dies.prepare())
+    placed = flow.add("then", workflow_handlers.part.prepare("then"), needs=["first"]).enqueue()
+    dead = workers.start("--concurrency", "1", settings=MODULES)
+    wait_until(lambda: dead.popen.poll() is not None)
+    assert [line["what"] for line in workers.trace.lines()] == ["committed"]
+    assert (status(placed.job_ids["first"]), status(placed.job_ids["then"])) == (Status.COMPLETED, Status.WAITING)
+    workers.start(settings=MODULES)
+    wait_for(Status.COMPLETED, placed.job_ids["then"])
+
+
 def test_what_a_worker_left_when_it_was_killed_is_followed_by_another(workers: Workers) -> None:
     """It died between the settle and the look at what follows: the note is there, and nobody has looked."""
     flow = Workflow().add("first", workflow_handlers.part.prepare("first"))

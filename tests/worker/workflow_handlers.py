@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+from django.db import transaction
 from django.db.models import F
 
 from pulse_django import Context, task
@@ -49,3 +50,16 @@ def atomic(context: Context, name: str) -> None:
     """Complete the job in a transaction of the handler's own."""
     with context.atomic() as completion:
         completion.result = name
+
+
+@task(name="workflow.atomic_then_dies", takes_context=True)
+def atomic_then_dies(context: Context) -> None:
+    """Complete the job, and kill the child and its keeper after the commit, before anything else is done."""
+
+    def die() -> None:
+        trace("committed", context.job_id)
+        os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with context.atomic():
+        transaction.on_commit(die)
