@@ -1,6 +1,6 @@
 """The app: its name, its checks and nothing that touches the database."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core import checks
 from django.core.signals import setting_changed
@@ -27,11 +27,14 @@ class PulseConfig(AppConfig):
             check_tasks,
             check_vendor,
         )
+        from .execution.registry import registry
         from .fleet.conditions.checks import check_alerts
         from .models import Schedule
         from .schedules.declarations import check_call
 
         Schedule.check_call = check_call
+        if apps.is_installed("django.contrib.admin"):
+            registry.own_modules.append("pulse_django.console.mass.work")
         checks.register(check_settings)
         checks.register(check_middleware)
         checks.register(check_foreign_keys, checks.Tags.models)

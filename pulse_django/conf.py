@@ -108,6 +108,8 @@ class PulseSettings:
     share_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     # By queue: how many of its jobs run at once, and how many start in a time, as {"mail": {"running": 50}}.
     queue_limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
+    # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
+    console_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
     # them, and only users with the permission `view_board` see them.
     metrics_token: str = field(default="", repr=False)

@@ -108,6 +108,7 @@ def test_every_setting_has_a_range() -> None:
         "notify",
         "log_arguments",
         "listen_dsn",
+        "console_queue",
         "alerts",
         "alert_mail",
         "metrics_token",

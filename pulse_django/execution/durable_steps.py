@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
@@ -60,15 +61,22 @@ class DurableSteps:
         The result is written down under the lease of this run: JSON, as the results of jobs. With ``atomic=True`` the
         writes of the function and the step are one transaction, so they happen exactly once in this database.
         """
+        alias = alias_of_completion(self.run, None) if atomic else alias_of_run(self.run)
+        return self._step(name, alias, atomic, partial(function, *args, **kwargs))
+
+    def step_with_jobs(self, name: str, function: Callable[..., T], *args: Any) -> T:
+        """Do an atomic step that writes to the database of the jobs only, wherever the project has its data."""
+        return self._step(name, alias_of_run(self.run), True, partial(function, *args))
+
+    def _step(self, name: str, alias: str, atomic: bool, function: partial[T]) -> T:
         steps = self._begin_step(name)
         if name in steps.done:
             return cast(T, self._returned(name, steps.done[name]))
-        run, begun = self.run, time.monotonic()
-        alias = alias_of_completion(run, None) if atomic else alias_of_run(run)
+        begun = time.monotonic()
         with durable(alias) if atomic else nullcontext():
-            value = function(*args, **kwargs)
+            value = function()
             if inspect.isawaitable(value):
-                raise TypeError(f"step {name!r}: {function!r} is async; use `await context.astep(...)`")
+                raise TypeError(f"step {name!r}: {function.func!r} is async; use `await context.astep(...)`")
             encoded = self._encoded(name, value)
             self._store(alias, name, encoded, time.monotonic() - begun)
         steps.done[name] = encoded

@@ -25,6 +25,7 @@ class Registry:
     def __init__(self) -> None:
         self._tasks: dict[str, Task] = {}
         self.chunked: Mapping[str, Task] = {}  # of these, those with chunks; most projects have none
+        self.own_modules: list[str] = []  # of Pulse itself, to import at discovery
         self._lock = RLock()
         # Another one: a thread that imports a module, and so adds its tasks, must not wait for one that discovers and
         # waits for the same module.
@@ -63,6 +64,8 @@ class Registry:
             self._discovering = True
             try:
                 autodiscover_modules(MODULE)
+                for module in self.own_modules:
+                    import_module(module)
                 for module in conf.current().task_modules:
                     import_module(module)
                 if urls := getattr(settings, "ROOT_URLCONF", None):

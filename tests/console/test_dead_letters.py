@@ -20,8 +20,10 @@ from django.urls import reverse
 
 from pulse_django.console.dead_letters import groups, mass_actions
 from pulse_django.console.dead_letters.admin import DeadLetterAdmin
+from pulse_django.console.mass.starting import ACT, PLAN
 from pulse_django.execution import making_due
 from pulse_django.models import Attempt, DeadLetter, Job
+from pulse_django.testing import run_job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, make_job, now
@@ -354,16 +356,28 @@ class TestRetry:
         assert gaps == [pytest.approx(10, abs=1)] * 4
         assert min(gaps) >= 9.999, "never more a minute than was asked for"
 
-    def test_a_press_takes_so_many_and_says_what_is_left(
+    def test_many_are_an_operation_that_workers_do(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 2)
+        jobs = [dead(number).pk for number in range(3)]
+        other = dead(error="KeyError: {}")
+        page = text_of(retry(admin_client, ALL))
+        assert "Started as operation" in page
+        assert Job.objects.dead_letters().count() == 4
+        for task in (PLAN, ACT):
+            run_job(Job.objects.get(task=task).pk)
+        assert Job.objects.dead_letters().get() == other
+        assert Job.objects.filter(pk__in=jobs, status=Status.PENDING).count() == 3
+
+    def test_a_press_deletes_so_many_and_says_what_is_left(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 2)
         jobs = [dead(number, ago=-number) for number in range(3)]
-        page = text_of(retry(admin_client, ALL))
-        assert "2 retried" in page
-        assert "About 1 remain. Repeat the action, or use manage.py pulse_retry --error." in page
+        page = text_of(delete(admin_client, ALL, **SURE))
+        assert "2 deleted" in page
+        assert "About 1 remain. Repeat the action, or use manage.py pulse_prune" in page
         assert Job.objects.dead_letters().get() == jobs[2], "those that died first go first"
-        assert "remain. Repeat" not in text_of(retry(admin_client, ALL))
+        assert "remain. Repeat" not in text_of(delete(admin_client, ALL, **SURE))
 
     def test_what_dies_again_meanwhile_is_not_met_twice(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch

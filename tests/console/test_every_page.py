@@ -24,6 +24,7 @@ from django.test import Client
 from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
+from pulse_django.console.mass.verbs import VERBS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
@@ -66,7 +67,7 @@ class Address:
 
     @property
     def acts(self) -> bool:
-        return any(word in self.name for word in ("_act", "pause", "resume", "retry", "destroy", "delete"))
+        return any(word in self.name for word in ("_act", "_mass", "pause", "resume", "retry", "destroy", "delete"))
 
 
 @pytest.fixture
@@ -114,6 +115,13 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             fields = data | {"delay": 300, "attempts": 0, "queue": "elsewhere", "priority": 1}
             form = {f"{act.name}-{field}": value for field, value in fields.items()}
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
+        return
+    if name == "pulse_django_job_mass":
+        filters = {"retry": "status__exact=DEAD_LETTERED"}
+        for verb in VERBS:
+            url = reverse(f"admin:{name}", args=[verb.name])
+            form = data | {"queue": "elsewhere"}
+            yield Address(name=name, url=f"{url}?{filters.get(verb.name, 'queue=mail')}", data=form)
         return
     if name == "pulse_django_storedbatch_act":
         for one in WORKFLOW_ACTS:

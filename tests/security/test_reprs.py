@@ -40,6 +40,7 @@ HARMLESS = {
     "LimitFacts.override", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value", "Reason.facts",
     "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "Range.least", "Range.most",
+    "Verb.answers", "Verb.label", "Verb.says",
 }  # fmt: skip
 
 

@@ -17,10 +17,12 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.mass.page import operation_url
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
+from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions
 from . import request as asked
@@ -134,7 +136,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         if asked.means_all(request):
             if until is None:
                 return self._nothing_said(request)
-            is_more = mass_actions.to_all(verb, until, request.user)
+            is_more, operation = mass_actions.to_all(verb, until, request.user)
+            if operation is not None:
+                return self._started(request, verb, operation)
         elif ids:
             mass_actions.to_selected(verb, ids, until or groups.LATEST, request.user)
         else:
@@ -149,6 +153,12 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             }
         self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
         return HttpResponseRedirect(self._group_url(verb.error))
+
+    def _started(self, request: HttpRequest, verb: mass_actions.MassAction, batch: Batch) -> HttpResponse:
+        said = gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id}
+        self.message_user(request, said, messages.SUCCESS)
+        page = operation_url(self.admin_site, request, batch)
+        return HttpResponseRedirect(page or self._group_url(verb.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
         return self._leave_alone(request, gettext("No dead letters were selected. Nothing was changed."))

@@ -11,16 +11,22 @@ from typing import Any
 from django import forms
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db import transaction
+from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
+from pulse_django.console.jobs.page_window import ERROR
+from pulse_django.console.mass.criteria import Criteria
+from pulse_django.console.mass.starting import start_operation
+from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.batches import BATCH
 from pulse_django.words.states import Status
+from pulse_django.workflows.batches import Batch
 
 from . import groups
 
@@ -142,18 +148,28 @@ def to_selected(verb: MassAction, ids: Sequence[int], until: groups.Place, user:
     verb.met = len(ids)
 
 
-def to_all(verb: MassAction, until: groups.Place, user: Any) -> bool:
-    """Act on the group as it was shown, one entry in the log for all; return whether one press does not take them all.
+def to_all(verb: MassAction, until: groups.Place, user: Any) -> tuple[bool, Batch | None]:
+    """Act on the group as it was shown, one entry in the log for all.
 
-    All ids are read beforehand, so it ends even if what is revived dies again meanwhile.
+    Return whether one press does not take them all, and the operation that retries them then. All ids are read
+    beforehand, so it ends even if what is revived dies again meanwhile.
     """
     ids, is_more = groups.oldest(verb.alias, verb.error, until=until, most=MOST_AT_ONCE)
+    if is_more and isinstance(verb, RetryAction):
+        return True, _start(verb, user)
     try:
         verb.run(ids)
     finally:
         said = f"{verb.details()} ({verb.summary()}) {verb.error}"
         _log(verb, user, [_LoggedGroup(verb.error)] if verb.done else [], said)
-    return is_more
+    return is_more, None
+
+
+def _start(verb: RetryAction, user: Any) -> Batch:
+    criteria = Criteria.read(urlencode({ERROR: verb.error}))
+    given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why}
+    _log(verb, user, [_LoggedGroup(verb.error)], f"{verb.details()} {verb.error}")
+    return start_operation(verb.alias, BY_NAME["retry"], criteria, given, user)
 
 
 @dataclass(frozen=True)

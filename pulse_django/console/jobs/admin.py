@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.mass.page import MassPage
 from pulse_django.execution import masking
 from pulse_django.models import Job, Window
 from pulse_django.store.json_columns import UNREADABLE
@@ -36,7 +37,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, RewindPage, JobList):
+class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -73,13 +74,18 @@ class JobAdmin(AmendPage, RewindPage, JobList):
         amend = self.admin_site.admin_view(self.amend_view)
         rewind = self.admin_site.admin_view(self.rewind_view)
         event = self.admin_site.admin_view(self.event_view)
+        mass = self.admin_site.admin_view(self.mass_view)
         return [
+            path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
             path("<path:object_id>/amend/", amend, name="pulse_django_job_amend"),
             path("<path:object_id>/rewind/", rewind, name="pulse_django_job_rewind"),
             path("<path:object_id>/event/", event, name="pulse_django_job_event"),
             *super().get_urls(),
         ]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):

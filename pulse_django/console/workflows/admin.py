@@ -15,12 +15,15 @@ from django.utils.translation import gettext as _
 
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.jobs.story import spelt
+from pulse_django.console.mass.starting import KIND
+from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Node
 from pulse_django.models import StoredBatch
 from pulse_django.words.display import inert
+from pulse_django.workflows.batches import Batch
 
 from .actions import ACTS, Act, named
 from .shown import shown, shown_graph
@@ -71,6 +74,7 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
             "workflow": shown(batch),
             "jobs_url": jobs_url,
             "acts": self._offered(request, batch),
+            "operation": totals_of(Batch(batch.id, self._alias)) if batch.kind == KIND else None,
             "context": self._context(batch) if request.user.has_perm("pulse_django.view_arguments") else "",
             **shown_graph(workflows.graph_of(self._alias, batch), lambda node: self._url_of(node, jobs_url)),
         }

@@ -1,0 +1,103 @@
+"""Which jobs a filter of the list of jobs means, read from its address by the filters of that list.
+
+The page and the worker read it alike. What no filter knows is refused: to leave it out would mean more jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.http import HttpRequest, QueryDict
+from django.utils.http import urlencode
+from django.utils.translation import gettext
+
+from pulse_django.console.periods import Period
+from pulse_django.console.search_terms import words_in
+from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.display import inert
+
+CREATED = "created"
+PLACES = frozenset({"older", "newer", "e"})  # of a page of the list: they choose no jobs
+MOST_CHARACTERS = 4_000
+
+
+class InvalidCriteria(ValueError):
+    """An address that is no filter of the list of jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """The filter, and how it is said."""
+
+    query: str  # without what chooses no jobs
+    words: str
+
+    @classmethod
+    def read(cls, query: str, request: HttpRequest | None = None) -> Criteria:
+        """Read the part of an address after the question mark. Raise ``InvalidCriteria``."""
+        params = _params(query)
+        said = [f"{spec.title}: {_shown(spec)}" for spec in _specs(params, request or HttpRequest())]
+        if CREATED in params:
+            said.append(f"{gettext('created at')}: {_period(params).title}")
+        if SEARCH_VAR in params:
+            said.append(f"{gettext('search')}: {params[SEARCH_VAR]}")
+        if not said:
+            raise InvalidCriteria(gettext("Choose a filter first."))
+        return cls(urlencode(params), inert(", ".join(said)))
+
+    def jobs(self, alias: str) -> JobQuerySet:
+        """Return the jobs that match now, in no order."""
+        params = _params(self.query)
+        jobs: JobQuerySet = Job.objects.using(alias).all()
+        request = HttpRequest()
+        for spec in _specs(params, request):
+            jobs = spec.queryset(request, jobs)
+        if CREATED in params:
+            period = _period(params)
+            jobs = jobs.filter(created_at__gte=period.begin, created_at__lt=period.end)
+        if SEARCH_VAR in params:
+            jobs, _ = _list().get_search_results(request, jobs, params[SEARCH_VAR])
+        return jobs
+
+
+def _params(query: str) -> dict[str, str]:
+    if len(query) > MOST_CHARACTERS:
+        raise InvalidCriteria(gettext("The filter is too long."))
+    given = QueryDict(query)
+    known = {one.parameter_name for one in _list().list_filter} | {CREATED, SEARCH_VAR} | PLACES
+    if unknown := given.keys() - known:
+        raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": inert(min(unknown))})
+    params = {name: str(given[name]) for name in given if name not in PLACES}
+    if SEARCH_VAR in params and not words_in(params[SEARCH_VAR]) and not params[SEARCH_VAR].strip():
+        del params[SEARCH_VAR]
+    return params
+
+
+def _specs(params: dict[str, str], request: HttpRequest) -> list[Any]:
+    """Return the filters that have a value. One whose value is none that it knows would let all jobs through."""
+    page, lists = _list(), {name: [value] for name, value in params.items()}
+    found = [one(request, dict(lists), Job, page) for one in page.list_filter if one.parameter_name in params]
+    for spec in found:
+        if spec.value() is None:
+            raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": spec.title})
+    return found
+
+
+def _shown(spec: Any) -> str:
+    return str(dict(spec.lookup_choices).get(spec.value(), spec.value()))
+
+
+def _period(params: dict[str, str]) -> Period:
+    if (period := Period.named(params[CREATED])) is None:
+        raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": CREATED})
+    return period
+
+
+def _list() -> Any:
+    from pulse_django.console.jobs.admin import JobAdmin  # it has the page that asks
+
+    return JobAdmin(Job, AdminSite())

@@ -1,0 +1,70 @@
+"""Start an operation: open its batch, and enqueue the job that finds the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+
+from pulse_django import conf
+from pulse_django.execution.notify import wake_workers
+from pulse_django.models import Job
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.job_options import NewJob
+from pulse_django.words.limits import HIGHEST_PRIORITY
+from pulse_django.words.needs import MAX_BATCH_NAME, Place
+from pulse_django.workflows.batches import Batch
+
+from .criteria import Criteria
+from .verbs import BY_NAME, Given, Verb
+
+KIND = "mass operation"
+PLAN, ACT = "pulse_django.find_matching_jobs", "pulse_django.act_on_jobs"
+
+
+def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, user: Any) -> Batch:
+    """Start it in the name of a user. Jobs that are enqueued from now on are not meant."""
+    name = "".join(sign if sign.isprintable() else "?" for sign in f"{verb.label}: {criteria.words}")
+    with transaction.atomic(using=alias):
+        newest = Job.objects.using(alias).order_by("-id").values_list("id", flat=True).first() or 0
+        context = {
+            "verb": verb.name,
+            "query": criteria.query,
+            "given": dict(given),
+            "user": str(user.pk),
+            "by": user.get_username(),
+            "until": newest,
+            "asked_at": _now(alias),
+        }
+        batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
+        enqueue(batch, PLAN, [{}])
+    return batch
+
+
+def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]]) -> None:
+    """Add jobs to an operation. They do not need a backend of Django's tasks, which a project may not have."""
+    queue = conf.current().console_queue
+    news = [
+        NewJob(task=task, kwargs=one, queue=queue, priority=HIGHEST_PRIORITY, place=Place(batch.id))
+        for one in arguments
+    ]
+    if news:
+        Job.objects.db_manager(batch.alias).enqueue_many(news)
+        wake_workers(batch.alias, [queue])
+
+
+def why_not(context: dict[str, Any]) -> str:
+    """Say why an operation must not go on, or return an empty str: its user may have lost the permission."""
+    verb, users = BY_NAME.get(context["verb"]), get_user_model()._default_manager
+    user: Any = users.filter(pk=context["user"], is_active=True).first()
+    if verb is None:
+        return f"there is no operation {context['verb']!r} any more"
+    if user is None or not user.has_perm(f"pulse_django.{verb.permission}"):
+        return f"{context['by']} has no permission for it any more"
+    return ""
+
+
+def _now(alias: str) -> str:
+    asked = Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("now", flat=True)
+    return next((one.isoformat() for one in asked[:1]), "1970-01-01T00:00:00+00:00")  # without jobs, none is meant

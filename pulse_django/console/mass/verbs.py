@@ -1,0 +1,124 @@
+"""What can be done to all jobs that match: the verbs of the mass commands, each with its form and its permission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, QueueName
+from pulse_django.execution import making_due
+from pulse_django.models import Job
+from pulse_django.operations.arguments import MAX_PER_MINUTE
+from pulse_django.operations.selection import Selection, has_status
+from pulse_django.operations.verbs import LIVE, CancelMany
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from pulse_django.words.states import CLAIMABLE, Status
+
+Counts = Mapping[str, int]
+Given = Mapping[str, Any]  # what the form said, as JSON
+
+
+class RetryForm(forms.Form):
+    runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
+    per_minute = forms.IntegerField(
+        label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
+    )
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+class CancelForm(forms.Form):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON)  # stands on each of the jobs
+
+
+class MoveForm(forms.Form):
+    queue = QueueName(label=_("queue"))
+    priority = forms.IntegerField(
+        label=_("priority (empty: as it is)"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY, required=False
+    )
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """One intention of an operator."""
+
+    name: str
+    label: Any  # in the language of who reads it, as the others below
+    says: Any
+    permission: str
+    form: type[forms.Form]
+    fitting: Callable[[JobQuerySet, str], JobQuerySet]  # of these jobs, as it was at an instant
+    act: Callable[[str, Collection[int], Given, int], Counts]  # how many were met before, for the pace
+    answers: Mapping[str, Any]  # the names in its counts
+
+
+def _dead(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
+    """Those that die meanwhile, or again, were not meant."""
+    return jobs.filter(status=Status.DEAD_LETTERED, finished_at__lte=parse_datetime(asked_at))
+
+
+def _retry(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    gap = timedelta(minutes=1) / given["per_minute"] if given["per_minute"] else timedelta()
+    answer = making_due.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap)
+    return {"changed": len(answer.revived), "moved_on": len(answer.moved_on), "twins": len(answer.twins)}
+
+
+def _live(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
+    return jobs.filter(has_status(LIVE), cancel_requested_at__isnull=True)
+
+
+def _cancel(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    counts = CancelMany(selection=Selection(), reason=given["why"]).act(alias, ids)
+    return {"changed": counts["cancelled"], "asked": counts["asked"], "moved_on": counts["refused"]}
+
+
+def _waiting(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
+    return jobs.filter(status__in=CLAIMABLE)
+
+
+def _move(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    answer = Job.objects.db_manager(alias).move(ids, queue=given["queue"], priority=given["priority"])
+    return {"changed": len(answer.changed), "moved_on": len(answer.moved_on)}
+
+
+MOVED_ON = _("no longer matched")
+VERBS = (
+    Verb(
+        name="retry",
+        label=_("Retry all that match"),
+        says=_("Retry all dead letters that match, with this many more runs each"),
+        permission="retry_job",
+        form=RetryForm,
+        fitting=_dead,
+        act=_retry,
+        answers={"changed": _("retried"), "moved_on": MOVED_ON, "twins": _("left: another job has their unique key")},
+    ),
+    Verb(
+        name="cancel",
+        label=_("Cancel all that match"),
+        says=_("Cancel all waiting jobs that match; ask the handlers of running ones to stop"),
+        permission="cancel_job",
+        form=CancelForm,
+        fitting=_live,
+        act=_cancel,
+        answers={"changed": _("cancelled"), "asked": _("asked to stop"), "moved_on": MOVED_ON},
+    ),
+    Verb(
+        name="move",
+        label=_("Move all that match"),
+        says=_("Move all waiting jobs that match to another queue"),
+        permission="schedule_job",
+        form=MoveForm,
+        fitting=_waiting,
+        act=_move,
+        answers={"changed": _("moved"), "moved_on": MOVED_ON},
+    ),
+)
+BY_NAME = {verb.name: verb for verb in VERBS}

@@ -1,0 +1,302 @@
+"""Operations on all jobs that match a filter: what they mean, what they leave alone, and that they end."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from pulse_django import Context
+from pulse_django.console.mass import work
+from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
+from pulse_django.console.mass.starting import ACT, KIND, PLAN, start_operation
+from pulse_django.console.mass.totals import totals_of
+from pulse_django.console.mass.verbs import BY_NAME
+from pulse_django.models import Job, StoredBatch
+from pulse_django.testing import drain, run_job
+from pulse_django.words.states import Status
+from pulse_django.workflows.batches import Batch
+from tests.console.staff import staff
+from tests.factories import make_job
+from tests.protocol.steps import sql
+
+pytestmark = pytest.mark.django_db
+
+PERMISSIONS = ("view_job", "view_storedbatch", "retry_job", "cancel_job", "schedule_job")
+DEAD = "status__exact=DEAD_LETTERED"
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "CHUNK", 2)
+    monkeypatch.setattr(work, "CHUNKS_AT_ONCE", 2)
+
+
+@pytest.fixture
+def client(db: None) -> Client:
+    return staff(*PERMISSIONS)
+
+
+def dead(count: int = 1, **options: Any) -> list[int]:
+    return [make_job(Status.DEAD_LETTERED, **options).pk for _ in range(count)]
+
+
+def url(verb: str, query: str) -> str:
+    return reverse("admin:pulse_django_job_mass", args=[verb]) + f"?{query}"
+
+
+def begin(client: Client, verb: str, query: str, **given: Any) -> Batch:
+    """Post the form, close the browser, and return the operation."""
+    form = {"runs": 1, "why": "the bank is back"} | given
+    assert client.post(url(verb, query), form).status_code == 302
+    return Batch(StoredBatch.objects.filter(kind=KIND).latest("id").pk, "default")
+
+
+def statuses(ids: list[int]) -> list[str]:
+    return list(Job.objects.filter(pk__in=ids).order_by("pk").values_list("status", flat=True))
+
+
+def lines(batch: Batch) -> tuple[str, ...]:
+    found = totals_of(batch)
+    assert found is not None
+    return found.lines
+
+
+def test_the_request_only_writes_it_down_and_workers_do_it(client: Client) -> None:
+    ids, other = dead(7, queue="mail"), dead(1, queue="sms")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail", runs=3)
+    assert statuses(ids) == [Status.DEAD_LETTERED] * 7
+    assert batch.progress().total == 1
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.PENDING] * 7
+    assert statuses(other) == [Status.DEAD_LETTERED]
+    assert batch.row.closed_at is not None
+    assert batch.progress().completed == 1 + 4
+    assert lines(batch)[0] == "7 retried"
+
+
+def test_the_page_asks_with_the_number_and_the_filter_in_words(client: Client) -> None:
+    dead(3, queue="mail")
+    page = client.get(url("retry", f"{DEAD}&queue=mail")).content.decode()
+    assert "matches 3 such jobs now" in page
+    assert "queue: mail" in page
+    assert not StoredBatch.objects.exists()
+
+
+def test_the_list_offers_it_once_it_is_filtered(client: Client) -> None:
+    dead()
+    listed = reverse("admin:pulse_django_job_changelist")
+    assert "job/mass/" not in client.get(listed).content.decode()
+    page = client.get(f"{listed}?queue=default&older=5").content.decode()
+    assert "job/mass/cancel/?queue=default" in page
+
+
+def test_its_page_says_who_started_it_and_what_was_done(client: Client) -> None:
+    dead(3)
+    batch = begin(client, "retry", DEAD)
+    page = reverse("admin:pulse_django_storedbatch_change", args=[batch.id])
+    assert "still looking for jobs" in client.get(page).content.decode()
+    drain(queues=["default"])
+    shown = client.get(page).content.decode()
+    assert "Started by operator." in shown
+    assert "3 retried" in shown
+    entry = LogEntry.objects.get()
+    assert entry.object_id == str(batch.id)
+    assert "the bank is back" in entry.change_message
+
+
+def test_cancel_takes_what_waits_and_asks_what_runs(client: Client) -> None:
+    waiting, running = make_job(queue="mail").pk, make_job(Status.RUNNING, queue="mail").pk
+    batch = begin(client, "cancel", "queue=mail", why="not wanted")
+    drain(queues=["default"])
+    assert Job.objects.get(pk=waiting).cancel_reason == "not wanted"
+    assert Job.objects.get(pk=running).cancel_requested_at is not None
+    assert lines(batch)[:2] == ("1 cancelled", "1 asked to stop")
+
+
+def test_move_takes_what_waits(client: Client) -> None:
+    ids = [make_job(queue="mail").pk for _ in range(3)]
+    begin(client, "move", "queue=mail", queue="slow", priority="")
+    drain(queues=["default"])
+    assert set(Job.objects.filter(pk__in=ids).values_list("queue", flat=True)) == {"slow"}
+
+
+def test_its_own_jobs_are_never_meant(client: Client) -> None:
+    victim = make_job(queue="default", task="not.known").pk
+    batch = begin(client, "cancel", "queue=default", why="all of it")
+    for job in Job.objects.filter(task=PLAN):
+        run_job(job.pk)
+    for job in Job.objects.filter(task=ACT):
+        run_job(job.pk)
+    assert statuses([victim]) == [Status.CANCELLED]
+    assert batch.progress().cancelled == 0
+
+
+def test_jobs_that_come_after_the_request_are_not_meant(client: Client) -> None:
+    make_job(queue="mail")
+    begin(client, "cancel", "queue=mail", why="no")
+    late = make_job(queue="mail").pk
+    drain(queues=["default"])
+    assert statuses([late]) == [Status.PENDING]
+
+
+def test_a_dead_letter_that_dies_again_is_not_retried_again(client: Client) -> None:
+    [first, second] = dead(2, queue="mail")
+    begin(client, "retry", f"{DEAD}&queue=mail")
+    sql("UPDATE pulse_django_job SET finished_at = clock_timestamp() + interval '1 s' WHERE id = %s", second)
+    drain(queues=["default"])
+    assert statuses([first, second]) == [Status.PENDING, Status.DEAD_LETTERED]
+
+
+def test_a_run_that_dies_after_its_work_does_not_do_it_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of a chunk, its count and its step are one transaction; so are the chunks that a look enqueues."""
+    ids = dead(4, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    step, died = Context.step_with_jobs, []
+
+    def dies_after_it(context: Context, *args: Any) -> Any:
+        found = step(context, *args)
+        if context.attempt == 1:
+            died.append(context.job_id)
+            raise ConnectionError("cut off")
+        return found
+
+    monkeypatch.setattr(Context, "step_with_jobs", dies_after_it)
+    for _ in range(3):  # a run each of the one that finds, and of the others
+        drain(queues=["default"])
+        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() WHERE status = 'RETRYING'")
+    assert len(died) == 1 + 2
+    assert statuses(ids) == [Status.PENDING] * 4
+    assert lines(batch)[0] == "4 retried"
+    assert Job.objects.filter(task=ACT).count() == 2
+
+
+def test_it_stops_between_two_chunks(client: Client) -> None:
+    ids = dead(8, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    run_job(Job.objects.get(task=PLAN).pk)
+    first, *_ = Job.objects.filter(task=ACT).order_by("id")
+    run_job(first.pk)
+    page = reverse("admin:pulse_django_storedbatch_act", args=[batch.id, "cancel"])
+    client.post(page, {"cancel-why": "enough"})
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.PENDING] * 2 + [Status.DEAD_LETTERED] * 6
+    assert batch.row.closed_at is not None
+    assert lines(batch)[0] == "2 retried"
+
+
+@pytest.mark.parametrize("lost", ["permission", "account"])
+def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client, lost: str) -> None:
+    ids = dead(4, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    run_job(Job.objects.get(task=PLAN).pk)
+    if lost == "permission":
+        User.objects.get().user_permissions.remove(Permission.objects.get(codename="retry_job"))
+    else:
+        User.objects.update(is_active=False)
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.DEAD_LETTERED] * 4
+    assert "no permission" in batch.row.cancel_reason
+    assert batch.row.closed_at is not None
+
+
+def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
+    ids = dead(6, queue="mail")
+    batches = [begin(client, "retry", f"{DEAD}&queue=mail", runs=5) for _ in range(2)]
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.PENDING] * 6
+    assert sorted(lines(batch)[0] for batch in batches) == ["0 retried", "6 retried"]
+
+
+@pytest.mark.parametrize("verb", BY_NAME)
+def test_each_needs_its_permission(verb: str) -> None:
+    wanted = BY_NAME[verb].permission
+    client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
+    assert client.get(url(verb, "queue=mail")).status_code == 403
+    assert client.post(url(verb, "queue=mail"), {"why": "x", "runs": 1, "queue": "q"}).status_code == 403
+    assert not StoredBatch.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "older=5",
+        "args__icontains=secret",
+        "queue=mail&task__startswith=a",
+        "status__exact=NOTHING",
+        "age=century",
+        "batch=x",
+        "tag=%00",
+        "created=yesterday",
+        "queue=" + "x" * 5_000,
+        "queue=a%00b",
+    ],
+)
+def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client, query: str) -> None:
+    make_job()
+    with pytest.raises(InvalidCriteria):
+        Criteria.read(query)
+    assert client.post(url("cancel", query), {"why": "x"}).status_code == 302
+    assert not StoredBatch.objects.exists()
+
+
+def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) -> None:
+    """As after a release that took the filter away."""
+    ids = dead(2, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    StoredBatch.objects.update(context=batch.context | {"query": "queues=mail"})
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.DEAD_LETTERED] * 2
+    assert "Unknown filter" in batch.row.cancel_reason
+
+
+def test_every_filter_of_the_list_means_what_the_list_shows(client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, queue="mail", task="shop.send", last_error="Timeout: 5")
+    dead(2, queue="sms", task="shop.text", last_error="Refused")
+    for query in (
+        "queue=mail",
+        "task=shop.send",
+        "q=Timeout",
+        f"q={job.pk}",
+        f"{DEAD}&task=shop.send",
+        "error=Timeout%3A+%23",
+    ):
+        listed = client.get(reverse("admin:pulse_django_job_changelist") + f"?{query}").context["cl"].result_list
+        assert [one.pk for one in listed] == [job.pk], query
+        assert list(Criteria.read(query).jobs("default").values_list("pk", flat=True)) == [job.pk], query
+
+
+def test_the_pace_spreads_what_is_retried(client: Client) -> None:
+    ids = dead(6, queue="mail")
+    begin(client, "retry", f"{DEAD}&queue=mail", per_minute=60)
+    drain(queues=["default"])
+    due = list(Job.objects.filter(pk__in=ids).order_by("pk").values_list("next_run_at", flat=True))
+    gaps = [(after - before).total_seconds() for before, after in pairwise(due)]
+    assert all(0.5 < gap < 30 for gap in gaps), gaps
+
+
+def test_a_request_takes_as_many_statements_whatever_it_means(client: Client) -> None:
+    taken = []
+    for count in (1, 300):
+        dead(count, queue=f"of {count}")
+        with CaptureQueriesContext(connection) as queries:
+            begin(client, "retry", f"{DEAD}&queue=of {count}")
+        taken.append(len(queries))
+    assert taken[0] == taken[1]
+
+
+def test_it_is_started_by_code_as_well(client: Client) -> None:
+    ids = dead(2, queue="mail")
+    criteria = Criteria.read(f"{DEAD}&queue=mail")
+    given = {"runs": 1, "per_minute": None, "why": ""}
+    start_operation("default", BY_NAME["retry"], criteria, given, User.objects.get())
+    drain(queues=["default"])
+    assert statuses(ids) == [Status.PENDING] * 2
