@@ -1,0 +1,1 @@
+PULSE = {"QUEUES": []}  # workers serve all queues, unless they are told otherwise
