@@ -16,6 +16,8 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from .exceptions import InvalidJob
+from .words.job_options import check_queue_name
 from .words.limiting import Limit
 from .words.retry_policies import Backoff
 from .words.setting_ranges import RANGES
@@ -230,6 +232,10 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
                 "Set WATCHDOG_INTERVAL to at most LEASE_TTL.",
             )
         )
+    try:
+        check_queue_name(parsed.console_queue)
+    except InvalidJob as error:
+        problems.append(_out_of_range("CONSOLE_QUEUE", parsed.console_queue, ValueError(str(error))))
     return problems
 
 

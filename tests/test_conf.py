@@ -161,3 +161,9 @@ def test_alerts_are_numbers_or_flags_by_name(alerts: object) -> None:
     assert dict(parsed.alerts) == {}
     given = {"queue-overdue": 600, "table-bloat": True, "leases-expired": False}
     assert dict(parse({"ALERTS": given})[0].alerts) == given
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a\nb"])
+def test_a_queue_that_no_job_can_be_in_is_refused(name: str) -> None:
+    _, problems = conf.parse({"CONSOLE_QUEUE": name})
+    assert [problem.id for problem in problems] == ["pulse_django.E004"]

@@ -59,6 +59,10 @@ def begin(client: Client, verb: str, query: str, **given: Any) -> Batch:
     return Batch(StoredBatch.objects.filter(kind=KIND).latest("id").pk, "default")
 
 
+def cancel_url(batch: Batch) -> str:
+    return reverse("admin:pulse_django_storedbatch_act", args=[batch.id, "cancel"])
+
+
 def statuses(ids: list[int]) -> list[str]:
     return list(Job.objects.filter(pk__in=ids).order_by("pk").values_list("status", flat=True))
 
@@ -184,12 +188,22 @@ def test_it_stops_between_two_chunks(client: Client) -> None:
     run_job(Job.objects.get(task=PLAN).pk)
     first, *_ = Job.objects.filter(task=ACT).order_by("id")
     run_job(first.pk)
-    page = reverse("admin:pulse_django_storedbatch_act", args=[batch.id, "cancel"])
-    client.post(page, {"cancel-why": "enough"})
+    client.post(cancel_url(batch), {"cancel-why": "enough"})
     drain(queues=["default"])
     assert statuses(ids) == [Status.PENDING] * 2 + [Status.DEAD_LETTERED] * 6
     assert batch.row.closed_at is not None
     assert lines(batch)[0] == "2 retried"
+
+
+def test_who_may_start_it_may_stop_it_and_no_other_workflow() -> None:
+    client = staff("view_job", "view_storedbatch", "retry_job")
+    dead(4, queue="mail")
+    batch = begin(client, "retry", f"{DEAD}&queue=mail")
+    assert client.post(cancel_url(batch), {"cancel-why": "enough"}).status_code == 302
+    assert batch.row.cancelled_at is not None
+    other = Batch.open("an order")
+    assert client.post(cancel_url(other), {"cancel-why": "enough"}).status_code == 403
+    assert other.row.cancelled_at is None
 
 
 @pytest.mark.parametrize("lost", ["permission", "account"])

@@ -54,6 +54,12 @@ def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]]) -> None:
         wake_workers(batch.alias, [queue])
 
 
+def permission_of(batch: Batch) -> str:
+    """Return the permission that an operation needs. Who has it may stop the operation as well."""
+    verb = BY_NAME.get(batch.context.get("verb", ""))
+    return "" if verb is None else verb.permission
+
+
 def why_not(context: dict[str, Any]) -> str:
     """Say why an operation must not go on, or return an empty str: its user may have lost the permission."""
     verb, users = BY_NAME.get(context["verb"]), get_user_model()._default_manager

@@ -20,6 +20,7 @@ from pulse_django.workflows.batches import Batch
 from pulse_django.workflows.events import send_event
 
 Data = Mapping[str, Any]
+CANCEL = "cancel"
 
 
 class ActForm(forms.Form):
@@ -134,7 +135,7 @@ ACTS = (
         do=_resume,
     ),
     Act(
-        name="cancel",
+        name=CANCEL,
         label=_("Cancel all"),
         says=_("Cancel all jobs of this workflow and of those within it; ask the handlers of running ones to stop"),
         permission="cancel_job",

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.jobs.story import spelt
-from pulse_django.console.mass.starting import KIND
+from pulse_django.console.mass.starting import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
@@ -25,7 +25,7 @@ from pulse_django.models import StoredBatch
 from pulse_django.words.display import inert
 from pulse_django.workflows.batches import Batch
 
-from .actions import ACTS, Act, named
+from .actions import ACTS, CANCEL, Act, named
 from .shown import shown, shown_graph
 
 MOST_CONTEXT = 20_000  # characters
@@ -85,11 +85,13 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         act = named(name)
-        if not self.has_view_permission(request) or (act is not None and not self._may(request, act)):
+        if not self.has_view_permission(request):
             raise PermissionDenied
         if act is None:
             raise Http404
         batch = self._batch(object_id)
+        if not self._may(request, act, batch):
+            raise PermissionDenied
         form = act.form_for(batch, request.POST)
         if not act.fits(batch):
             self._leave_alone(request)
@@ -106,15 +108,18 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
         said = _("The workflow has changed in the meantime. Nothing was changed.")
         self.message_user(request, said, messages.WARNING)
 
-    def _may(self, request: HttpRequest, act: Act) -> bool:
-        return bool(request.user.has_perm(f"pulse_django.{act.permission}"))
+    def _may(self, request: HttpRequest, act: Act, batch: BatchFacts) -> bool:
+        permissions = [act.permission]
+        if act.name == CANCEL and batch.kind == KIND:
+            permissions.append(permission_of(Batch(batch.id, self._alias)))
+        return any(request.user.has_perm(f"pulse_django.{one}") for one in permissions)
 
     def _offered(self, request: HttpRequest, batch: BatchFacts) -> list[dict[str, Any]]:
         """Return the buttons that fit the workflow and the user."""
         return [
             {"act": act, "form": act.form_for(batch), "url": self._url("act", batch.id, act.name)}
             for act in ACTS
-            if act.fits(batch) and self._may(request, act)
+            if act.fits(batch) and self._may(request, act, batch)
         ]
 
     def _batch(self, object_id: str) -> BatchFacts:
