@@ -345,7 +345,7 @@ def pausing_tasks() -> None:
     """Jobs with a lane key and without one, set aside and brought back, by hand and by a watchdog."""
     for key in ("", lane_key("", "a")):
         Job.objects.enqueue_many([NewJob(task="t", lane_key=key)] * 3)
-    assert pause_task("t", for_=SOON, reason="a", by="b", using=ALIAS)
+    assert pause_task("t", for_=AGO, reason="a", by="b", using=ALIAS)
     assert paused_tasks(ALIAS)[0].set_aside == 6
     assert Job.objects.waiting() == Job.objects.claim(ME, limit=9) == []
     assert Job.objects.depths(10)[0].later == 6
