@@ -308,6 +308,7 @@ def shown(function: Any) -> str:
     signature = inspect.signature(function)
     parameters = [one.replace(annotation=one.empty) for one in signature.parameters.values() if one.name != "self"]
     text = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    text = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", text)  # a member of an enumeration is given as its value
     return re.sub(r"datetime\.timedelta\((0?)\)", "timedelta()", text)
 
 

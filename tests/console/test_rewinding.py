@@ -147,7 +147,7 @@ def test_an_event_that_a_job_waits_for_is_sent_from_its_page() -> None:
     assert f'action="{url("event", job)}"' in client.get(url("change", job)).content.decode()
     page = client.post(url("event", job), {"event": "approved:42"}, follow=True).content.decode()
     assert "Event sent: approved:42" in page
-    assert Event.objects.get().sent_by == "operator"
+    assert (Event.objects.get().payload, Event.objects.get().sent_by) == ({"by": "operator"}, "operator")
     assert "approved:42" in LogEntry.objects.get().change_message
     drain()
     job.refresh_from_db()

@@ -199,7 +199,7 @@ class TestActs:
         assert not Event.objects.exists()
         assert "Event sent: approved:7" in act(client, placed, "approve", event="approved:7")
         event = Event.objects.get()
-        assert (event.name, event.sent_by, event.payload) == ("approved:7", "operator", None)
+        assert (event.name, event.sent_by, event.payload) == ("approved:7", "operator", {"by": "operator"})
         drain()
         assert Job.objects.get().status == Status.COMPLETED
 

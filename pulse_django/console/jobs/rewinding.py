@@ -97,7 +97,8 @@ class RewindPage:
         event = request.POST.get("event", "")[: MAX_EVENT_NAME + 1]
         alias = job._state.db or "default"
         is_awaited = any(one.event == event and one.met_at is None for one in needs_of(alias, job.pk))
-        if is_awaited and send_event(event, by=request.user.get_username(), using=alias):
+        by = request.user.get_username()
+        if is_awaited and send_event(event, {"by": by}, by=by, using=alias):
             done = gettext("Event sent: %(event)s") % {"event": inert(event)}
             self.log_change(request, job, done)  # type: ignore[attr-defined]  # of ModelAdmin
             self.message_user(request, done, messages.SUCCESS)  # type: ignore[attr-defined]  # of ModelAdmin

@@ -67,7 +67,8 @@ def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
 
 def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
     event = data["event"]
-    return gettext("Event sent: %(event)s") % {"event": event} if send_event(event, by=by, using=alias) else ""
+    is_new = send_event(event, {"by": by}, by=by, using=alias)
+    return gettext("Event sent: %(event)s") % {"event": event} if is_new else ""
 
 
 def _pause(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
