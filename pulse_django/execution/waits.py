@@ -53,9 +53,9 @@ class Waits:
     def wait_for(self, *needs: object, on_dead: str = OnDead.HOLD) -> Any:
         """Wait for jobs or batches. Return what they returned, or the progress of a batch: one value, or a list.
 
-        If they are not over, the run ends here and the job is WAITING: it occupies nothing, and the attempt does not
-        count. Then the handler starts again. Work before the call belongs into ``step()``. ``on_dead`` says what
-        becomes of this job if one that it needs is a dead letter.
+        If they are not over, this call ends the run, and the job is WAITING. It uses no worker, and the attempt does
+        not count. When they are over, the handler starts again, so do work before this call in ``step()``. ``on_dead``
+        says what becomes of this job if one that it needs is a dead letter.
         """
         wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
         if not wanted:

@@ -34,9 +34,9 @@ def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewoun
 
 
 def retry_from(job_id: int | str, step: str, *, attempt: int | None = None, using: str | None = None) -> Rewound:
-    """Revive a dead letter, and have it do a step and all that follow it again.
+    """Retry a dead letter, and repeat a step and all steps after it.
 
-    ``attempt``: only if this many were claimed, so that nobody acts on what an old page showed.
+    ``attempt``: retry only if the job has been claimed this many times. It protects against acting on an old page.
     """
     where = locate(job_id, using)
     with transaction.atomic(using=where.alias):

@@ -252,6 +252,10 @@ def test_each_needs_its_permission(verb: str) -> None:
         "created=yesterday",
         "queue=" + "x" * 5_000,
         "queue=a%00b",
+        "q=",
+        "q=%00",
+        "q=%22%22",
+        "queue=mail&q=+%27%27",
     ],
 )
 def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client, query: str) -> None:

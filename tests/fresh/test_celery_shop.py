@@ -15,7 +15,6 @@ SHOP = ROOT / "examples/celery_shop"
 def ported(new_project: Callable[[], NewProject]) -> NewProject:
     project = new_project()
     project.follow_the_readme()
-    project.settings((SHOP / "after/settings.py").read_text())
     for path in (SHOP / "after/shop").glob("*.py"):
         project.write(f"shop/{path.name}", path.read_text())
     project.manage("makemigrations", "shop", "-v", "0")

@@ -15,7 +15,6 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 
 from pulse_django.console.periods import Period
-from pulse_django.console.search_terms import words_in
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.display import inert
@@ -72,8 +71,9 @@ def _params(query: str) -> dict[str, str]:
     if unknown := given.keys() - known:
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": inert(min(unknown))})
     params = {name: str(given[name]) for name in given if name not in PLACES}
-    if SEARCH_VAR in params and not words_in(params[SEARCH_VAR]) and not params[SEARCH_VAR].strip():
-        del params[SEARCH_VAR]
+    # Django looks for an empty word in quotes as well, which is in every job.
+    if not params.get(SEARCH_VAR, "x").strip(" \t\r\n\"'") or "\0" in params.get(SEARCH_VAR, ""):
+        raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": gettext("search")})
     return params
 
 

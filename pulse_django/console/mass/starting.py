@@ -27,15 +27,15 @@ def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, us
     """Start it in the name of a user. Jobs that are enqueued from now on are not meant."""
     name = "".join(sign if sign.isprintable() else "?" for sign in f"{verb.label}: {criteria.words}")
     with transaction.atomic(using=alias):
-        newest = Job.objects.using(alias).order_by("-id").values_list("id", flat=True).first() or 0
+        until, asked_at = _newest(alias)
         context = {
             "verb": verb.name,
             "query": criteria.query,
             "given": dict(given),
             "user": str(user.pk),
             "by": user.get_username(),
-            "until": newest,
-            "asked_at": _now(alias),
+            "until": until,
+            "asked_at": asked_at,
         }
         batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
         enqueue(batch, PLAN, [{}])
@@ -71,6 +71,9 @@ def why_not(context: dict[str, Any]) -> str:
     return ""
 
 
-def _now(alias: str) -> str:
-    asked = Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("now", flat=True)
-    return next((one.isoformat() for one in asked[:1]), "1970-01-01T00:00:00+00:00")  # without jobs, none is meant
+def _newest(alias: str) -> tuple[int, str]:
+    """Return the id of the newest job, and the instant by the server's clock."""
+    newest = (
+        Job.objects.using(alias).order_by("-id").annotate(now=StatementTimestamp()).values_list("id", "now").first()
+    )
+    return (0, "1970-01-01T00:00:00+00:00") if newest is None else (newest[0], newest[1].isoformat())

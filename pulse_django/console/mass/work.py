@@ -24,14 +24,14 @@ CHUNKS_AT_ONCE = 20  # that one look finds. With stale statistics PostgreSQL sor
 @task(name=PLAN, takes_context=True)
 def find_matching_jobs(context: Context) -> int:
     """Enqueue a job for each chunk of the jobs that match. Return how many jobs they are."""
-    batch, operation = _operation(context)
+    batch = _batch_of(context)
+    operation = batch.context
     after = met = number = 0
-    while True:
-        _go_on_only_if_allowed(batch, operation)
-        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, after, met)
-        after, met, number = found["after"], found["met"], number + 1
-        if found["is_last"]:
-            break
+    is_last = False
+    while not is_last:
+        matching = _matching(batch, operation).filter(id__lte=operation["until"])
+        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, matching, after, met)
+        after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
         context.check()
     batch.seal()
     return int(met)
@@ -40,49 +40,43 @@ def find_matching_jobs(context: Context) -> int:
 @task(name=ACT, takes_context=True)
 def act_on_jobs(context: Context, ids: list[int], met: int) -> dict[str, int]:
     """Do it to those of these jobs that still match."""
-    batch, operation = _operation(context)
-    _go_on_only_if_allowed(batch, operation)
-    counts: dict[str, int] = context.step_with_jobs("act", _act, batch, operation, ids, met)
+    batch = _batch_of(context)
+    operation = batch.context
+    matching = _matching(batch, operation).filter(pk__in=ids)
+    counts: dict[str, int] = context.step_with_jobs("act", _act, batch, operation, matching, len(ids), met)
     return counts
 
 
-def _operation(context: Context) -> tuple[Batch, dict[str, Any]]:
-    batch = context.batch
-    if batch is None:
+def _batch_of(context: Context) -> Batch:
+    if context.batch is None:
         raise Discard("this job belongs to no operation")
-    return batch, batch.context
+    return context.batch
 
 
-def _go_on_only_if_allowed(batch: Batch, operation: dict[str, Any]) -> None:
-    try:
-        reason = why_not(operation)
-        Criteria(operation["query"], "").jobs(batch.alias)
-    except InvalidCriteria as error:
-        reason = str(error)
-    if reason:
-        batch.cancel(reason=reason)
-        raise Discard(reason)
+def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
+    """Return the jobs that are meant. Cancel the operation if its user or its filter is not valid any more."""
+    reason = why_not(operation)
+    if not reason:
+        try:
+            jobs = Criteria(operation["query"], "").jobs(batch.alias)
+            # The operation's own jobs match a filter that means all jobs of their queue.
+            return BY_NAME[operation["verb"]].fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
+        except InvalidCriteria as error:
+            reason = str(error)
+    batch.cancel(reason=reason)
+    raise Discard(reason)
 
 
-def _matching(alias: str, operation: dict[str, Any]) -> JobQuerySet:
-    verb = BY_NAME[operation["verb"]]
-    jobs = Criteria(operation["query"], "").jobs(alias)
-    # The batch's own jobs match a filter that means all jobs of their queue.
-    return verb.fitting(jobs, operation["asked_at"]).exclude(task__in=(PLAN, ACT))
-
-
-def _enqueue_next(batch: Batch, operation: dict[str, Any], after: int, met: int) -> dict[str, Any]:
+def _enqueue_next(batch: Batch, matching: JobQuerySet, after: int, met: int) -> dict[str, Any]:
     most = CHUNK * CHUNKS_AT_ONCE
-    jobs = _matching(batch.alias, operation).filter(id__gt=after, id__lte=operation["until"])
-    ids = list(jobs.order_by("id").values_list("id", flat=True)[: most + 1])
+    ids = list(matching.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
     is_last, ids = len(ids) <= most, ids[:most]
     starts = range(0, len(ids), CHUNK)
     enqueue(batch, ACT, [{"ids": ids[start : start + CHUNK], "met": met + start} for start in starts])
     return {"after": ids[-1] if ids else after, "met": met + len(ids), "is_last": is_last}
 
 
-def _act(batch: Batch, operation: dict[str, Any], ids: list[int], met: int) -> dict[str, int]:
-    verb = BY_NAME[operation["verb"]]
-    matching = list(_matching(batch.alias, operation).filter(pk__in=ids).values_list("id", flat=True))
-    counts = dict(verb.act(batch.alias, matching, operation["given"], met)) if matching else {}
-    return counts | {"moved_on": counts.get("moved_on", 0) + len(ids) - len(matching)}
+def _act(batch: Batch, operation: dict[str, Any], matching: JobQuerySet, count: int, met: int) -> dict[str, int]:
+    ids = list(matching.values_list("id", flat=True))
+    counts = dict(BY_NAME[operation["verb"]].act(batch.alias, ids, operation["given"], met)) if ids else {}
+    return counts | {"moved_on": counts.get("moved_on", 0) + count - len(ids)}

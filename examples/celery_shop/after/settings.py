@@ -1,1 +1,0 @@
-PULSE = {"QUEUES": []}  # workers serve all queues, unless they are told otherwise
