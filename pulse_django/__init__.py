@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry
+    from .api import amend, cancel, enqueue_many, get, jobs, progress, release, retry, shard_of
     from .exceptions import (
         AlreadyEnqueued,
         BatchClosed,
@@ -39,7 +39,7 @@ __version__ = "0.1.0"
 
 # Imported when first used: an app's package is loaded before its models can be.
 _HOMES = {
-    "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry"),
+    "api": ("amend", "cancel", "enqueue_many", "get", "jobs", "progress", "release", "retry", "shard_of"),
     "execution.chunks": ("Chunk", "ChunkItem"),
     "execution.context": ("Context",),
     "exceptions": (
@@ -120,6 +120,7 @@ __all__ = [
     "retry",
     "retry_after",
     "send_event",
+    "shard_of",
     "task",
 ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from . import conf
@@ -12,9 +14,10 @@ from .backend import new_job
 from .exceptions import InvalidJob
 from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
-from .execution.databases import alias_of_jobs, locate, located
+from .execution.databases import alias_of_jobs, has_several_shards, locate, located_by_shard
 from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
+from .execution.placement import shard_of_call
 from .execution.registry import key_of
 from .execution.tasks_framework import Task
 from .managers import JobManager
@@ -31,6 +34,7 @@ from .words.states import Status
 from .words.verb_results import Amended, CancelRequested, Report, Retried, Settled
 
 Arguments = Iterable[Any] | Mapping[str, Any]
+Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def get(job_id: int | str, *, using: str | None = None) -> Job:
@@ -62,10 +66,13 @@ def progress(job_id: int | str, *, using: str | None = None) -> Any:
 
 def cancel(*job_ids: int | str, reason: str = "", children: bool = False, using: str | None = None) -> CancelRequested:
     """Cancel what is waiting and ask what is running to stop; with ``children`` also all that they enqueued."""
-    alias, ids = located(job_ids, using)
-    found = Job.objects.db_manager(alias)
-    asked: CancelRequested = found.request_cancel(found.family(ids) if children else ids, reason=reason)
-    return asked
+
+    def cancel_in(alias: str, ids: frozenset[int]) -> CancelRequested:
+        found = Job.objects.db_manager(alias)
+        asked: CancelRequested = found.request_cancel(found.family(ids) if children else ids, reason=reason)
+        return asked
+
+    return reduce(or_, [cancel_in(*where) for where in located_by_shard(job_ids, using)])
 
 
 def retry(
@@ -79,8 +86,8 @@ def retry(
 
     With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
     """
-    alias, ids = located(job_ids, using)
-    return making_due.retry(alias, ids, runs=runs, delay=delay, attempt=attempt)
+    places = located_by_shard(job_ids, using)
+    return reduce(or_, [making_due.retry(*where, runs=runs, delay=delay, attempt=attempt) for where in places])
 
 
 def amend(
@@ -115,7 +122,11 @@ def release(
     With ``attempt``, only the run of that number is ended.
     """
     check_attempt(attempt)
-    alias, ids = located(job_ids, using)
+    places = located_by_shard(job_ids, using)
+    return reduce(or_, [_release_in(*where, reason=reason, attempt=attempt) for where in places])
+
+
+def _release_in(alias: str, ids: frozenset[int], *, reason: str, attempt: int | None) -> Settled:
     held = Job.objects.using(alias).running().filter(pk__in=ids)
     if attempt is not None:
         held = held.filter(attempts=attempt)
@@ -147,17 +158,45 @@ def enqueue_many(
 
     All of them or none, in the caller's transaction if there is one. ``progress`` is called with the number of jobs
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
+
+    Items whose keys place their jobs in different shards are refused: ``shard_of()`` says which belong together.
     """
-    alias = alias_of_jobs(using or getattr(task, "database", None))
+    called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
+    has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own
+    if has_keys and has_several_shards():
+        called_with = list(called_with)
+        alias = _shard_of_all(task, called_with, using)
+    else:
+        alias = shard_of_call(task, using=using)
     jobs: JobManager = Job.objects.db_manager(alias)
-    called_with = (_checked(task, place, item) for place, item in enumerate(arguments))
-    if getattr(task, "unique", None) is not None or has_lane_key(task):  # each has a key of its own
+    if has_keys:
         ids = jobs.enqueue_many((new_job(task, *call, alias) for call in called_with), progress=progress)
     else:
         ids = jobs.enqueue_alike(new_job(task, (), {}, alias), called_with, progress=progress)
     if ids and is_due_soon(task.run_after):
         wake_workers(alias, [task.queue_name])
     return ids
+
+
+def shard_of(task: Task, /, *args: Any, **kwargs: Any) -> str:
+    """Return the database that a job of this task with these arguments is stored in.
+
+    Raise ``InvalidJob`` if it would have to be in two shards.
+    """
+    return shard_of_call(task, *checked(task, args, kwargs))
+
+
+def _shard_of_all(task: Task, called_with: Sequence[Call], using: str | None) -> str:
+    alias = None
+    for place, call in enumerate(called_with):
+        of_call = shard_of_call(task, *call, using)
+        if alias not in (None, of_call):
+            raise InvalidJob(
+                f"arguments[{place}] belongs to shard {of_call!r}, and those before it to {alias!r}. Group them by "
+                f"shard_of(), and call once for each shard"
+            )
+        alias = of_call
+    return alias or alias_of_jobs(using)
 
 
 def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:

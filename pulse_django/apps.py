@@ -4,6 +4,7 @@ from django.apps import AppConfig, apps
 from django.conf import settings
 from django.core import checks
 from django.core.signals import setting_changed
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 from . import conf
@@ -18,15 +19,16 @@ class PulseConfig(AppConfig):
         from .checks import (
             check_backend,
             check_data,
-            check_database,
             check_encryption,
             check_foreign_keys,
             check_limits,
             check_middleware,
             check_settings,
+            check_shards,
             check_tasks,
             check_vendor,
         )
+        from .database_checks import check_database
         from .execution.registry import registry
         from .fleet.conditions.checks import check_alerts
         from .models import Schedule
@@ -40,6 +42,7 @@ class PulseConfig(AppConfig):
         checks.register(check_foreign_keys, checks.Tags.models)
         checks.register(check_alerts)
         checks.register(check_vendor)
+        checks.register(check_shards)
         checks.register(check_tasks)
         checks.register(check_encryption)
         checks.register(check_limits)
@@ -47,7 +50,16 @@ class PulseConfig(AppConfig):
         checks.register(check_data)
         checks.register(check_database, checks.Tags.database)
         setting_changed.connect(conf.forget)
+        post_migrate.connect(_number_ids, sender=self)
         if conf.parse(getattr(settings, conf.SETTING, {}))[0].opentelemetry:  # whatever else is wrong with it
             from .exporters.opentelemetry import follow_jobs
 
             follow_jobs()
+
+
+def _number_ids(*, using: str, **_: object) -> None:
+    """Let a database that was just migrated count its ids from the number of its shard on."""
+    from .store.shards import number_ids
+
+    if shard_number := conf.current().shards.get(using, 0):
+        number_ids(using, shard_number)

@@ -18,6 +18,7 @@ from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
 from .execution.encryption import PayloadEncryption, encrypts
 from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
+from .execution.placement import shard_of_call
 from .execution.registry import key_of, registry
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
@@ -50,15 +51,17 @@ class PulseBackend(BaseTaskBackend):
 
     def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
         """Add the job in the caller's transaction."""
-        return self.enqueue_at(task, args, kwargs, None, alias_of_jobs(getattr(task, "database", None)))
+        return self.enqueue_at(task, args, kwargs, None, None)
 
     def enqueue_at(
-        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, alias: str
+        self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], place: Place | None, using: str | None
     ) -> TaskResult:
-        """Add the job in the caller's transaction, as a part of a batch or alone."""
+        """Add the job in the caller's transaction, as a part of a batch in that database, or alone."""
         self.validate_task(task)
         with traces.enqueueing(key_of(task), task.queue_name):
-            new = new_job(task, *checked(task, args, kwargs), alias)
+            args, kwargs = checked(task, args, kwargs)
+            alias = shard_of_call(task, args, kwargs, using)
+            new = new_job(task, args, kwargs, alias)
             new = new if place is None else replace(new, place=place)
             job, is_new = Job.objects.db_manager(alias).get_or_enqueue(new)
         # A job that is kept until its start is locked until the commit, and workers pass it by meanwhile.
@@ -95,7 +98,7 @@ class PulseBackend(BaseTaskBackend):
 def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: str | None = None) -> NewJob:
     """Turn a task and its checked arguments into a job of this database. A handler's is a child of the handler's job.
 
-    In another database than the handler's own, the parent's id would name a stranger: that job has no parent.
+    In another database than the handler's own it has no parent, because none of its statements reads both.
     """
     parent = _parent_in(alias or alias_of_jobs())
     delay = getattr(task, "runs_in", None)

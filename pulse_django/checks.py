@@ -17,6 +17,8 @@
 | ``pulse_django.E013`` | tasks are encrypted, and ``ENCRYPTION_KEYS`` is empty |
 | ``pulse_django.E014`` | tasks are encrypted, and ``cryptography`` is not installed |
 | ``pulse_django.E015`` | two tasks declare limits of the same name with different numbers |
+| ``pulse_django.E016`` | ``SHARDS``, ``QUEUE_SHARDS`` or ``PLACEMENT`` names what is not there |
+| ``pulse_django.E017`` | the ids of a shard do not begin with its number |
 | ``pulse_django.E020`` | ``MIDDLEWARE`` names what cannot be imported or cannot be called |
 | ``pulse_django.W003`` | ``synchronous_commit`` is off, or the default isolation is not READ COMMITTED |
 | ``pulse_django.W005`` | a module declares tasks, and no worker imports it |
@@ -29,14 +31,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connections, router
 from django.db.models import ForeignKey
 
 from . import conf
@@ -45,14 +46,13 @@ from .execution.databases import routers_alias, why_not_one_transaction
 from .execution.declared_limits import declared_limits
 from .execution.encryption import INSTALL, encrypts, is_available
 from .execution.middleware import configured
+from .execution.placement import placement, where_the_data_is
 from .execution.registry import registry
 from .execution.task_modules import modules_that_declare_tasks
 from .execution.tasks_framework import InvalidTask, task_backends
 from .models import Attempt, Job, StoredAttempt
-from .store.tables import problem_with_tables
 
-OLDEST_POSTGRESQL = 150_000
-_HINT_POSTGRESQL = (
+HINT_POSTGRESQL = (
     "Point DATABASES (or a router's db_for_write for pulse_django) at PostgreSQL 15 or newer, "
     "with the engine django.db.backends.postgresql."
 )
@@ -99,17 +99,56 @@ def check_foreign_keys(**_: Any) -> list[CheckMessage]:
 
 def check_vendor(**_: Any) -> list[CheckMessage]:
     """Refuse other databases without connecting to them."""
-    alias = routers_alias()
-    vendor = connections[alias].vendor
-    if vendor != "postgresql":
-        message = f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL."
-        return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E007")]
-    return []
+    return [
+        Error(
+            f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL.",
+            hint=HINT_POSTGRESQL,
+            id="pulse_django.E007",
+        )
+        for alias in _known_shards()
+        if (vendor := connections[alias].vendor) != "postgresql"
+    ]
 
 
-def check_data(*, alias: str | None = None, **_: Any) -> list[CheckMessage]:
-    """Say so where a job cannot join the transaction that it belongs to."""
-    if not (problem := why_not_one_transaction(alias or routers_alias())):
+def check_shards(**_: Any) -> list[CheckMessage]:
+    """Find what is wrong with the shards without a look at their databases."""
+    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    if any(problem.is_error for problem in problems) or not parsed.shards:
+        return []
+    found: list[CheckMessage] = []
+    for alias in parsed.shards:
+        if alias not in connections:
+            hint = "Add it to DATABASES, or remove it from SHARDS once it holds no jobs."
+            found.append(
+                Error(f"SHARDS names {alias!r}, which is not in DATABASES.", hint=hint, id="pulse_django.E016")
+            )
+        elif not router.allow_migrate_model(alias, Job):
+            hint = "Let allow_migrate() of the router return True or None for pulse_django there."
+            found.append(Error(f"The router keeps jobs out of shard {alias!r}.", hint=hint, id="pulse_django.E016"))
+    if routers_alias() not in parsed.shards:
+        message = f"SHARDS does not name {routers_alias()!r}, to which the router sends what names no shard."
+        found.append(Error(message, hint=f"Add {routers_alias()!r}: 0 to SHARDS.", id="pulse_django.E016"))
+    try:
+        placement()
+    except ImproperlyConfigured as error:
+        found.append(Error(f"{error}.", hint=None, id="pulse_django.E016"))
+    return found
+
+
+def _known_shards() -> list[str]:
+    parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    if any(problem.is_error for problem in problems) or not parsed.shards:
+        return [routers_alias()]
+    return [alias for alias in parsed.shards if alias in connections]
+
+
+def check_data(**_: Any) -> list[CheckMessage]:
+    """Say so where a job cannot join the transaction that it belongs to.
+
+    Where jobs are placed beside the data, it is enough that the shards hold data.
+    """
+    parsed, _problems = conf.parse(getattr(settings, conf.SETTING, {}))
+    if parsed.placement == where_the_data_is.__name__:
         return []
     return [
         Warning(
@@ -119,6 +158,8 @@ def check_data(*, alias: str | None = None, **_: Any) -> list[CheckMessage]:
             "SILENCED_SYSTEM_CHECKS and see docs/how-to/several-databases.md.",
             id="pulse_django.W008",
         )
+        for alias in _known_shards()
+        if (problem := why_not_one_transaction(alias))
     ]
 
 
@@ -189,60 +230,3 @@ def check_encryption(**_: Any) -> list[CheckMessage]:
         message = f"{who} encrypted, but cryptography is not installed: enqueue() raises an error."
         found.append(Error(message, hint=f"Run: {INSTALL}", id="pulse_django.E014"))
     return found
-
-
-def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
-    alias = routers_alias()
-    if alias not in (databases or ()) or check_vendor():
-        return []
-    missing = "" if _is_migrating() else problem_with_tables(alias)
-    with connections[alias].cursor() as cursor:
-        cursor.execute(
-            "SELECT name, setting FROM pg_settings"
-            " WHERE name IN ('server_version_num', 'server_version', 'fsync', 'full_page_writes',"
-            " 'synchronous_commit', 'default_transaction_isolation')"
-        )
-        found = dict(cursor.fetchall())
-    return [*_check_tables(missing), *_check_version(found), *_check_durability(found), *_check_session(found)]
-
-
-def _is_migrating() -> bool:
-    """``migrate`` runs these checks before it begins, and needs no advice to run it."""
-    return "migrate" in sys.argv[1:2]
-
-
-def _check_tables(missing: str) -> list[CheckMessage]:
-    # A warning: an error would keep commands that migrate under another name from doing so.
-    return (
-        [Warning(missing, hint="Workers do not start until this is fixed.", id="pulse_django.W006")] if missing else []
-    )
-
-
-def _check_version(found: dict[str, str]) -> list[CheckMessage]:
-    if int(found["server_version_num"]) >= OLDEST_POSTGRESQL:
-        return []
-    message = f"Pulse needs PostgreSQL 15 or newer; this server is {found['server_version']}."
-    return [Error(message, hint=_HINT_POSTGRESQL, id="pulse_django.E008")]
-
-
-def _check_durability(found: dict[str, str]) -> list[CheckMessage]:
-    off = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
-    if not off:
-        return []
-    message = f"{' and '.join(off)} is off on the server: a crash can lose committed jobs."
-    return [Warning(message, hint="Turn it on. Pulse cannot guarantee durability without it.", id="pulse_django.W002")]
-
-
-def _check_session(found: dict[str, str]) -> list[CheckMessage]:
-    """Our own transactions say what they need; those of the project, which enqueue, run as they are."""
-    wrong = []
-    if found["synchronous_commit"] in ("off", "local"):
-        wrong.append(f"synchronous_commit is {found['synchronous_commit']}")
-    if found["default_transaction_isolation"] != "read committed":
-        wrong.append(f"default_transaction_isolation is {found['default_transaction_isolation']}")
-    if not wrong:
-        return []
-    message = f"{' and '.join(wrong)} for this role, which affects jobs enqueued in your transactions."
-    hint = "A job is lost if a crash loses its commit. Reset both settings for the role, or accept the risk."
-    return [Warning(message, hint=hint, id="pulse_django.W003")]

@@ -110,6 +110,14 @@ class PulseSettings:
     share_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     # By queue: how many of its jobs run at once, and how many start in a time, as {"mail": {"running": 50}}.
     queue_limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
+    # The databases that hold jobs, as {"default": 0, "jobs_1": 1}: each alias with a number of its own, which stands in
+    # its ids. A number never changes. Empty: one database.
+    shards: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    # Which shard a new job is stored in: "by_queue", "by_key", "where_the_data_is", or the dotted path of a function
+    # that takes a queue, the name of a task and a key, and returns an alias.
+    placement: str = "by_queue"
+    # By queue: the shard of its jobs, or a list of shards over which "by_key" spreads them.
+    queue_shards: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
     console_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens
@@ -236,6 +244,18 @@ def _cross_rules(parsed: PulseSettings) -> list[Problem]:
         check_queue_name(parsed.console_queue)
     except InvalidJob as error:
         problems.append(_out_of_range("CONSOLE_QUEUE", parsed.console_queue, ValueError(str(error))))
+    return problems + _rules_of_shards(parsed)
+
+
+def _rules_of_shards(parsed: PulseSettings) -> list[Problem]:
+    problems = []
+    for alias in sorted({one for shards in parsed.queue_shards.values() for one in shards} - parsed.shards.keys()):
+        message = f"QUEUE_SHARDS names {alias!r}, which is not in SHARDS."
+        problems.append(Problem("pulse_django.E016", message, f"Add {alias!r} to SHARDS, with a number of its own."))
+    spread = [queue for queue, shards in parsed.queue_shards.items() if len(shards) > 1]
+    if spread and parsed.placement in ("by_queue", "where_the_data_is"):
+        message = f"QUEUE_SHARDS lists several shards for {spread[0]!r}, but PLACEMENT is {parsed.placement!r}."
+        problems.append(Problem("pulse_django.E016", message, "Use PLACEMENT 'by_key', or name a single shard."))
     return problems
 
 

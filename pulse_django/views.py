@@ -12,7 +12,7 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from .execution.databases import alias_of_jobs
+from .execution.databases import alias_of_id
 from .store.batches import progress_of_each
 from .words.job_ids import MAX_ID
 from .workflows.event_links import read_link
@@ -31,7 +31,7 @@ def batch_progress(
     """
     if not 0 < batch_id <= MAX_ID or not may_see(request, batch_id):
         raise Http404
-    progress = progress_of_each(alias_of_jobs(using), [batch_id]).get(batch_id)
+    progress = progress_of_each(alias_of_id(batch_id, using), [batch_id]).get(batch_id)
     if progress is None:
         raise Http404
     numbers = {"done": progress.done, "failed": progress.dead, "open": progress.open, "percent": progress.percent}

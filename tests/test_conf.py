@@ -118,6 +118,9 @@ def test_every_setting_has_a_range() -> None:
         "queue_limits",
         "queue_shares",
         "share_weights",
+        "shards",
+        "placement",
+        "queue_shards",
     }
     assert set(conf.RANGES) | free == set(conf._FIELDS.values())
 

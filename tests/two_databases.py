@@ -9,12 +9,16 @@ from typing import Any
 
 from django.core.management import call_command
 from django.db import connection, connections
+from django.test import override_settings
 
 from tests.crash.processes import database_url
 
 SECOND = "s2"
 URL = "PULSE_TEST_SECOND_DATABASE"
 MODULE = "tests.settings_of_two_databases"
+SHARDS = {"default": 0, SECOND: 1}
+TWO_SHARDS = override_settings(PULSE={"SHARDS": SHARDS})
+FIRST_ID = (1 << 48) + 1  # of the second
 
 
 @contextmanager
@@ -25,8 +29,9 @@ def second_database() -> Iterator[dict[str, str]]:
     _send(f'CREATE DATABASE "{name}"')
     connections.settings[SECOND] = {**connection.settings_dict, "NAME": name}
     try:
-        call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
-        yield {"DJANGO_SETTINGS_MODULE": MODULE, URL: database_url(name=name)}
+        with TWO_SHARDS:
+            call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
+            yield {"DJANGO_SETTINGS_MODULE": MODULE, URL: database_url(name=name)}
     finally:
         connections[SECOND].close()
         del connections[SECOND]

@@ -25,7 +25,7 @@ from pulse_django.words.lane_keys import key_of, limiter_of
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
-from .databases import alias_of_completion, result_id
+from .databases import alias_of_completion
 from .durable_steps import DurableSteps
 from .encryption import decrypted, result_for_column
 from .masking import hides_result
@@ -100,7 +100,7 @@ class Context(DurableSteps, Waits, TaskContext):
 
         The key is the job's: every attempt sends the same, so that what one attempt did is not done again by the next.
         """
-        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{result_id(self.job_id, self.run.alias)}"}
+        return {TOKEN_HEADER: str(self.token), KEY_HEADER: f"pulse-{self.job_id}"}
 
     def check(self) -> None:
         """Raise ``JobCancelled`` or ``LeaseLost`` if this run should stop. Call it between steps of long work."""

@@ -1,15 +1,15 @@
-"""Which database the jobs of a call live in, and how their ids say so: the one place that decides.
+"""Which database the jobs of a call live in: the one place that decides.
 
-``using=`` of the call comes first, then the database of the job whose handler makes the call, then the router's.
+``using=`` of the call comes first, then the shard of the job whose id is given, then that of the job whose handler
+makes the call, then the router's database. ``placement.py`` decides where new jobs go.
 
-The same number names another job in each database. So a job outside of the router's database has the id
-``"alias:17"`` in its ``TaskResult``. An id of type str therefore means the same job wherever it is read; one of type
-int is a row of the database that the call works on.
+An id is given only once over all shards, and says which of them gave it. A job that was moved has kept its id. So where
+there are several shards, the one that gave the id is asked for the job first, and then the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from django.apps import apps
@@ -17,14 +17,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
+from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
-from pulse_django.words.job_ids import job_id_of, shown
+from pulse_django.words.job_ids import job_id_of, job_ids_of, shown
+from pulse_django.words.shards import shard_number_of
 
 from .run import Run, current_run
 
 OUR_APP = "pulse_django"
-_SEPARATOR = ":"
 
 
 class Located(NamedTuple):
@@ -40,19 +41,33 @@ class Located(NamedTuple):
 
 
 def routers_alias() -> str:
-    """Return the database to which the router sends writes of jobs: the default of every call."""
+    """Return the database to which the router sends writes of jobs: the default of calls that name no job."""
     if not router.routers:
         return DEFAULT_DB_ALIAS
     alias: str = router.db_for_write(Job)
     return alias
 
 
+def shards() -> Mapping[str, int]:
+    """Return the databases that hold jobs, with their numbers."""
+    return conf.current().shards or {routers_alias(): 0}
+
+
+def has_several_shards() -> bool:
+    return len(conf.current().shards) > 1
+
+
 def alias_of_jobs(using: str | None = None) -> str:
-    """Return the database that a call works on."""
+    """Return the database that a call works on which names no job."""
     if using is not None:
-        return _checked(using, "database")
+        return checked_shard(using)
     run = current_run()
     return routers_alias() if run is None else alias_of_run(run)
+
+
+def aliases_of_jobs(using: str | None = None) -> list[str]:
+    """Return all databases that a call works on which concerns every shard unless it names one."""
+    return list(shards()) if using is None else [checked_shard(using)]
 
 
 def alias_of_run(run: Run) -> str:
@@ -60,50 +75,60 @@ def alias_of_run(run: Run) -> str:
     return run.alias or routers_alias()
 
 
-def result_id(job_id: int, alias: str | None) -> str:
-    """Return the id of a job as its ``TaskResult`` has it."""
-    return str(job_id) if alias is None or alias == routers_alias() else f"{alias}{_SEPARATOR}{job_id}"
+def alias_of_id(row_id: int, using: str | None = None) -> str:
+    """Return the shard that gave an id: of a batch, for example, which never moves."""
+    if using is not None or not has_several_shards():
+        return alias_of_jobs(using)
+    number = shard_number_of(row_id)
+    return next((alias for alias, one in shards().items() if one == number), routers_alias())
 
 
-def located(values: Iterable[object], using: str | None = None) -> Located:
-    """Read ids, and refuse those of several databases in one call."""
-    values = list(values)
-    found = {_alias_of(value, using): None for value in values} or {alias_of_jobs(using): None}
-    if len(found) > 1:
-        raise InvalidJob(
-            f"job ids: they belong to several databases ({', '.join(map(repr, found))}); call once for each database"
-        )
-    return Located(next(iter(found)), frozenset(map(_number_of, values)))
+def located_by_shard(values: Iterable[object], using: str | None = None) -> list[Located]:
+    """Read ids of jobs, and find the database of each. What is in none of them is said to be where it was born."""
+    ids = job_ids_of(values)
+    if using is not None or not has_several_shards():
+        return [Located(alias_of_jobs(using), ids)]
+    born: dict[str, set[int]] = {}
+    for one in ids:
+        born.setdefault(alias_of_id(one), set()).add(one)
+    homes: dict[str, set[int]] = {}
+    missing: set[int] = set()
+    for alias, some in born.items():
+        found = _present(alias, some)
+        homes[alias] = homes.get(alias, set()) | found
+        missing |= some - found
+    # Twice: a job that is being moved stands in its new shard before it is gone from the old one, and either may have
+    # been asked too early.
+    for alias in [*shards(), *shards()] if missing else ():
+        found = _present(alias, missing)
+        homes[alias] = homes.get(alias, set()) | found
+        missing -= found
+    for one in missing:
+        homes.setdefault(alias_of_id(one), set()).add(one)
+    return [Located(alias, frozenset(some)) for alias, some in homes.items() if some] or [
+        Located(alias_of_jobs(), frozenset())
+    ]
 
 
 def locate(value: object, using: str | None = None) -> Located:
-    """Read one id."""
-    return located([value], using)
+    """Read the id of one job, and find its database."""
+    [found] = located_by_shard([job_id_of(value)], using)
+    return found
 
 
-def _alias_of(value: object, using: str | None) -> str:
-    if not isinstance(value, str):
-        return alias_of_jobs(using)
-    named, separator, _number = value.rpartition(_SEPARATOR)
-    alias = _checked(named, "job id") if separator else routers_alias()
-    if using not in (None, alias):
-        raise InvalidJob(
-            f"job id: {shown(value)} is a job in {alias!r}, and using= names {using!r}. "
-            f"Pass the number alone for the job in {using!r}."
-        )
-    return alias
+def _present(alias: str, ids: Iterable[int]) -> set[int]:
+    ids = list(ids)
+    return set(Job.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True)) if ids else set()
 
 
-def _number_of(value: object) -> int:
-    return job_id_of(value.rpartition(_SEPARATOR)[2] if isinstance(value, str) else value)
-
-
-def _checked(alias: object, said_by: str) -> str:
-    """Refuse a database that is not there, or that the router keeps free of jobs."""
+def checked_shard(alias: object, said_by: str = "database") -> str:
+    """Refuse a database that is not there, or that holds no jobs."""
     if not isinstance(alias, str) or alias not in connections:
         raise InvalidJob(f"{said_by}: {shown(alias)} is not in DATABASES")
     if not router.allow_migrate_model(alias, Job):
         raise InvalidJob(f"{said_by}: the router does not allow jobs in {alias!r}")
+    if alias not in shards():
+        raise InvalidJob(f"{said_by}: PULSE['SHARDS'] does not name {alias!r}")
     return alias
 
 

@@ -15,7 +15,6 @@ from django.dispatch import Signal
 
 from pulse_django.safe_logging import SafeLogger, write_now
 
-from .databases import result_id
 from .log_handlers import handlers_of, refuses_all
 from .log_records import Place, make_line
 from .run import Run
@@ -87,7 +86,7 @@ def log_succeeded(run: Run, task: Task) -> None:
 def _log(place: Place, run: Run, task: Task, status: TaskResultStatus) -> None:
     try:
         if _is_info_on(logging.INFO):
-            values = (result_id(run.claim.job_id, run.alias), task.module_path, status)
+            values = (str(run.claim.job_id), task.module_path, status)
             SafeLogger.write(LOGGER, make_line(place, logging.INFO, _TEXT, values))
     except BaseException:  # of a record factory of the project's: it costs the line and not the run
         return

@@ -23,13 +23,14 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
-from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django import conf
+
+from .named_in_settings import imported
 
 if TYPE_CHECKING:
     from .chunks import Chunk
@@ -70,11 +71,7 @@ def _load(paths: tuple[str, ...]) -> tuple[Middleware, ...]:
 
 
 def _loaded(path: str) -> Middleware:
-    module, _, name = path.rpartition(".")
-    try:
-        found: Middleware = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which cannot be imported: {error}') from error
+    found: Middleware = imported("MIDDLEWARE", path)
     if why := _why_not(found):
         raise ImproperlyConfigured(f'PULSE["MIDDLEWARE"] names {path!r}, which {why}')
     return found

@@ -8,7 +8,7 @@ from pulse_django.models import Job, PausedKey
 from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
 from pulse_django.store.transactions import is_in_callers_transaction
 
-from .databases import alias_of_jobs
+from .databases import aliases_of_jobs
 from .notify import ANY_QUEUE, wake_workers
 from .registry import key_of, keys_of, registry
 from .tasks_framework import Task
@@ -20,20 +20,23 @@ def pause_task(
     """Start no job of a task, for a time or until it is resumed. It holds from the next claim on. Runs go on.
 
     ``task`` is a task or its name. Its ``aliases`` are paused with it. Return whether it was not paused for longer
-    already.
+    already. In every shard, unless ``using`` names one.
     """
-    alias = alias_of_jobs(using)
-    changed = PausedKey.objects.db_manager(alias).pause_task(*names_of(task), for_=for_, reason=reason, by=by)
-    set_aside(alias, most_batches=MOST_BATCHES)
+    changed = False
+    for alias in aliases_of_jobs(using):
+        paused = PausedKey.objects.db_manager(alias)
+        changed |= paused.pause_task(*names_of(task), for_=for_, reason=reason, by=by)
+        set_aside(alias, most_batches=MOST_BATCHES)
     return changed
 
 
 def resume_task(task: Task | str, *, using: str | None = None) -> bool:
     """Let jobs of a task start again. Return whether it was paused."""
-    alias = alias_of_jobs(using)
-    was_paused = PausedKey.objects.db_manager(alias).resume_task(*names_of(task))
-    if was_paused:
-        bring_back(alias, most_batches=MOST_BATCHES)
+    was_paused = False
+    for alias in aliases_of_jobs(using):
+        if PausedKey.objects.db_manager(alias).resume_task(*names_of(task)):
+            was_paused = True
+            bring_back(alias, most_batches=MOST_BATCHES)
     return was_paused
 
 

@@ -22,7 +22,7 @@ from pulse_django.words.retry_policies import dotted_path
 from pulse_django.words.states import Status
 
 from . import encryption
-from .databases import result_id, routers_alias
+from .databases import has_several_shards, routers_alias
 from .tasks_framework import Task, TaskError, TaskResult, TaskResultStatus, changed
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def as_enqueued(task: Task, job: Job) -> Task:
         task,
         queue_name=job.queue,
         priority=job.priority,
-        database=None if job._state.db == routers_alias() else job._state.db,
+        database=job._state.db if has_several_shards() else None,
         **{
             one.name: _own(task, one.name, getattr(job, one.column), getattr(fleet, one.setting_at_enqueue, None))
             for one in JOB_OPTIONS
@@ -101,7 +101,7 @@ def result_of(job: Job, task: Task, *, decrypt: bool = True) -> TaskResult:
         workers.append(job.locked_by)
     result = PulseTaskResult(
         task=task,
-        id=result_id(job.pk, job._state.db),
+        id=str(job.pk),
         status=_STATUS[Status(job.status)],
         enqueued_at=job.created_at,
         started_at=ledger[0].started_at if ledger else job.started_at,
@@ -125,7 +125,7 @@ def result_of_run(
     ledger = _ledger_of(claim, alias) if claim.attempt > 1 else []
     return PulseTaskResult(
         task=_as_claimed(task, claim),
-        id=result_id(claim.job_id, alias),
+        id=str(claim.job_id),
         status=TaskResultStatus.RUNNING,
         enqueued_at=_as_django_reads(claim.created_at),
         started_at=ledger[0].started_at if ledger else _as_django_reads(claim.started_at),

@@ -112,7 +112,7 @@ class Waits:
                 raise InvalidJob(f"batch {batch.id} is in database {batch.alias!r}, and this job in {alias!r}")
             return Need(batch_id=batch.id, on_dead=on_dead)
         value = getattr(given, "id", given)
-        where = locate(value, alias if isinstance(value, int) else None)
+        where = locate(value)
         if where.alias != alias:
             raise InvalidJob(f"job {value} is in database {where.alias!r}, and this job in {alias!r}")
         if where.id == self.run.claim.job_id:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
 from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.encryption import encrypts
+from pulse_django.execution.placement import shard_of_schedule
 from pulse_django.execution.registry import key_of, registry
 from pulse_django.execution.tasks_framework import Task
 from pulse_django.words.schedule_definitions import Definition
@@ -102,6 +104,16 @@ class Schedule:
             starts_at=self.starts_at,
             ends_at=self.ends_at,
         )
+
+
+def declared_in(alias: str) -> list[Definition]:
+    """Return the schedules that the code of this process declares and that this database fires."""
+    all_of_them = declared()
+    if not has_several_shards():
+        return all_of_them
+    return [
+        one for one in all_of_them if shard_of_schedule(one.name, one.task, one.queue, one.args, one.kwargs) == alias
+    ]
 
 
 def declared() -> list[Definition]:

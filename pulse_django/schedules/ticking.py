@@ -17,7 +17,9 @@ from pulse_django.backend import new_job
 from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule, PulseError
 from pulse_django.execution.call_signatures import checked
 from pulse_django.execution.notify import wake_workers
+from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.registry import registry
+from pulse_django.execution.tasks_framework import changed
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.statements import UNSTORABLE
@@ -213,7 +215,8 @@ def _job_of(schedule: Schedule, at: datetime, timing: Timing | None, likes: dict
     task = registry.get(schedule.task)
     if task is None:
         raise PulseError(f"no live worker has a task that is called {schedule.task!r}")
-    checked(task, schedule.args, schedule.kwargs)
+    there = task if schedule.queue is None else changed(task, {"queue_name": schedule.queue})
+    shard_of_call(there, *checked(task, schedule.args, schedule.kwargs), using=schedule._state.db)
     if schedule.args or schedule.kwargs:
         refuse_if_encrypted(schedule.name, task)
     is_unique = getattr(task, "unique", None) is not None

@@ -11,7 +11,7 @@ from typing import Any
 from django import template
 from django.utils.translation import gettext as _
 
-from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.execution.databases import alias_of_id
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, StoredBatch
 from pulse_django.store.batches import progress_of_each
@@ -46,9 +46,9 @@ def pulse_batch_progress(batch: Batch | StoredBatch | int | str) -> dict[str, An
     if isinstance(batch, Batch):
         batch_id, alias = batch.id, batch.alias
     elif isinstance(batch, StoredBatch):
-        batch_id, alias = batch.pk, batch._state.db or alias_of_jobs(None)
+        batch_id, alias = batch.pk, batch._state.db or alias_of_id(batch.pk)
     else:
-        batch_id, alias = int(batch), alias_of_jobs(None)
+        batch_id, alias = int(batch), alias_of_id(int(batch))
     progress = progress_of_each(alias, [batch_id]).get(batch_id)
     if progress is None:
         return {}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
 from pulse_django.execution.call_signatures import checked
-from pulse_django.execution.databases import alias_of_jobs, routers_alias
+from pulse_django.execution.databases import routers_alias
 from pulse_django.execution.encryption import arguments_of as arguments_of_job
+from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job
 from pulse_django.words.states import CLAIMABLE
@@ -33,12 +34,13 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     Options of ``task.using(...)`` that differ from those of the task as it is declared are compared as well: queue,
     priority, ``run_after``, limits and idempotency key. A task as it is declared matches jobs with any options.
 
-    Only the database is searched that the job would go to: that of ``task.using(database=...)``, or the router's.
+    Only the database is searched that the job would go to.
     """
     if not isinstance(task.get_backend(), PulseBackend):
         raise AssertionError(f"The backend {task.backend!r} is no PulseBackend: its jobs are not in Pulse's table.")
-    alias = alias_of_jobs(getattr(task, "database", None))
-    wanted = new_job(task, *checked(task, args, kwargs), alias)
+    given = checked(task, args, kwargs)
+    alias = shard_of_call(task, *given)
+    wanted = new_job(task, *given, alias)
     said = _said_by_using(wanted, alias)
     waiting = Job.objects.using(alias).filter(status__in=CLAIMABLE).order_by("id")
     alike = waiting.filter(task=wanted.task)

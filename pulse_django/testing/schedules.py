@@ -11,7 +11,7 @@ from pulse_django.execution.databases import alias_of_jobs
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.declarations import Declarer, scope_of_code
 from pulse_django.protocol.schedules import clock
-from pulse_django.schedules.declarations import declared
+from pulse_django.schedules.declarations import declared_in
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.ticks import TickOutcome
 
@@ -43,7 +43,7 @@ def run_schedules(
     alias = alias_of_jobs(using)
     schedules, now = Schedule.objects.db_manager(alias), clock(alias)
     declarer = Declarer(scope_of_code(), "tests", now)
-    schedules.declare(declarer, declared(), silence=conf.current().worker_silence)
+    schedules.declare(declarer, declared_in(alias), silence=conf.current().worker_silence)
     end = now + until if isinstance(until, timedelta) else until
     due = schedules.using(alias).filter(next_at__lte=end, gone_at=None).order_by("next_at", "id")
     fired: list[Fired] = []

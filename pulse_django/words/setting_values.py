@@ -15,6 +15,7 @@ from pulse_django.exceptions import InvalidJob
 
 from .envelopes import KEY_BYTES
 from .limiting import Limit, limit_of_queue
+from .shards import MOST_SHARD_NUMBER
 
 MAX_KEY_ID = 100
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000
@@ -78,6 +79,29 @@ def _alerts(value: object) -> Mapping[str, float | bool]:
         raise ValueError("A number is too large.") from error
 
 
+def _shards(value: object) -> Mapping[str, int]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("a dict of database aliases and numbers")
+    for alias, number in value.items():
+        if type(number) is not int or not 0 <= number <= MOST_SHARD_NUMBER:
+            raise ValueError(f"{alias!r} is {number!r}. A number is from 0 to {MOST_SHARD_NUMBER:,}.")
+    if len(set(value.values())) < len(value):
+        raise ValueError("Two databases have the same number.")
+    return MappingProxyType(dict(value))
+
+
+def _lists_by_name(value: object) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("a dict of queues and database aliases")
+    lists = {}
+    for name, given in value.items():
+        one = (given,) if isinstance(given, str) else given
+        if not isinstance(one, list | tuple) or not one or not all(isinstance(alias, str) for alias in one):
+            raise ValueError(f"{name!r} is {given!r}. Use a database alias, or a list of them.")
+        lists[name] = tuple(one)
+    return MappingProxyType(lists)
+
+
 def _names_by_name(value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
         raise TypeError("a dict of queues and names of parameters")
@@ -134,6 +158,8 @@ PARSER_OF_TYPE: dict[str, Callable[[object], Any]] = {
     "Mapping[str, float | bool]": _alerts,
     "Mapping[str, bytes]": _keys,
     "Mapping[str, str]": _names_by_name,
+    "Mapping[str, int]": _shards,
+    "Mapping[str, tuple[str, ...]]": _lists_by_name,
     "Mapping[str, float]": _weights,
     "Mapping[str, Limit]": _queue_limits,
 }

@@ -37,6 +37,15 @@ class Settled:
     skipped: frozenset[Lease] = frozenset()  # another statement had locked the row: report again soon
     has_unresolved: bool = False  # other jobs may wait for one of these: resolve after the commit
 
+    def __or__(self, other: Settled) -> Settled:
+        return Settled(
+            accepted={**self.accepted, **other.accepted},
+            repeated=self.repeated | other.repeated,
+            lost=self.lost | other.lost,
+            skipped=self.skipped | other.skipped,
+            has_unresolved=self.has_unresolved or other.has_unresolved,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
@@ -76,6 +85,13 @@ class CancelRequested:
     asked: frozenset[int]  # are running; their handlers learn of it with the next heartbeat
     refused: frozenset[int]  # ended already, were asked before, or do not exist
 
+    def __or__(self, other: CancelRequested) -> CancelRequested:
+        return CancelRequested(
+            cancelled=self.cancelled | other.cancelled,
+            asked=self.asked | other.asked,
+            refused=self.refused | other.refused,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
@@ -92,6 +108,13 @@ class Retried:
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, or do not exist
     twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
+
+    def __or__(self, other: Retried) -> Retried:
+        return Retried(
+            revived=self.revived | other.revived,
+            moved_on=self.moved_on | other.moved_on,
+            twins=self.twins | other.twins,
+        )
 
 
 MAX_AMENDED_BY, MAX_AMEND_REASON = 200, 2_000  # characters

@@ -21,7 +21,7 @@ from pulse_django.protocol.declarations import Declarer, scope_of_code
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import FORGET_LIMIT, MOST_DUE, forget_ticks, look
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.schedules.declarations import declared
+from pulse_django.schedules.declarations import declared_in
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.schedule_definitions import Definition
 
@@ -67,7 +67,7 @@ class ScheduleLoop:
             registry.discover()
             if self._declarer:
                 self._limits = declared_limits()
-            self._definitions = declared() if self._declarer else []
+            self._definitions = declared_in(self.database.alias) if self._declarer else []
         has_schedules = self._definitions or (self._watchdog is not None and self._watchdog.has_schedules)
         has_limits = self._limits or (self._watchdog is not None and self._watchdog.has_limits)
         if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:

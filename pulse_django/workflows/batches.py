@@ -10,8 +10,9 @@ from typing import Any
 from django.db import transaction
 
 from pulse_django import conf
-from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.execution.databases import alias_of_id
 from pulse_django.execution.notify import is_due_soon, wake_workers
+from pulse_django.execution.placement import alias_of_batch
 from pulse_django.execution.resolving import hold_paused, resolve_when_committed
 from pulse_django.execution.tasks_framework import Task, TaskResult
 from pulse_django.models import Job, StoredBatch
@@ -52,7 +53,7 @@ class Batch:
         ``context`` is what all of its jobs can read.
         """
         NAME.check("name", name)
-        alias = parent.alias if parent is not None else alias_of_jobs(using)
+        alias = parent.alias if parent is not None else alias_of_batch(using)
         encoded = None
         if context is not None:
             encoded = encode_arguments(dict(context), limit=conf.current().max_payload_bytes, what="context")
@@ -63,7 +64,7 @@ class Batch:
     @classmethod
     def get(cls, batch_id: int, *, using: str | None = None) -> Batch:
         """Return a batch, or raise ``StoredBatch.DoesNotExist``."""
-        alias = alias_of_jobs(using)
+        alias = alias_of_id(batch_id, using)
         StoredBatch.objects.using(alias).only("id").get(pk=batch_id)
         return cls(int(batch_id), alias)
 

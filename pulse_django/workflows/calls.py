@@ -9,6 +9,7 @@ from typing import Any
 from pulse_django.backend import PulseBackend, new_job
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.tasks_framework import GenericTask, Task, TaskResult
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.needs import Place
@@ -35,7 +36,8 @@ class Call:
 
     def new_job(self, alias: str, place: Place | None = None) -> NewJob:
         """Return the job that it becomes."""
-        new = new_job(self.task, *checked(self.task, self.args, self.kwargs), alias)
+        args, kwargs = checked(self.task, self.args, self.kwargs)
+        new = new_job(self.task, args, kwargs, shard_of_call(self.task, args, kwargs, alias))
         return new if place is None else replace(new, place=place)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.databases import alias_of_jobs, locate
+from pulse_django.execution.databases import locate
 from pulse_django.execution.notify import is_due_soon, wake_workers
+from pulse_django.execution.placement import alias_of_batch
 from pulse_django.execution.resolving import resolve_when_committed
 from pulse_django.execution.tasks_framework import GenericTaskResult
 from pulse_django.models import Job
@@ -51,7 +52,7 @@ class _Part:
 
 def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | None) -> EnqueuedWorkflow:
     """Enqueue the jobs of a workflow and of those within it."""
-    alias = parent.alias if parent is not None else alias_of_jobs(using)
+    alias = parent.alias if parent is not None else alias_of_batch(using)
     _check(workflow)
     jobs = Job.objects.db_manager(alias)
     with joined(alias):
@@ -132,7 +133,7 @@ def _outside(need: object, alias: str) -> object:
         return need
     if isinstance(need, GenericTaskResult):
         need = need.id
-    where = locate(need, alias if isinstance(need, int) else None)
+    where = locate(need)
     if where.alias != alias:
         raise InvalidWorkflow(f"job {need} is in database {where.alias!r}, and the workflow in {alias!r}")
     return where.id

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution import making_due
-from pulse_django.execution.databases import Located, locate, result_id
+from pulse_django.execution.databases import Located, locate
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job, Step
 from pulse_django.protocol.steps import copy_steps, forget_steps
@@ -64,7 +64,7 @@ def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
         copy = jobs.enqueue(_copy_of(job))
         copy_steps(jobs, where.id, to=copy.pk, first=len(rewound.kept) + 1)
     wake_workers(where.alias, [copy.queue])
-    return rewound._replace(job_id=result_id(copy.pk, where.alias))
+    return rewound._replace(job_id=str(copy.pk))
 
 
 def _split(where: Located, step: str) -> Rewound:
@@ -73,7 +73,7 @@ def _split(where: Located, step: str) -> Rewound:
     if step not in names:
         raise InvalidWorkflow(f"job {where.id} has done no step {step!r}; it has done {', '.join(names) or 'none'}")
     place = names.index(step)
-    return Rewound(result_id(where.id, where.alias), names[place:], names[:place])
+    return Rewound(str(where.id), names[place:], names[:place])
 
 
 def _copy_of(job: Job) -> NewJob:

@@ -36,7 +36,7 @@ from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture
-from tests.two_databases import SECOND, empty, second_database
+from tests.two_databases import SECOND, SHARDS, empty, second_database
 
 pytestmark = pytest.mark.session("dropping its second database ends connections of the pooler")
 ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhere"])
@@ -62,7 +62,7 @@ def in_second(**kwargs: Any) -> Any:
 
 def claimed(job: Any, alias: str = SECOND) -> Run:
     """A run as a worker with ``--database`` has it."""
-    [claim] = Job.objects.db_manager(alias).claim_these(Identity("me"), [int(str(job.id).rpartition(":")[2])])
+    [claim] = Job.objects.db_manager(alias).claim_these(Identity("me"), [int(job.id)])
     return Run(claim, alias=alias)
 
 
@@ -75,44 +75,52 @@ def outcome_of(run: Run) -> Any:
 class TestIds:
     def test_an_id_says_where_its_job_lives(self) -> None:
         here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
-        assert here.id.isdigit()
-        assert there.id == f"s2:{in_second().get().pk}"
+        assert int(here.id) >> 48 == 0
+        assert int(there.id) >> 48 == 1
+        assert there.id == str(in_second().get().pk)
         assert tasks.add.get_result(there.id).args == [2, 2]
         assert tasks.add.get_result(there.id).id == there.id
         assert tasks.add.get_result(here.id).args == [1, 1]
         assert tasks.add.get_result(there.id).task.database == SECOND
 
-    def test_the_same_number_is_another_job_in_each(self) -> None:
+    def test_it_is_found_where_it_was_moved_to(self) -> None:
         there = tasks.add.using(database=SECOND).enqueue(2, 2)
-        number = there.id.rpartition(":")[2]
-        with pytest.raises(TaskResultDoesNotExist):
-            tasks.add.get_result(number)
+        moved = in_second().get()
+        moved.save(using="default", force_insert=True)
+        in_second().delete()
+        assert tasks.add.get_result(there.id).args == [2, 2]
+        assert api.cancel(there.id).cancelled == {moved.pk}
 
-    @pytest.mark.parametrize("wrong", ["s9:1", "s2:", "s2:x", ":1", "s2:s2:1", "s2:1.0", "s2: 1"])
-    def test_an_id_that_leads_nowhere_is_refused(self, wrong: str) -> None:
+    @pytest.mark.parametrize("wrong", ["s2:1", ":1", "1.0", " 1", "9" * 20])
+    def test_what_is_no_id_is_refused(self, wrong: str) -> None:
         with pytest.raises(InvalidJob):
             api.get(wrong)
         with pytest.raises(TaskResultDoesNotExist):
             PulseBackend("default", {}).get_result(wrong)
 
-    def test_one_call_works_on_one_database(self) -> None:
+    @pytest.mark.parametrize("strange", [4711, (1 << 48) + 4711, (7 << 48) + 1])
+    def test_an_id_of_no_job_is_looked_for_everywhere(self, strange: int) -> None:
+        with pytest.raises(TaskResultDoesNotExist):
+            PulseBackend("default", {}).get_result(str(strange))
+        assert api.cancel(strange).refused == {strange}
+
+    def test_one_call_reaches_jobs_of_all_shards(self) -> None:
         here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
-        with pytest.raises(InvalidJob, match=r"several databases \('default', 's2'\); call once for each"):
-            api.cancel(here.id, there.id)
-        with pytest.raises(InvalidJob, match="is a job in 's2', and using= names 'default'"):
-            api.cancel(there.id, using="default")
-        with pytest.raises(InvalidJob, match="is a job in 'default', and using= names 's2'"):
-            api.cancel(here.id, using=SECOND)
+        assert api.cancel(here.id, there.id).cancelled == {int(here.id), int(there.id)}
+        here, there = (tasks.fail.using(max_attempts=1, database=alias).enqueue("no") for alias in ("default", SECOND))
+        assert {run_job(one).status for one in (here, there)} == {Status.DEAD_LETTERED}
+        assert api.retry(here.id, there.id).revived == {int(here.id), int(there.id)}
+        runs = [claimed(here, "default"), claimed(there)]
+        assert set(api.release(here.id, there.id).accepted) == {run.claim.lease for run in runs}
         with pytest.raises(InvalidJob, match="'nowhere' is not in DATABASES"):
             api.jobs(using="nowhere")
 
-    def test_an_id_leads_only_to_databases_with_jobs(self) -> None:
-        there = tasks.add.using(database=SECOND).enqueue(2, 2)
-        with override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsInDefault"]):
-            with pytest.raises(TaskResultDoesNotExist):
-                tasks.add.get_result(there.id)
-            with pytest.raises(InvalidJob, match="the router does not allow jobs in 's2'"):
-                tasks.add.using(database=SECOND).enqueue(2, 2)
+    def test_only_databases_with_jobs_are_asked(self) -> None:
+        without = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsInDefault"])
+        with without, pytest.raises(InvalidJob, match="the router does not allow jobs in 's2'"):
+            tasks.add.using(database=SECOND).enqueue(2, 2)
+        with override_settings(PULSE={}), pytest.raises(InvalidJob, match="PULSE\\['SHARDS'\\] does not name 's2'"):
+            tasks.add.using(database=SECOND).enqueue(2, 2)
 
     def test_keys_for_other_systems_differ_where_numbers_do_not(self) -> None:
         run = claimed(job := tasks.add.using(database=SECOND).enqueue(2, 2))
@@ -140,24 +148,25 @@ class TestIds:
         assert result.status == "FAILED"
 
     def test_a_key_is_its_databases(self) -> None:
-        once = tasks.add.using(idempotency_key="k", database=SECOND)
-        assert once.enqueue(1, 1).id == once.enqueue(1, 1).id
-        assert tasks.add.using(idempotency_key="k").enqueue(1, 1).id.isdigit()
+        once = tasks.add.using(idempotency_key="k")
+        assert once.enqueue(1, 1).id == once.using(database="default").enqueue(1, 1).id
+        with pytest.raises(InvalidJob, match="its idempotency key needs shard 'default'"):
+            once.using(database=SECOND).enqueue(1, 1)
 
 
 class TestCalls:
-    @pytest.mark.parametrize("spell", [lambda job: f"s2:{job.pk}", lambda job: job.pk], ids=["id", "using"])
-    def test_every_call_reaches_the_job_that_is_named(self, spell: Callable[[Job], Any]) -> None:
+    @pytest.mark.parametrize("using", [{}, {"using": SECOND}])
+    @pytest.mark.parametrize("spell", [str, int])
+    def test_every_call_reaches_the_job_that_is_named(self, spell: Callable[[int], Any], using: Any) -> None:
         [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
         job = Job.objects.using(SECOND).get(pk=first)
-        named = spell(job)
-        using: dict[str, Any] = {} if isinstance(named, str) else {"using": SECOND}
+        named = spell(job.pk)
         assert api.get(named, **using).args == [1, 1]
         assert api.progress(named, **using) is None
         assert api.cancel(named, reason="no", **using).cancelled == {first}
         assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
         run = claimed(Job.objects.using(SECOND).get(pk=second))
-        named = spell(Job.objects.using(SECOND).get(pk=second))
+        named = spell(second)
         assert set(api.release(named, **using).accepted) == {run.claim.lease}
         in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
         assert api.retry(named, **using).revived == {second}
@@ -194,13 +203,12 @@ class TestChildren:
     def test_a_worker_keeps_them_there(self, workers: Workers, environment: dict[str, str]) -> None:  # noqa: F811
         stranger = tasks.add.using(queue_name="nobody-runs-this").enqueue(7, 7)
         parent = tasks.start_children.using(database=SECOND).enqueue(2)
-        worker = workers.ready("--database", SECOND, env=environment)
+        workers.ready("--database", SECOND, env=environment)
         wait_until(lambda: in_second(status=Status.COMPLETED).count() == 3)
-        assert set(in_second(parent__isnull=False).values_list("parent_id", flat=True)) == {int(parent.id[3:])}
+        assert set(in_second(parent__isnull=False).values_list("parent_id", flat=True)) == {int(parent.id)}
         assert Job.objects.get().pk == int(stranger.id)
         result = tasks.start_children.get_result(parent.id)
-        assert [one.partition(":")[0] for one in result.return_value] == [SECOND, SECOND]
-        assert "pulse_django.W008" in worker.log
+        assert [int(one) >> 48 for one in result.return_value] == [1, 1]
 
 
 class TestOneTransaction:
@@ -232,8 +240,13 @@ class TestOneTransaction:
         assert api.get(job.id).status == Status.COMPLETED
 
     def test_a_check_says_when_jobs_and_data_part(self) -> None:
-        assert check_data() == []
-        with ELSEWHERE:
+        [warning] = check_data()
+        assert "the jobs are stored in 's2'" in warning.msg
+        with override_settings(PULSE={}):
+            assert check_data() == []
+        with override_settings(PULSE={"SHARDS": SHARDS, "PLACEMENT": "where_the_data_is"}):
+            assert check_data() == []
+        with ELSEWHERE, override_settings(PULSE={}):
             [warning] = check_data()
         assert warning.id == "pulse_django.W008"
         assert "the jobs are stored in 's2'" in warning.msg
@@ -268,7 +281,8 @@ def adds_in_the_second() -> None:
 
 @task
 def adds_in_the_second_once() -> None:
-    tasks.add.using(database=SECOND, idempotency_key="once").enqueue(1, 1)
+    if not api.jobs(using=SECOND).exists():
+        tasks.add.using(database=SECOND).enqueue(1, 1)
 
 
 @task(takes_context=True)

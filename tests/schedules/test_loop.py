@@ -36,7 +36,7 @@ def watchdog() -> Iterator[Watchdog]:
 
 @pytest.fixture
 def loop(watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduleLoop]:
-    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared", list)
+    monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_in", lambda _: [])
     monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_limits", dict)
     loop = ScheduleLoop(GuardedConnection("default", "schedules"), "w:1", watchdog=watchdog)
     yield loop
@@ -122,7 +122,7 @@ def test_what_the_code_declares_is_written_without_waiting_for_a_sweep(
     declarations.Schedule("tests looped", task=looped, every=HOUR)
     try:
         found: list[Any] = [one for one in declarations.declared() if one.name == "tests looped"]
-        monkeypatch.setattr("pulse_django.worker.schedule_loop.declared", lambda: found)
+        monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_in", lambda _: found)
         loop.run_once()
     finally:
         declarations.forget("tests looped")

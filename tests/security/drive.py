@@ -22,9 +22,9 @@ from django.test import Client
 from psycopg.adapt import Dumper
 
 from pulse_django import api
-from pulse_django.checks import check_database
 from pulse_django.console.dead_letters import groups
 from pulse_django.console.jobs import page_window
+from pulse_django.database_checks import check_database
 from pulse_django.demo.rows import look
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
@@ -51,6 +51,7 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
+from pulse_django.store.shards import IDS_OF_JOBS, number_ids, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
@@ -540,6 +541,9 @@ def conditions_and_repairs() -> None:
     conditions.named("child-of-cancelled").repair.act(ALIAS, [1])  # type: ignore[union-attr]
     assert schema._is_there(ALIAS, Job, "pulse_job_status_is_known")
     assert problem_with_tables(ALIAS) == ""
+    assert problem_with_numbers(ALIAS, 0) == ""
+    assert number_ids(ALIAS, 0) == []
+    raise_sequence(ALIAS, IDS_OF_JOBS, 0)
     check_database(databases=[ALIAS])
 
 

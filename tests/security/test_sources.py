@@ -25,8 +25,8 @@ CALLS = {"eval", "exec", "compile", "__import__", "import_string", "loads_pickle
 HOOKS = {"object_hook", "object_pairs_hook", "cls", "parse_constant"}
 # What django-q2 stores as text is read when an operator asks for it: literals, and nothing that could be called.
 READS_LITERALS = {"imports.py"}
-# What is imported by name: submodules of ours that are named in a constant, middleware and modules of the settings.
-IMPORT_BY_NAME = {"__init__.py", "middleware.py", "registry.py"}
+# What is imported by name: submodules of ours that are named in a constant, and what the settings name.
+IMPORT_BY_NAME = {"__init__.py", "named_in_settings.py", "registry.py"}
 
 
 def test_no_source_unpickles_evaluates_or_makes_objects_of_json() -> None:

@@ -11,7 +11,7 @@ import psycopg
 from django.db import connections
 
 from pulse_django import conf
-from pulse_django.checks import check_database
+from pulse_django.database_checks import check_database
 
 from .advice import Advice, Level, rows
 

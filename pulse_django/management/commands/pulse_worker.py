@@ -15,8 +15,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
-from pulse_django.checks import check_data
-from pulse_django.execution.databases import routers_alias
 from pulse_django.execution.middleware import configured
 from pulse_django.execution.registry import registry
 from pulse_django.exporters.worker import exposed
@@ -59,7 +57,6 @@ class Command(BaseCommand):
             worker_options = self._worker_options(options)
             require_tables(worker_options.alias)
             self.check(tags=[Tags.database], databases=[worker_options.alias])  # the others ran before this
-            self._warn_of_data(worker_options.alias)
             registry.discover()
             configured()
             if options["only_load"]:
@@ -79,13 +76,6 @@ class Command(BaseCommand):
             start_again()
         if code is not Exit.STOPPED:
             sys.exit(code)
-
-    def _warn_of_data(self, alias: str) -> None:
-        """Say of ``--database`` what the system check says of the router's database."""
-        if alias != routers_alias():
-            for message in check_data(alias=alias):
-                if not message.is_silenced():
-                    self.stderr.write(self.style.WARNING(str(message)))
 
     def _worker_options(self, options: dict[str, Any]) -> WorkerOptions:
         queues = options["queues"]

@@ -1,0 +1,63 @@
+"""Let a database count its ids from the number of its shard on, and find out which number it counts with."""
+
+from __future__ import annotations
+
+from django.db import connections, models
+
+from pulse_django.words.shards import floor_of_ids, shard_number_of
+
+from .tables import models_with_tables
+from .transactions import run_joined
+
+# Those that give ids. That of the fencing tokens belongs to no column.
+_SEQUENCES = """
+SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnest(%s::text[]) AS name
+"""
+_POSITION = "SELECT COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)"
+_RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
+IDS_OF_JOBS = "pulse_django_job_id_seq"
+
+
+def number_ids(alias: str, shard_number: int) -> list[str]:
+    """Let the ids of a database begin with the number of its shard. Return the sequences that were raised.
+
+    It can be called again. No sequence is ever lowered.
+    """
+    floor = floor_of_ids(shard_number)
+    raised = []
+    for (sequence,) in run_joined(alias, _SEQUENCES, [[model._meta.db_table for model in _models_with_ids()]]):
+        if _position(alias, sequence) < floor:
+            raise_sequence(alias, sequence, floor)
+            raised.append(sequence)
+    return raised
+
+
+def raise_sequence(alias: str, sequence: str, floor: int) -> int:
+    """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it."""
+    return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])
+
+
+def problem_with_numbers(alias: str, shard_number: int) -> str:
+    """Say in one sentence why the ids of a database do not say its shard. Empty: they do."""
+    connections[alias].ensure_connection()
+    counted = shard_number_of(_position(alias, IDS_OF_JOBS))
+    if counted == shard_number:
+        return ""
+    if counted > shard_number:
+        return (
+            f"The ids in database {alias!r} begin with shard number {counted}, and PULSE['SHARDS'] says "
+            f"{shard_number}. Numbers cannot be lowered: give it the number {counted}, or another database"
+        )
+    return (
+        f"The ids in database {alias!r} do not begin with its shard number {shard_number} yet. "
+        f"Run: python manage.py migrate --database {alias}"
+    )
+
+
+def _position(alias: str, sequence: str) -> int:
+    return int(run_joined(alias, _POSITION, [sequence])[0][0])
+
+
+def _models_with_ids() -> list[type[models.Model]]:
+    """Return those whose ids the database counts."""
+    return [one for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]
