@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, models
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
@@ -35,6 +36,12 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
 def raise_sequence(alias: str, sequence: str, floor: int) -> int:
     """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it."""
     return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])
+
+
+def require_numbers(alias: str, shard_number: int) -> None:
+    """Raise ImproperlyConfigured where ids would not say their shard."""
+    if problem := problem_with_numbers(alias, shard_number):
+        raise ImproperlyConfigured(problem)
 
 
 def problem_with_numbers(alias: str, shard_number: int) -> str:

@@ -97,6 +97,12 @@ class Claim(NamedTuple):
         return meta if isinstance(meta, dict) else {}
 
     @property
+    def patience_seconds(self) -> float:
+        """In how many seconds its run is over if no beat comes: it loses its lease, or seems to stand still."""
+        stall_after = self.options.stall_after
+        return self.ttl_seconds if stall_after is None else min(self.ttl_seconds, stall_after.total_seconds())
+
+    @property
     def ttl(self) -> timedelta:
         return timedelta(seconds=self.ttl_seconds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 import sys
+from collections.abc import Sequence
 
 from pulse_django import conf
 
@@ -20,7 +21,7 @@ SWITCH_INTERVAL = 0.001
 
 
 def child_main(
-    options: WorkerOptions, held: SharedLeases, order: Message, keeper: Channel, fork_server: Channel
+    options: WorkerOptions, held: Sequence[SharedLeases], order: Message, keeper: Channel, fork_server: Channel
 ) -> int:
     """What a process does that a fork server made for a keeper."""
     ignore_stops()

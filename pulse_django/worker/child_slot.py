@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .channel import Channel, Message
 from .heartbeat import Charge
-from .shared_leases import SharedLeases
+from .shared_leases import HeldLease, SharedLeases
 
 # Seconds before the second child in a row that died young, and the longest. Shorter burns a processor on a child that
 # cannot start; longer leaves slots empty.
@@ -21,8 +22,8 @@ YOUNG = 10.0
 @dataclass(slots=True)
 class ChildSlot:
     index: int
-    shared_leases: SharedLeases
-    charge: Charge = field(init=False)
+    leases: Sequence[SharedLeases]  # of each shard
+    charges: Sequence[Charge] = field(init=False)
     number: int = 0  # of the child in it; 0: none
     boot_id: str = ""
     pid: int | None = None
@@ -42,7 +43,11 @@ class ChildSlot:
     died_young: int = 0
 
     def __post_init__(self) -> None:
-        self.charge = Charge(self.shared_leases)
+        self.charges = [Charge(one) for one in self.leases]
+
+    def held(self) -> list[HeldLease]:
+        """Return all that the child has a lease on."""
+        return [held for one in self.leases for held in one.held()]
 
     @property
     def is_empty(self) -> bool:
@@ -50,8 +55,9 @@ class ChildSlot:
 
     def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
         """Make room for a new child."""
-        self.shared_leases.clear(f"{name}:{boot_id}:")
-        self.charge.progress.clear()
+        for charge in self.charges:
+            charge.shared_leases.clear(f"{name}:{boot_id}:")
+            charge.progress.clear()
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
@@ -71,7 +77,8 @@ class ChildSlot:
     def cannot_deliver(self, patience: float) -> bool:
         """Whether its reports have not come through for so long, though they may come by way of us."""
         now = time.monotonic()
-        return now - self.relaying_at > patience and now - self.shared_leases.unreported_since() > patience
+        unreported_since = min(one.unreported_since() for one in self.leases)
+        return now - self.relaying_at > patience and now - unreported_since > patience
 
     def kill(self, reason: str) -> None:
         """End the child at once. The fork server will report its death."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE
@@ -34,6 +35,14 @@ logger = SafeLogger("pulse_django.worker")
 PATIENCE_WITH_HUNG = 0.5
 
 
+class Line(Protocol):
+    """The loops of the keeper for one shard."""
+
+    heartbeat: Heartbeat
+    recovery: Recovery
+    listener: Listener | None
+
+
 class Children:
     """Used by the main thread of the keeper. ``ready`` is called when a child says that it is."""
 
@@ -46,18 +55,17 @@ class Children:
     ) -> None:
         overstayers = Overstayers(options.processes)
         self.child_slots = [
-            ChildSlot(index, SharedLeases("", overstayers, index)) for index in range(options.processes)
+            ChildSlot(index, [SharedLeases("", overstayers, index) for _ in options.aliases])
+            for index in range(options.processes)
         ]
         self.stop_by: float | None = None  # when those that are left are killed
         self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
-        self._heartbeat: Heartbeat
-        self._recovery: Recovery
-        self._listener: Listener | None = None
+        self._lines: Sequence[Line] = ()
 
-    def serve(self, heartbeat: Heartbeat, recovery: Recovery, listener: Listener | None) -> None:
-        """Name the loops that the children depend on."""
-        self._heartbeat, self._recovery, self._listener = heartbeat, recovery, listener
+    def serve(self, lines: Sequence[Line]) -> None:
+        """Name the loops that the children depend on, of each shard."""
+        self._lines = lines
 
     def populate(self, fork_server: Channel, now: float) -> None:
         for child in self.child_slots:
@@ -90,7 +98,9 @@ class Children:
                 self._buried(child, clean=False)
         return True
 
-    def wake(self, queue: str, following: str | None = None, but_not: ChildSlot | None = None) -> bool:
+    def wake(
+        self, queue: str, following: str | None = None, *, but_not: ChildSlot | None = None, shard: int = 0
+    ) -> bool:
         """Let a child look for jobs of this queue: the one that holds least, or all where any queue may have work.
 
         ``following`` is what it notifies other workers with if there is more than it has room for. Return whether there
@@ -100,17 +110,17 @@ class Children:
         if self.stop_by is not None:
             return False
         if queue != ANY_QUEUE and woken:
-            woken = [min(woken, key=lambda child: sum(1 for _ in child.shared_leases.held()))]
+            woken = [min(woken, key=lambda child: len(child.held()))]
         for child in woken:
             if (channel := child.channel) is not None:
-                channel.send({"wake": queue, "following": following})
+                channel.send({"wake": queue, "following": following, "shard": shard})
         return bool(woken)
 
-    def listens(self, hears: bool) -> None:
+    def listens(self, shard: int, hears: bool) -> None:
         """Let the children poll less often while wake-ups are heard. A thread of the listener's calls this."""
         for child in self.child_slots:
             if (channel := child.channel) is not None and child.ready:
-                channel.send({"hears": hears})
+                channel.send({"hears": hears, "shard": shard})
 
     def hear(self, child: ChildSlot) -> None:
         channel = child.channel
@@ -125,18 +135,19 @@ class Children:
             return
         for message in messages:
             if "progress" in message:
-                child.charge.progress[Lease(*message["lease"])] = message["progress"]
-            elif "found" in message and self._listener is not None:
-                self._listener.found_work()
+                child.charges[message["shard"]].progress[Lease(*message["lease"])] = message["progress"]
+            elif "found" in message and (listener := self._lines[message["shard"]].listener) is not None:
+                listener.found_work()
                 if message["more"]:
-                    self.wake(message["found"], but_not=child)
+                    self.wake(message["found"], but_not=child, shard=message["shard"])
             elif "is" in message:
                 self._note(child, message["is"])
             elif "draining" in message:
                 child.is_draining = True
             elif "ready" in message:
                 child.ready = True
-                self.listens(self._listener is not None and self._listener.hears)
+                for shard, line in enumerate(self._lines):
+                    self.listens(shard, line.listener is not None and line.listener.hears)
                 self._ready()
             elif "ended" in message:
                 child.ended = message["ended"]
@@ -147,11 +158,13 @@ class Children:
 
     def _note(self, child: ChildSlot, said: Message) -> None:
         """Add what a child counted since it last said so: its own counts end with it."""
-        vitals, before = self._heartbeat.vitals, child.said
-        vitals.refused[Verb.SETTLE] += said["refused_settles"] - before.get("refused_settles", 0)
-        vitals.database_errors += said["database_errors"] - before.get("database_errors", 0)
-        fresh = counters.since(said["limit_refusals"], before.get("limit_refusals", {}))
-        vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)
+        for shard, (line, counts) in enumerate(zip(self._lines, said["counts"], strict=True)):
+            vitals = line.heartbeat.vitals
+            before = child.said["counts"][shard] if child.said else {}
+            vitals.refused[Verb.SETTLE] += counts["refused_settles"] - before.get("refused_settles", 0)
+            vitals.database_errors += counts["database_errors"] - before.get("database_errors", 0)
+            fresh = counters.since(counts["limit_refusals"], before.get("limit_refusals", {}))
+            vitals.limit_refusals = counters.added(vitals.limit_refusals, fresh)
         child.stuck, child.said = said["stuck"], said
 
     def _relay(self, channel: Channel | None, message: Message) -> None:
@@ -159,9 +172,12 @@ class Children:
 
         def answer(settled: Settled) -> None:
             if channel is not None:
-                channel.send({"settled": settled_to_wire(settled), "number": message["number"]})
+                answered = {"settled": settled_to_wire(settled), "number": message["number"]}
+                channel.send({**answered, "shard": message["shard"]})
 
-        self._recovery.relay(RelayedReports([report_from_wire(said) for said in message["reports"]], answer))
+        self._lines[message["shard"]].recovery.relay(
+            RelayedReports([report_from_wire(said) for said in message["reports"]], answer)
+        )
 
     def _died(self, child: ChildSlot, status: int) -> None:
         """See to what a dead child left."""
@@ -169,13 +185,16 @@ class Children:
             self.hear(child)  # its last words
         clean = bool(child.ended) and status == 0
         how = child.killed_for or child.failing or status_in_words(status)
-        held = tuple(child.shared_leases.held())
-        if not clean or held:
-            self._recovery.mourn(
+        lost = len(child.held())
+        for charge, line in zip(child.charges, self._lines, strict=True):
+            held = tuple(charge.shared_leases.held())
+            if clean and not held:
+                continue
+            line.recovery.mourn(
                 Death(
-                    holder_prefix=child.shared_leases.holder_prefix,
+                    holder_prefix=charge.shared_leases.holder_prefix,
                     held=held,
-                    progress=dict(child.charge.progress),
+                    progress=dict(charge.progress),
                     reason=how,
                     asked_for=self.stop_by is not None and child.killed_for == "stopped",
                     at=time.monotonic(),
@@ -185,7 +204,7 @@ class Children:
             log = logger.debug if self.stop_by is not None else logger.info
             log("Process %d (pid %s) ended: %s", child.number, child.pid, child.ended)
         elif child.killed_for != "stopped":
-            logger.error("Process %d (pid %s) died: %s, with %d jobs", child.number, child.pid, how, len(held))
+            logger.error("Process %d (pid %s) died: %s, with %d jobs", child.number, child.pid, how, lost)
         self._buried(child, clean)
 
     def _buried(self, child: ChildSlot, clean: bool) -> None:
@@ -202,7 +221,7 @@ class Children:
                 continue
             if child.channel is not None:
                 child.channel.flush()
-            if child.shared_leases.silence() > silence:
+            if child.leases[0].silence() > silence:
                 child.kill(f"killed after {silence:g} s of silence")
             elif now > child.hung_at + PATIENCE_WITH_HUNG:
                 child.kill("killed after it closed its channel")
@@ -217,13 +236,21 @@ class Children:
         """Have a child end that has not been able to reach the database for a lease, while its keeper was."""
         if child.channel is None or child.is_leaving:
             return
-        beats = self._heartbeat
-        unreported_since = max(child.shared_leases.unreported_since(), beats.failed_at)
-        cut_off_since = max(child.shared_leases.cut_off_since(), beats.failed_at)
+        for shard, (leases, line) in enumerate(zip(child.leases, self._lines, strict=True)):
+            if not child.is_leaving:
+                self._replace_if_cut_off(child, shard, leases, line.heartbeat, now, ttl)
+
+    def _replace_if_cut_off(
+        self, child: ChildSlot, shard: int, leases: SharedLeases, beats: Heartbeat, now: float, ttl: float
+    ) -> None:
+        if child.channel is None:
+            return
+        unreported_since = max(leases.unreported_since(), beats.failed_at)
+        cut_off_since = max(leases.cut_off_since(), beats.failed_at)
         if now - unreported_since > ttl and beats.extended_at > unreported_since:
             logger.error("Process %d (pid %s) cannot deliver its reports; replacing it", child.number, child.pid)
             child.relaying_at, child.is_leaving = now, True
-            child.channel.send({"relay": "it could not deliver its reports"})
+            child.channel.send({"relay": "it could not deliver its reports", "shard": shard})
         elif now - cut_off_since > ttl and beats.answered_at > cut_off_since:
             logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
             child.is_leaving = True

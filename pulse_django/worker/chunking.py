@@ -15,8 +15,10 @@ from pulse_django.execution.run import Clock, Run
 from pulse_django.execution.tasks_framework import Task
 
 from .in_flight import InFlight
+from .in_flight_of_shards import InFlightOfShards
 
 NEVER = float("inf")
+_Name = tuple[str, str]  # the shard, and the task: a chunk has jobs of one shard
 
 
 @dataclass(slots=True)
@@ -30,11 +32,14 @@ class Chunking:
     """Threads that claim add to it, and the main thread looks what is due."""
 
     def __init__(
-        self, in_flight: InFlight, report: Callable[[Run, Performed], None], clock: Clock = time.monotonic
+        self,
+        in_flight: InFlight | InFlightOfShards,
+        report: Callable[[Run, Performed], None],
+        clock: Clock = time.monotonic,
     ) -> None:
         """``report`` takes what is known of a job before the handler of its chunk is over."""
         self._in_flight, self._report, self._clock = in_flight, report, clock
-        self._gathering: dict[str, _Gathering] = {}
+        self._gathering: dict[_Name, _Gathering] = {}
         self._lock = Lock()
 
     def add(self, runs: Sequence[Run]) -> Sequence[Run]:
@@ -66,33 +71,38 @@ class Chunking:
         with self._lock:
             taken = [run for one in self._gathering.values() for run in one.runs]
             self._gathering.clear()
-            self._in_flight.gathering.clear()
+            for run in taken:
+                self._in_flight.of(run).gathering[run.claim.lane_key] -= 1
         return taken
 
     def _gather(self, run: Run) -> ChunkRun | None:
         """Add a run, and return the chunk if it is full now."""
         task = registry.chunked[run.claim.task]
-        name = key_of(task)
+        name = str(run.alias), key_of(task)
         if name not in self._gathering:
             within: timedelta = getattr(task, "within", None) or timedelta()
             self._gathering[name] = _Gathering(task, run.granted_at + within.total_seconds())
         gathering = self._gathering[name]
         gathering.runs.append(run)
         run.waits_since = NEVER  # it waits for others, and not for a slot
-        self._in_flight.gathering[run.claim.lane_key] += 1
+        self._in_flight.of(run).gathering[run.claim.lane_key] += 1
         return self._closed(name) if len(gathering.runs) >= (chunk_of(task) or 1) else None
 
     def _due(self) -> list[ChunkRun]:
-        now, is_full = self._clock(), self._in_flight.most_jobs() < 1
-        return [self._closed(name) for name, one in list(self._gathering.items()) if is_full or one.until <= now]
+        now = self._clock()
+        return [
+            self._closed(name)
+            for name, one in list(self._gathering.items())
+            if one.until <= now or self._in_flight.of(one.runs[0]).most_jobs() < 1
+        ]
 
-    def _closed(self, name: str) -> ChunkRun:
+    def _closed(self, name: _Name) -> ChunkRun:
         runs = self._gathering.pop(name).runs
         chunk, now = ChunkRun(runs, self._report), self._clock()
         for run in (chunk, *runs):
             run.waits_since = now
         for run in runs:
             run.chunk = chunk
-            self._in_flight.gathering[run.claim.lane_key] -= 1
-        self._in_flight.occupy(chunk)
+            self._in_flight.of(run).gathering[run.claim.lane_key] -= 1
+        self._in_flight.of(chunk).occupy(chunk)
         return chunk

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
+from pulse_django.execution.notify import ANY_QUEUE, SILENCE, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS, Claims
 from pulse_django.store.lane_queries import WaitingLane
@@ -23,6 +23,7 @@ from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 from .keyed_lanes import KeyedLanes
 from .lane_bounds import LaneBounds
+from .passing_on import PassingOn
 from .unanswered_claims import UnansweredClaims
 from .worker_options import WorkerOptions
 
@@ -34,9 +35,6 @@ LOCKED_PAUSE = 0.05  # seconds until the next look, while another session has lo
 # While notifications arrive, the time between two polls is so many times as long. With more, a job whose notification
 # was lost would wait longer.
 HEARING_SLOWS_BY = 5
-# Seconds, doubled each time as long as there is no room. While a fleet is busy as a whole, each notification would
-# otherwise be passed on by all of its workers.
-BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
 
 
 class Claimer:
@@ -57,12 +55,13 @@ class Claimer:
         self._start, self._found_work, self._tell_drained = start, found_work, drained
         self._news = Event()
         self._hungry = self._freed = False  # it waits for slots; some were freed since it looked
+        self._lacks_room = False
         self._tasks_are_paused = False  # at the last look
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
-        self._following: str | None = None  # what to notify other workers with
-        self._passed_on_at, self._between = float("-inf"), BETWEEN_PASSING_ON
+        self._following = PassingOn()
         self._look_again_at = float("inf")
+        self._look_at = float("-inf")  # for jobs that nobody announced
         self._lanes: list[Lane] = []
         self._lanes_at = float("-inf")
         self._aged: Mapping[Lane, int] = NOT_AGED
@@ -83,11 +82,16 @@ class Claimer:
         ``following`` is what wakes other workers, if this one has no room or finds more than it has room for.
         """
         self._woken = queue
-        self._following = _wider(following, self._following)
+        self._following.add(following)
         self._news.set()
 
-    def slot_freed(self) -> None:
-        """There may be room again. Called by other threads, often."""
+    def slot_freed(self, *, by_other_shard: bool = False) -> None:
+        """There may be room again. Called by other threads, often.
+
+        ``by_other_shard``: no job of this shard has ended, so that nothing has changed unless this one lacks room.
+        """
+        if by_other_shard and not self._lacks_room:
+            return
         self._freed = True
         if self._hungry and self._in_flight.room() and self._has_wanted_slots:
             self._hungry = False
@@ -104,10 +108,22 @@ class Claimer:
 
     def run_once(self) -> float:
         """Claim what there is room for, or wait for news."""
+        try:
+            return self._run_once()
+        except BaseException:
+            self._in_flight.is_hungry = False  # other shards need not wait for this one
+            raise
+        finally:
+            self._in_flight.reserved = 0
+
+    def _run_once(self) -> float:
         self._unanswered.look()
         self._hungry, self._freed = True, False
+        if self._news.is_set() or time.monotonic() >= self._look_at:
+            self._in_flight.is_hungry = True
         self._news.clear()
         limit = self._in_flight.room()
+        self._lacks_room = not limit
         if not limit:
             self._news.wait(min(self._until_poll(), self._wake_others()))
             return 0.0
@@ -115,7 +131,11 @@ class Claimer:
         woken, self._woken = self._woken, None
         if woken is not None:
             self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
+        self._in_flight.reserved = limit  # the claims of other shards leave them
         pause = self._look(limit, woken)
+        self._in_flight.reserved = 0
+        self._in_flight.is_hungry = pause <= 0
+        self._look_at = time.monotonic() + pause
         if pause > 0 and not self._news.is_set():
             self._hungry = True
             if not (self._freed and self._has_wanted_slots):
@@ -249,16 +269,11 @@ class Claimer:
 
         Return in how many seconds to try again.
         """
-        if self._following is None:
-            return float("inf")
-        now = time.monotonic()
-        if (too_soon := self._passed_on_at + self._between - now) > 0:
-            return too_soon
-        following, self._passed_on_at = self._following, now
-        self._between = min(2 * self._between, MOST_BETWEEN_PASSING_ON)
+        if (due_in := self._following.due_in()) > 0:
+            return due_in
+        following = self._following.taken()
         self.database.call(pass_on, self.database.alias, following)
-        if self._following == following:
-            self._following = None
+        self._following.sent(following)
         self._found_work(ANY_QUEUE, False)  # the wake-up was not in vain
         return float("inf")
 
@@ -271,8 +286,8 @@ class Claimer:
         if now >= self._look_again_at:
             self._look_again_at, self._woken_last = float("inf"), None
             if self._woken is None and not any(one < self._until_poll() for one in due_in):
-                self._following = None  # there is room here for all that is due before others look
-        self._between = BETWEEN_PASSING_ON
+                self._following.payload = None  # there is room here for all that is due before others look
+        self._following.is_quiet()
         look_in = max(0.001, self._unanswered.next_look())
         return min(
             self._until_poll(), max(0.0, self._look_again_at - now), look_in, *(max(0.001, one) for one in due_in)
@@ -283,10 +298,3 @@ class Claimer:
         if self.hears:
             interval = slowed(interval * HEARING_SLOWS_BY, self._in_flight.fleet_size, POLLS_SLOWED_BY, LONGEST_POLL)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
-
-
-def _wider(one: str | None, other: str | None) -> str | None:
-    """Return the payload that wakes more workers: the one whose places come first."""
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda payload: WakeUp.read(payload).first)

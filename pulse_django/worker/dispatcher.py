@@ -18,6 +18,7 @@ from .chunking import Chunking
 from .executors import Begin, Done
 from .executors.choice import Executors
 from .in_flight import InFlight
+from .in_flight_of_shards import InFlightOfShards
 from .run_logs import log_lost
 
 OVERTAKING = "an earlier run of this job has not ended in this worker"
@@ -30,7 +31,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        in_flight: InFlight,
+        in_flight: InFlight | InFlightOfShards,
         make_executors: Callable[[Begin, Done], Executors],
         report: Callable[[Performed], object],
         slot_freed: Callable[[], object],
@@ -56,9 +57,9 @@ class Dispatcher:
     def begin(self, run: Run) -> bool:
         """Say whether a handler may be called. Members of a chunk that may not begin are left out."""
         if not isinstance(run, ChunkRun):
-            return self._in_flight.begin(run)
+            return self._in_flight.of(run).begin(run)
         members, run.begun_at = run.members, self._clock()
-        run.members = [one for one in members if self._in_flight.begin(one)]
+        run.members = [one for one in members if self._in_flight.of(one).begin(one)]
         for one in members:
             if one.begun_at is None:
                 self.done(one, None)
@@ -90,10 +91,10 @@ class Dispatcher:
             return
         for one in run.members:
             self._release(one, delay)
-        self._in_flight.vacate(run)
+        self._in_flight.of(run).vacate(run)
 
     def _run_done(self, run: Run, performed: Performed | None) -> None:
-        self._in_flight.ended(run)
+        self._in_flight.of(run).ended(run)
         if performed is None:
             self._not_begun(run)
         elif run.is_first_report() or performed.report is not None:
@@ -104,21 +105,21 @@ class Dispatcher:
             self._run_done(one.run, one)
         if performed is not None and performed.report is not None:  # something else than the handler failed
             for run in chunk.members:
-                if self._in_flight.is_active(run):
+                if self._in_flight.of(run).is_active(run):
                     self._run_done(run, judged(run, None, performed.report.outcome))
-        self._in_flight.vacate(chunk)
+        self._in_flight.of(chunk).vacate(chunk)
 
     def _not_begun(self, run: Run) -> None:
         if run.lost:
             log_lost(run, "it was not started")
-            self._in_flight.settled([run])
-        elif not run.reported and self._in_flight.would_overtake(run):
+            self._in_flight.of(run).settled([run])
+        elif not run.reported and self._in_flight.of(run).would_overtake(run):
             self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
         elif not run.reported:  # its time was up before it had a slot
             self._release(run)
 
     def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
         """Hand a job back that has not begun. The attempt is refunded."""
-        self._in_flight.ended(run)
+        self._in_flight.of(run).ended(run)
         if run.is_first_report():
             self._report(Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why))))

@@ -1,4 +1,4 @@
-"""The runs of a child, and how many more it may claim."""
+"""The runs that a child has from one shard, and how many more it may claim there."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from pulse_django.protocol.claim import Slots
 from pulse_django.words.lanes import Lane, lane_of
 from pulse_django.words.leases import Claim
 
+from .fair_shares import fair_share
+from .overstaying_runs import OverstayingRuns
+from .prefetch import Prefetch
 from .shared_leases import SharedLeases
 
 # One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
 MOST_AT_ONCE = 200
-MOST_PREFETCHED = 400
-# Seconds in which what was prefetched should have begun. Longer keeps work from idle workers; shorter makes small
-# batches of short jobs.
-HORIZON = 0.25
-FIRST_PREFETCH = 8
 # Bytes of payloads in hand beyond which nothing more is claimed: text and what is made of it take about four times that
 # in memory. With less, slots stay empty while jobs of a few MB run; a single job may be half of it.
 MOST_BYTES = 64_000_000
 FRESH = 0.05  # a lease granted so many seconds ago need not be asked whether it lives: the shortest is 0.1 s
 # Reports that may wait for a database that is away, beyond which nothing more is claimed.
 MOST_UNREPORTED = 1_000
-# Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
-# keeps the job of a thread that never ends.
-PATIENCE_WITH_OVERSTAYERS = 30.0
 
 
 class InFlight:
-    """All runs of a child, from their claim to the answer to their report. Several threads use it."""
+    """Runs from their claim to the answer to their report. Several threads use it.
+
+    A child that serves several shards has one for each. They share the slots, and ``peers`` are all of them.
+    """
 
     def __init__(self, shared_leases: SharedLeases, alias: str, slots: int, max_jobs: int = 0) -> None:
         self.slots = slots
@@ -48,15 +46,16 @@ class InFlight:
         self._chunks: dict[int, ChunkRun] = {}  # waiting for a slot, or running: each takes one for its members
         self.gathering: Counter[str] = Counter()  # runs that wait for others of their chunk, by lane key
         self._unreported: dict[int, Run] = {}
-        self._overstaying: dict[int, Run] = {}  # past their deadlines, and their handlers go on
-        self._retry_waits_since = float("inf")  # for one of them to end
-        self._shared_leases, self._alias, self._max_jobs = shared_leases, alias, max_jobs
-        self._prefetch = 0
-        self._mean = 0.0
+        self._overstaying = OverstayingRuns(shared_leases)
+        self._shared_leases, self.alias, self._max_jobs = shared_leases, alias, max_jobs
+        self._prefetch = Prefetch(slots)
         self._bytes = 0  # of all payloads in hand
         self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
         self._has_had_keys = False  # without, no one asks for the above
         self._lock = Lock()
+        self.peers: Sequence[InFlight] = [self]
+        self.is_hungry = True  # jobs of its shard may be due
+        self.reserved = 0  # slots for a claim that is on its way
 
     def __len__(self) -> int:
         """How many leases this child has."""
@@ -64,6 +63,10 @@ class InFlight:
 
     def __contains__(self, run: Run) -> bool:
         return id(run) in self._active or id(run) in self._unreported
+
+    def of(self, run: Run) -> InFlight:
+        """Return what has this run. It is the same question where there are several shards."""
+        return self
 
     @property
     def active(self) -> list[Run]:
@@ -80,31 +83,41 @@ class InFlight:
     @property
     def backlog(self) -> int:
         """How many are about to come to their end, if nothing holds them up."""
-        return len(self._active) if self._prefetch else 0
+        return len(self._active) if self._prefetch.jobs else 0
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
-        ahead = 0 if self._heavy else self._prefetch
+        ahead = 0 if any(one._heavy for one in self.peers) else self._prefetch.jobs
         limit = min(self.free_slots + ahead, self.most_jobs())
+        if len(self.peers) > 1:
+            others = [one._occupied for one in self.peers if one is not self and one.is_hungry]
+            limit = min(limit, fair_share(self.slots + ahead, self._occupied, others))
         worthwhile = min(MOST_AT_ONCE, ahead // 2) if not self._max_jobs else 1
         return limit if limit >= max(1, worthwhile) else 0
 
     def most_jobs(self) -> int:
         """Return how many jobs could be claimed now if they took no slots."""
-        if self.cannot_report or self._bytes >= MOST_BYTES:
+        if self.cannot_report or sum(one._bytes for one in self.peers) >= MOST_BYTES:
             return 0
         limit = min(MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
-        return min(limit, self._max_jobs - self.taken) if self._max_jobs else limit
+        return min(limit, self._max_jobs - self.all_taken) if self._max_jobs else limit
 
     @property
     def free_slots(self) -> int:
         """How many jobs that take one slot could begin now. Negative: so many wait for a slot."""
-        return self.slots - self._occupied
+        if len(self.peers) == 1:
+            return self.slots - self._occupied
+        return self.slots - sum(one._occupied + (0 if one is self else one.reserved) for one in self.peers)
+
+    @property
+    def all_taken(self) -> int:
+        """How many runs this child has had, of all shards."""
+        return sum(one.taken for one in self.peers)
 
     @property
     def worthwhile_slots(self) -> int:
         """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
-        return max(1, self._usable // 2) if self._prefetch >= self.slots else 1
+        return max(1, self._usable // 2) if self._prefetch.jobs >= self.slots else 1
 
     @property
     def for_claim(self) -> Slots:
@@ -118,7 +131,11 @@ class InFlight:
 
     @property
     def stuck_slots(self) -> int:
-        """How many slots are held by handlers that were abandoned."""
+        """How many slots are held by handlers that were abandoned, of all shards."""
+        return sum(one._own_stuck_slots for one in self.peers)
+
+    @property
+    def _own_stuck_slots(self) -> int:
         chunks = sum(chunk.slots for chunk in list(self._chunks.values()) if self._is_stuck(chunk))
         return chunks + sum(run.slots for run in list(self.stuck.values()))
 
@@ -150,16 +167,16 @@ class InFlight:
     @property
     def is_used_up(self) -> bool:
         """It has had all the runs that it may have, or all its slots are stuck."""
-        if self._max_jobs and self.taken >= self._max_jobs and not self._has_unbegun_chunks:
-            return True
+        if self._max_jobs and self.all_taken >= self._max_jobs:
+            return not any(one._has_unbegun_chunks for one in self.peers) or self.stuck_slots >= self.slots
         return self.stuck_slots >= self.slots
 
     def take(self, claims: Sequence[Claim], granted_at: float) -> list[Run]:
         """Take over what was claimed; the keeper sees it from now on."""
         runs = []
         for claim in claims:
-            entry = self._shared_leases.hold(claim, _patience_with(claim))
-            run = Run(claim, granted_at=granted_at, alias=self._alias, tether=entry)
+            entry = self._shared_leases.hold(claim, claim.patience_seconds)
+            run = Run(claim, granted_at=granted_at, alias=self.alias, tether=entry)
             if claim.options.weight > 1:
                 run.slots = self.slots_of(claim)
             elif claim.lane_key and is_gathered(claim):
@@ -211,21 +228,16 @@ class InFlight:
     def overstays(self, run: Run) -> None:
         """Note that a run is past its deadline: until its handler has ended, no other run of its job begins here."""
         with self._lock:
-            if id(run) in self._active and id(run) not in self._overstaying:
-                self._overstaying[id(run)] = run
-                self._shared_leases.overstayers.add(self._shared_leases.index, run.claim.job_id)
+            if id(run) in self._active:
+                self._overstaying.add(run)
 
     def would_overtake(self, run: Run) -> bool:
         """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
-        if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overstayers:
-            return False
-        if any(one.claim.job_id == run.claim.job_id for one in list(self._overstaying.values())):
-            self._retry_waits_since = min(self._retry_waits_since, time.monotonic())
-        return True
+        return self._overstaying.block(run)
 
     def blocks_a_retry(self, now: float) -> bool:
         """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
-        return bool(self._overstaying) and self.is_idle and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS
+        return self.is_idle and self._overstaying.have_blocked_for_long(now)
 
     def is_active(self, run: Run) -> bool:
         """Whether it waits for a slot or runs, and was not abandoned."""
@@ -239,9 +251,7 @@ class InFlight:
         with self._lock:
             if self.stuck.pop(id(run), None) is not None:
                 self._free(run)
-            if self._overstaying.pop(id(run), None) is not None:
-                self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
-                self._retry_waits_since = float("inf")
+            self._overstaying.ended(run)
             if self._active.pop(id(run), None) is not None:
                 self._free(run)
                 self._unreported[id(run)] = run
@@ -278,21 +288,9 @@ class InFlight:
         self._heavy -= run.slots > 1
 
     def learn(self, took: Sequence[float]) -> None:
-        """Adapt the prefetch to how long handlers took: it grows while they prove short, and is gone if one was not."""
-        self._mean += (sum(took) / len(took) - self._mean) * 0.3
-        if max(took) > HORIZON:
-            self._prefetch = 0
-            return
-        fitting = int(HORIZON * self.slots / max(self._mean, 1e-6))
-        self._prefetch = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self._prefetch))
+        """Claim ahead while handlers prove short."""
+        self._prefetch.learn(took)
 
     def slow_down(self) -> None:
         """A handler is taking long: claim no more than can begin at once."""
-        self._prefetch = 0
-
-
-def _patience_with(claim: Claim) -> float:
-    """In how many seconds a run is over if no beat comes: without one it loses its lease, or seems to stand still."""
-    if claim.options.stall_after is None:
-        return claim.ttl_seconds
-    return min(claim.ttl_seconds, claim.options.stall_after.total_seconds())
+        self._prefetch.slow_down()

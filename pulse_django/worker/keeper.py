@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
-from functools import partial
 
-from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Presence
+from pulse_django.words.counters import added
 from pulse_django.words.identity import Identity
 
 from .channel import Channel, Message
@@ -29,22 +27,19 @@ from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
-from .heartbeat import Heartbeat
 from .http_port import Exposed, HttpPort, Standing
-from .listener import Listener
 from .log_writer import LogWriter
 from .loop_liveness import MAIN
 from .loops import Loops
-from .recovery import Recovery
+from .shard_line import LONGEST_TICK, ShardLine
 from .systemd import Systemd
-from .watchdog_loops import WatchdogLoops
 from .worker_options import WorkerOptions
 from .worker_registration import presence_of
 
 logger = SafeLogger("pulse_django.worker")
 
-# Seconds between two looks at processes and connections. The second is the longest while all processes are ready.
-TICK, LONGEST_TICK = 0.2, 0.5
+# Seconds between two looks at processes and connections, as long as not all processes are ready.
+TICK = 0.2
 PATIENCE_AT_END = 0.9  # seconds after the last child is gone for its leases to be handed back
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 SAME_SIGNAL = 0.3  # seconds within which a second signal is the first one's echo
@@ -75,33 +70,12 @@ class Keeper:
         self._why = ""
         self._ready_told = False
         self._ping_at = 0.0
-        beats = loops.connection(options.alias, "heartbeat", LONGEST_TICK)
-        self._heartbeat = Heartbeat(beats, self._charges, self._presence)
-        wake_all = partial(self._children.wake, ANY_QUEUE)
-        self._recovery = Recovery(loops.connection(options.alias, "recovery", LONGEST_TICK), wake_all)
-        self._watching = WatchdogLoops(
-            loops,
-            options.alias,
-            watches=options.watchdog,
-            declarer=f"{self._identity.name}:{self._identity.boot_id}",
-            beats=self._heartbeat,
-            ended=wake_all,
-            fleet_size=lambda: self._heartbeat.fleet_size,
-        )
-        self._listener = (
-            Listener(
-                options.alias,
-                options.queues,
-                self._children.wake,
-                told=self._children.listens,
-                standing=lambda: self._heartbeat.standing,
-            )
-            if conf.current().notify
-            else None
-        )
+        self._lines = [
+            ShardLine(shard, options, self._identity, loops, self._children, self._presence)
+            for shard in range(len(options.aliases))
+        ]
         self._log = LogWriter()
-        self._heartbeat.vitals.restarts = loops.threads.restarts
-        self._children.serve(self._heartbeat, self._recovery, self._listener)
+        self._children.serve(self._lines)
 
     @property
     def name(self) -> str:
@@ -109,10 +83,10 @@ class Keeper:
 
     def run(self) -> Exit:
         """Run until stopped, or raise PortRefused. Call it in the main thread of a process without other threads."""
-        shared_leases = [child.shared_leases for child in self._child_slots]
+        leases = [child.leases for child in self._child_slots]
 
         def child(order: Message, keeper: Channel, fork_server: Channel) -> int:
-            return child_main(self._options, shared_leases[order["index"]], order, keeper, fork_server)
+            return child_main(self._options, leases[order["index"]], order, keeper, fork_server)
 
         _pid, fork_server = start_fork_server(Births(child, runner_main))
         self._open_outlet()  # only now: a forked process would inherit the port
@@ -165,7 +139,7 @@ class Keeper:
     # Stopping
 
     def _stop(self, why: str, now: float) -> None:
-        held = sum(1 for child in self._child_slots for _ in child.shared_leases.held())
+        held = sum(len(child.held()) for child in self._child_slots)
         self._why = why
         self._children.stop_by = now + self._options.grace
         for child in self._child_slots:
@@ -178,12 +152,8 @@ class Keeper:
         if not all(child.is_empty for child in self._child_slots):
             return None
         if self._children.stop_by is not None:
-            return Exit.STOPPED if self._recovery.is_idle or now > self._children.stop_by + PATIENCE_AT_END else None
-        if (
-            self._options.burst
-            and all(child.ended == DRAINED for child in self._child_slots)
-            and self._recovery.is_idle
-        ):
+            return Exit.STOPPED if self._is_recovered or now > self._children.stop_by + PATIENCE_AT_END else None
+        if self._options.burst and all(child.ended == DRAINED for child in self._child_slots) and self._is_recovered:
             return Exit.STOPPED
         return None
 
@@ -201,7 +171,8 @@ class Keeper:
 
     def _finish(self, code: Exit) -> None:
         self._loops.over.set()
-        self._recovery.interrupt()
+        for line in self._lines:
+            line.recovery.interrupt()
         if code is not Exit.NOW:
             until = max(time.monotonic() + 0.1, (self._children.stop_by or 0.0) + PATIENCE_AT_END)
             until = min(until, time.monotonic() + PATIENCE_AT_END)
@@ -214,23 +185,23 @@ class Keeper:
     # Threads, and what they ask
 
     def _start_loops(self) -> None:
-        self._loops.add(self._heartbeat.database, self._heartbeat.run_once, self._heartbeat.farewell)
-        self._loops.add(self._recovery.database, self._recovery.run_once)
-        self._watching.add()
-        if self._listener is not None:
-            self._loops.add_run(self._listener.database, self._listener.run)
+        for line in self._lines:
+            line.add()
         self._loops.start()
 
     def _thread_died(self, name: str, why: str) -> None:
         logger.error("The thread %r of %s ended (%s)", name, self.name, why)
 
-    def _charges(self) -> list:  # type: ignore[type-arg]
-        return [child.charge for child in self._child_slots if not child.is_empty]
+    @property
+    def _is_recovered(self) -> bool:
+        return all(line.recovery.is_idle for line in self._lines)
 
-    def _presence(self) -> Presence:
-        databases = [self._heartbeat.database, self._recovery.database, *self._watching.databases]
-        vitals = self._heartbeat.vitals.to_json()
-        vitals["database_errors"] += sum(database.errors for database in databases)
+    def _presence(self, *lines: ShardLine) -> Presence:
+        """Return what its row in a shard says, or what its port says of all. It has one set of slots for all shards."""
+        vitals: Message = {}
+        for line in lines:
+            vitals = added(vitals, line.vitals)
+        vitals["restarts"] = dict(self._loops.threads.restarts)
         return presence_of(self._identity, self._options, self._child_slots, vitals)
 
     # The outside
@@ -238,8 +209,11 @@ class Keeper:
     def _open_outlet(self) -> None:
         if self._options.metrics_port:
             address = self._options.metrics_host, self._options.metrics_port
-            outlet = HttpPort(address, self._standing, lambda: self._exposed(self._presence(), self._ready_children))
+            outlet = HttpPort(address, self._standing, self._numbers)
             self._loops.threads.start("outlet", outlet.serve)
+
+    def _numbers(self) -> str:
+        return self._exposed(self._presence(*self._lines), self._ready_children)
 
     @property
     def _ready_children(self) -> int:
@@ -250,7 +224,7 @@ class Keeper:
             hanging=self._liveness.hanging(),
             ready_children=self._ready_children,
             is_stopping=self._signals > 0 or self._children.stop_by is not None,
-            unanswered=self._liveness.unanswered("heartbeat"),
+            unanswered=min(line.unanswered for line in self._lines),
             restarts=dict(self._loops.threads.restarts),
         )
 

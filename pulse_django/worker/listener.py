@@ -53,12 +53,14 @@ class Listener:
         tick: float = TICK,
         told: Callable[[bool], None] = lambda hears: None,
         standing: Callable[[], Standing | None] = lambda: None,
+        of_shard: str = "",
     ) -> None:
         """``told`` is called when it is known to hear, and when it is not any more.
 
         ``standing`` says which worker of the fleet this is. As long as it is unknown, every notification counts.
+        ``of_shard`` is what the name of its loop ends with.
         """
-        self.database = GuardedConnection(alias, "wake-up")
+        self.database = GuardedConnection(alias, f"wake-up{of_shard}")
         self.hears = False
         self._told, self._standing = told, standing
         self._alias, self._queues, self._wake, self._tick = alias, frozenset(queues), wake, tick

@@ -11,7 +11,9 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Cancelled, Outcome, Stalled, TimedOut
 
 from .executors import Executor
-from .in_flight import HORIZON, InFlight
+from .in_flight import InFlight
+from .in_flight_of_shards import InFlightOfShards
+from .prefetch import HORIZON
 from .run_logs import log_lost, log_out_of_touch
 
 logger = SafeLogger("pulse_django.worker")
@@ -26,7 +28,10 @@ class RunSupervisor:
     """Looks at what a child has in hand, a few times a second."""
 
     def __init__(
-        self, in_flight: InFlight, executor_of: Callable[[Run], Executor], report: Callable[[Performed], object]
+        self,
+        in_flight: InFlight | InFlightOfShards,
+        executor_of: Callable[[Run], Executor],
+        report: Callable[[Performed], object],
     ) -> None:
         self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
 
@@ -40,7 +45,7 @@ class RunSupervisor:
                 continue
             slow = slow or now - run.begun_at > HORIZON
             if run.overdue(now) or run.stalled(now):
-                self._in_flight.overstays(run)
+                self._in_flight.of(run).overstays(run)
             self._judge(run, now)
         if slow:
             self._in_flight.slow_down()
@@ -49,7 +54,7 @@ class RunSupervisor:
     def _judge(self, run: Run, now: float) -> None:
         """End a run that must not go on, or that cannot be stopped."""
         remaining = run.lease_remaining()
-        if run.reported or run.completed or not self._in_flight.is_active(run):
+        if run.reported or run.completed or not self._in_flight.of(run).is_active(run):
             return  # it ended meanwhile, and its entry belongs to another run
         if run.is_out_of_touch and not self._in_flight.is_orphaned:
             self._await_word(run, now, remaining)
@@ -98,13 +103,13 @@ class RunSupervisor:
         verdict: Outcome | None = None if run.lost else run.verdict
         stuck_before = self._in_flight.stuck_slots
         if (
-            not self._in_flight.given_up(run) or not run.is_first_report()
+            not self._in_flight.of(run).given_up(run) or not run.is_first_report()
         ):  # it ended in this moment, and says so itself
             return
         if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
             text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
             logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)
         if verdict is None:
-            self._in_flight.settled([run])
+            self._in_flight.of(run).settled([run])
         else:
             self._report(judged(run, registry.get(run.claim.task), verdict))

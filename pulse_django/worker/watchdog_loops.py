@@ -29,18 +29,22 @@ class WatchdogLoops:
         ended: Callable[[], object] = lambda: None,
         fleet_size: Callable[[], int] = lambda: 1,
         swept: Callable[[Swept], object] = lambda _: None,
+        of_shard: str = "",
     ) -> None:
-        """``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow."""
+        """``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow.
+
+        ``of_shard`` is what the names of the loops end with.
+        """
         interval = interval or conf.current().watchdog_interval.total_seconds()
         self._loops, self._fleet_size, self._swept = loops, fleet_size, swept
         watchdog = None
         self._parts: list[MinuteRecorder | ScheduleLoop] = []
         self.databases: list[GuardedConnection] = []
         if watches:
-            watchdog = Watchdog(loops.connection(alias, "watchdog", interval), interval, beats, ended)
-            self._parts.append(MinuteRecorder(loops.connection(alias, "minutes", PAUSE)))
+            watchdog = Watchdog(loops.connection(alias, f"watchdog{of_shard}", interval), interval, beats, ended)
+            self._parts.append(MinuteRecorder(loops.connection(alias, f"minutes{of_shard}", PAUSE)))
             self.databases.append(watchdog.database)
-        schedules = loops.connection(alias, "schedules", LONGEST_PAUSE)
+        schedules = loops.connection(alias, f"schedules{of_shard}", LONGEST_PAUSE)
         self._parts.append(ScheduleLoop(schedules, declarer, watchdog=watchdog, fleet_size=fleet_size))
         self.databases += [part.database for part in self._parts]
         self._watchdog = watchdog

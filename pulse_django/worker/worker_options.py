@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from django.db import router
-
 from pulse_django.conf import PulseSettings
-from pulse_django.models import Job
+from pulse_django.execution.databases import shards
 from pulse_django.words.job_options import check_queue_name
 
 
@@ -18,7 +16,7 @@ class WorkerOptions:
     """Handed to every process of a worker."""
 
     name: str
-    alias: str  # of the database
+    aliases: tuple[str, ...]  # of the shards
     processes: int
     concurrency: int  # handlers of a kind at a time, in each process
     queues: tuple[str, ...]  # empty: all
@@ -30,12 +28,16 @@ class WorkerOptions:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0  # for probes and the worker's own numbers; 0: none
 
+    def of_shard(self, alias: str) -> str:
+        """Return what names of threads and connections end with: nothing, unless there are several shards."""
+        return f" {alias}" if len(self.aliases) > 1 else ""
+
     @classmethod
     def of(cls, settings: PulseSettings, name: str, flags: Mapping[str, Any]) -> WorkerOptions:
         """Combine settings and flags; a flag that is None was not given. Raise ValueError for what cannot be."""
         options = cls(
             name=name,
-            alias=router.db_for_write(Job),
+            aliases=tuple(shards()),
             processes=settings.processes,
             concurrency=settings.concurrency,
             queues=settings.queues,

@@ -23,7 +23,7 @@ from .worker_options import WorkerOptions
 def presence_of(
     identity: Identity, options: WorkerOptions, child_slots: Sequence[ChildSlot], vitals: Message
 ) -> Presence:
-    held = [list(child.shared_leases.held()) for child in child_slots]
+    held = [child.held() for child in child_slots]
     begun = [
         sum(one.begun for one in mine) + child.said.get("slots_beyond_leases", 0)
         for mine, child in zip(held, child_slots, strict=True)

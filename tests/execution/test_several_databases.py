@@ -203,7 +203,7 @@ class TestChildren:
     def test_a_worker_keeps_them_there(self, workers: Workers, environment: dict[str, str]) -> None:  # noqa: F811
         stranger = tasks.add.using(queue_name="nobody-runs-this").enqueue(7, 7)
         parent = tasks.start_children.using(database=SECOND).enqueue(2)
-        workers.ready("--database", SECOND, env=environment)
+        workers.ready("--shard", SECOND, env=environment)
         wait_until(lambda: in_second(status=Status.COMPLETED).count() == 3)
         assert set(in_second(parent__isnull=False).values_list("parent_id", flat=True)) == {int(parent.id)}
         assert Job.objects.get().pk == int(stranger.id)

@@ -307,7 +307,7 @@ def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -
     worker.claims("chunking.patient", 3)
     worker.begin()
     said = {"slots_beyond_leases": worker.in_flight.slots_beyond_leases}
-    child: Any = SimpleNamespace(shared_leases=worker.shared, stuck=0, said=said)
+    child: Any = SimpleNamespace(held=lambda: list(worker.shared.held()), stuck=0, said=said)
     options = WorkerOptions.of(PulseSettings(), "w", {"concurrency": SLOTS})
     presence = presence_of(Identity("w"), options, [child], {})
     assert (presence.in_flight, presence.vitals["prefetched"]) == (1, 3)

@@ -18,7 +18,8 @@ from pulse_django.worker.fleet_pace import LONGEST_PRESENCE, NOT_SLOWED, PRESENC
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.heartbeat import IDLE_TICK, Charge, Heartbeat
 from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.keeper import LONGEST_TICK, Keeper
+from pulse_django.worker.keeper import Keeper
+from pulse_django.worker.shard_line import LONGEST_TICK
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog

@@ -21,6 +21,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import claimer as claimer_module
+from pulse_django.worker import passing_on
 from pulse_django.worker import reporter as reporter_module
 from pulse_django.worker.children import Children
 from pulse_django.worker.claimer import Claimer
@@ -35,7 +36,7 @@ from tests.crash.workers import LONG_LEASE, Workers, wait_until
 from tests.factories import make_job, now
 from tests.worker import handlers
 from tests.worker.test_housekeeping import presence
-from tests.worker.test_shared_leases import PREFIX, claim
+from tests.worker.test_shared_leases import PREFIX
 
 
 class Slot:
@@ -44,9 +45,10 @@ class Slot:
     def __init__(self, held: int, *, ready: bool = True, draining: bool = False) -> None:
         self.ready, self.is_draining, self.said = ready, draining, []  # type: ignore[var-annotated]
         self.channel = SimpleNamespace(send=self.said.append)
-        self.shared_leases = SharedLeases(PREFIX)
-        for number in range(held):
-            self.shared_leases.hold(claim(number + 1), 30.0)
+        self._held = held
+
+    def held(self) -> list[None]:
+        return [None] * self._held
 
 
 def wake(slots: list[Slot], queue: str, **options: Any) -> list[list[Any]]:
@@ -164,24 +166,24 @@ class TestAClaimer:
             claimer.wake("mail", f"mail\x02{number}.2")
             claimer.run_once()
         assert passed_on == ["mail\x020.2"]
-        assert 0 < claimer._wake_others() <= 2 * claimer_module.BETWEEN_PASSING_ON
-        claimer._passed_on_at -= 60
+        assert 0 < claimer._wake_others() <= 2 * passing_on.BETWEEN_PASSING_ON
+        claimer._following.passed_on_at -= 60
         claimer.run_once()
         assert passed_on == ["mail\x020.2", "mail\x022.2"], "what came too soon is passed on later"
-        claimer._passed_on_at -= 60
+        claimer._following.passed_on_at -= 60
         claimer.run_once()
         assert len(passed_on) == 2, "each only once"
         for _ in range(9):
-            claimer._passed_on_at -= 60
+            claimer._following.passed_on_at -= 60
             claimer.wake("mail", "mail\x025.2")
             claimer.run_once()
-        assert claimer._between == claimer_module.MOST_BETWEEN_PASSING_ON, "seldom while all are busy for long"
+        assert claimer._following.between == passing_on.MOST_BETWEEN_PASSING_ON, "seldom while all are busy for long"
 
     def test_of_two_wake_ups_the_one_that_wakes_more_is_passed_on(self, claimer: Any) -> None:
         claimer.wake("mail", "mail\x021.4")
         claimer.wake("mail", "mail\x022.14")
         claimer.wake("mail", None)
-        assert claimer._following == "mail\x021.4"
+        assert claimer._following.payload == "mail\x021.4"
 
     def test_jobs_that_are_due_in_a_moment_are_passed_on_when_they_are(
         self, claimer: Any, passed_on: list[str]
@@ -291,8 +293,8 @@ class TestPolls:
 
     def test_children_are_told_whether_wake_ups_are_heard(self) -> None:
         slots = [Slot(0), Slot(0, ready=False)]
-        Children.listens(SimpleNamespace(child_slots=slots), True)  # type: ignore[arg-type]
-        assert [slot.said for slot in slots] == [[{"hears": True}], []]
+        Children.listens(SimpleNamespace(child_slots=slots), 0, True)  # type: ignore[arg-type]
+        assert [slot.said for slot in slots] == [[{"hears": True, "shard": 0}], []]
 
     def test_a_listener_tells_each_change_once(self) -> None:
         told: list[bool] = []

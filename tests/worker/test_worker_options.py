@@ -19,7 +19,7 @@ SETTINGS = PulseSettings(
 
 def test_settings_are_the_defaults() -> None:
     options = WorkerOptions.of(SETTINGS, "me", {})
-    assert (options.name, options.alias) == ("me", "default")
+    assert (options.name, options.aliases) == ("me", ("default",))
     assert (options.processes, options.concurrency, options.queues) == (2, 3, ("mail",))
     assert (options.grace, options.max_jobs, options.max_rss) == (7.0, 100, 200)
     assert (options.burst, options.watchdog) == (False, True)
@@ -36,7 +36,7 @@ def test_settings_are_the_defaults() -> None:
         ("max_rss", 0),
         ("burst", True),
         ("watchdog", False),
-        ("alias", "other"),
+        ("aliases", ("other",)),
     ],
 )
 def test_flags_win(flag: str, value: Any) -> None:
@@ -57,7 +57,7 @@ def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
         (["--max-jobs", "-1"], "--max-jobs cannot be negative"),
         (["--max-rss", "-1"], "--max-rss cannot be negative"),
         (["--queues", "a\x07b"], "unprintable characters"),
-        (["--database", "nowhere"], "'nowhere' is not in DATABASES"),
+        (["--shard", "nowhere"], "'nowhere' is not in DATABASES"),
         (["--reload"], "requires DEBUG = True"),
     ],
 )

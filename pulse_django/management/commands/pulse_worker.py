@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from argparse import SUPPRESS
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -15,10 +16,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
+from pulse_django.execution.databases import checked_shard, shards
 from pulse_django.execution.middleware import configured
 from pulse_django.execution.registry import registry
 from pulse_django.exporters.worker import exposed
+from pulse_django.store.shards import require_numbers
 from pulse_django.store.tables import require_tables
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import log_format
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper
@@ -47,7 +51,9 @@ class Command(BaseCommand):
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
-        parser.add_argument("--database", help="alias of the database that stores the jobs")
+        parser.add_argument(
+            "--shard", action="append", metavar="ALIAS", help="serve this shard alone; may be repeated; default: all"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         log_format.configure()
@@ -55,8 +61,8 @@ class Command(BaseCommand):
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
             worker_options = self._worker_options(options)
-            require_tables(worker_options.alias)
-            self.check(tags=[Tags.database], databases=[worker_options.alias])  # the others ran before this
+            reachable = self._reachable(worker_options.aliases)
+            self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
             registry.discover()
             configured()
             if options["only_load"]:
@@ -77,15 +83,29 @@ class Command(BaseCommand):
         if code is not Exit.STOPPED:
             sys.exit(code)
 
+    def _reachable(self, aliases: Sequence[str]) -> list[str]:
+        """Return the shards whose tables are as this code needs them. One that is away is served once it is back."""
+        found: list[str] = []
+        away: OperationalError | None = None
+        for alias in aliases:
+            try:
+                require_tables(alias)
+                require_numbers(alias, shards()[alias])
+                found.append(alias)
+            except OperationalError as error:
+                away = error
+                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
+        if away is not None and not found:
+            raise away
+        return found
+
     def _worker_options(self, options: dict[str, Any]) -> WorkerOptions:
         queues = options["queues"]
         flags = options | {
             "queues": tuple(name.strip() for name in queues.split(",") if name.strip()) if queues else None,
-            "alias": options["database"],
+            "aliases": tuple(map(checked_shard, options["shard"])) if options["shard"] else None,
             "watchdog": False if options["no_watchdog"] else None,
             "burst": options["burst"] or None,
         }
         name = options["name"] or f"{socket.gethostname()}-{os.getpid()}"
-        if options["database"] and options["database"] not in connections:
-            raise CommandError(f"--database: {options['database']!r} is not in DATABASES.")
         return WorkerOptions.of(conf.current(), name, {**flags, "name": None})

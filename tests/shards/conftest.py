@@ -1,0 +1,45 @@
+"""Two shards on one server, and workers that serve both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from tests.crash.workers import workers  # noqa: F401 - a fixture
+from tests.two_databases import SECOND, empty, second_database
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/shards/" in str(item.path):
+            item.add_marker(pytest.mark.session("dropping its second database ends connections of the pooler"))
+
+
+@pytest.fixture(scope="package")
+def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[str, str]]:
+    with django_db_blocker.unblock(), second_database() as environment:
+        yield environment
+
+
+@pytest.fixture(autouse=True)
+def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
+    yield
+    empty(SECOND)
+
+
+@contextmanager
+def away(alias: str) -> Iterator[None]:
+    """Let nobody use this database meanwhile."""
+    name = connections[alias].settings_dict["NAME"]
+    connections[alias].close()
+    with connection.cursor() as cursor:
+        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        cursor.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            yield
+        finally:
+            cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')

@@ -1,0 +1,160 @@
+"""One worker serves several shards, and each of them fails alone."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pulse_django import api
+from pulse_django.models import Attempt, Job, Worker
+from pulse_django.words.states import Status
+from pulse_django.worker.fair_shares import fair_share
+from pulse_django.worker.in_flight import InFlight
+from pulse_django.worker.in_flight_of_shards import InFlightOfShards
+from pulse_django.worker.shared_leases import SharedLeases
+from testproject.shop import tasks
+from tests.crash.workers import Workers, wait_until
+from tests.shards.conftest import away
+from tests.two_databases import SECOND, SHARDS
+from tests.worker import handlers
+from tests.worker.test_shared_leases import PREFIX, claim
+
+BOTH = list(SHARDS)
+
+
+def done(alias: str) -> int:
+    return Job.objects.using(alias).filter(status=Status.COMPLETED).count()
+
+
+def runs(alias: str) -> Counter[str]:
+    return Counter(Job.objects.using(alias).values_list("status", flat=True))
+
+
+class TestOneWorker:
+    def test_it_runs_the_jobs_of_all_and_children_stay_with_their_parent(
+        self, workers: Workers, environment: dict[str, str]
+    ) -> None:
+        for alias in BOTH:
+            tasks.start_children.using(database=alias).enqueue(3)
+        worker = workers.ready(env=environment)
+        wait_until(lambda: all(done(alias) == 4 for alias in BOTH), explain=lambda: [runs(alias) for alias in BOTH])
+        for alias, number in SHARDS.items():
+            assert {one >> 48 for one in Job.objects.using(alias).values_list("id", flat=True)} == {number}
+            assert Worker.objects.using(alias).filter(stopped_at=None).count() == 1
+        worker.stop()
+        assert all(not Worker.objects.using(alias).filter(stopped_at=None).exists() for alias in BOTH)
+
+    def test_it_serves_those_that_are_named(self, workers: Workers, environment: dict[str, str]) -> None:
+        for alias in BOTH:
+            tasks.add.using(database=alias).enqueue(1, 1)
+        workers.ready("--shard", SECOND, env=environment)
+        wait_until(lambda: done(SECOND) == 1)
+        assert done("default") == 0
+
+    def test_a_job_is_noticed_at_once_in_each(self, workers: Workers, environment: dict[str, str]) -> None:
+        workers.ready(env=environment, settings={"POLL_INTERVAL": 60})
+        for alias in BOTH:
+            wait_until(lambda alias=alias: Worker.objects.using(alias).filter(stopped_at=None).exists())
+        for alias in BOTH:
+            tasks.add.using(database=alias).enqueue(1, 1)
+            wait_until(lambda alias=alias: done(alias) == 1, patience=30.0)
+
+    def test_what_a_dead_child_held_is_recovered_in_each(self, workers: Workers, environment: dict[str, str]) -> None:
+        for alias in BOTH:
+            handlers.naps.using(database=alias).enqueue(60)
+        workers.ready("--concurrency", "4", env=environment, settings={"LEASE_TTL": 30, "HEARTBEAT_INTERVAL": 1})
+        wait_until(lambda: all(runs(alias)["RUNNING"] == 1 for alias in BOTH))
+        handlers.is_killed.using(max_attempts=1).enqueue()
+        wait_until(
+            lambda: all(Attempt.objects.using(alias).filter(outcome="WORKER_LOST").exists() for alias in BOTH),
+            explain=lambda: [runs(alias) for alias in BOTH],
+        )
+
+    def test_a_burst_ends_when_nothing_is_due_in_any(self, workers: Workers, environment: dict[str, str]) -> None:
+        for alias in BOTH:
+            api.enqueue_many(tasks.add, [(number, 1) for number in range(50)], using=alias)
+        worker = workers.start("--burst", env=environment)
+        assert worker.wait() == 0
+        assert [done(alias) for alias in BOTH] == [50, 50]
+
+
+class TestOneShardIsAway:
+    def test_the_others_go_on_and_it_is_served_when_it_is_back(
+        self, workers: Workers, environment: dict[str, str]
+    ) -> None:
+        api.enqueue_many(handlers.naps, [(0.02,)] * 200, using=SECOND)
+        workers.ready("--concurrency", "4", env=environment)
+        wait_until(lambda: done(SECOND) > 4)
+        with away(SECOND):
+            ids = api.enqueue_many(handlers.naps, [(0.02,)] * 300)
+            wait_until(lambda: done("default") == 300, explain=lambda: runs("default"))
+        assert set(Job.objects.filter(pk__in=ids).values_list("attempts", flat=True)) == {1}
+        wait_until(lambda: done(SECOND) == 200, explain=lambda: runs(SECOND))
+
+    def test_a_worker_can_be_started_meanwhile(self, workers: Workers, environment: dict[str, str]) -> None:
+        tasks.add.using(database=SECOND).enqueue(1, 1)
+        tasks.add.enqueue(1, 1)
+        with away(SECOND):
+            worker = workers.ready(env=environment)
+            wait_until(lambda: done("default") == 1)
+            assert "Shard 's2' cannot be queried" in worker.log
+        wait_until(lambda: done(SECOND) == 1)
+
+
+class TestSlots:
+    @pytest.mark.parametrize(
+        ("slots", "mine", "others", "more"),
+        [
+            (8, 0, [], 8),
+            (8, 0, [0], 4),
+            (8, 4, [0], 0),
+            (8, 7, [1], -3),
+            (8, 1, [7], 3),
+            (1, 0, [0], 1),
+            (1, 0, [1], 1),
+            (3, 1, [1], 1),
+            (3, 1, [2], 1),
+            (8, 0, [8, 0], 3),
+        ],
+    )
+    def test_a_share(self, slots: int, mine: int, others: list[int], more: int) -> None:
+        assert fair_share(slots, mine, others) == more
+
+    @pytest.fixture
+    def flights(self) -> dict[str, InFlight]:
+        flights = {alias: InFlight(SharedLeases(PREFIX), alias, 8) for alias in BOTH}
+        self.all = InFlightOfShards(flights)
+        return flights
+
+    def take(self, flight: InFlight, count: int) -> list[Any]:
+        return flight.take([claim(number + 1) for number in range(count)], time.monotonic())
+
+    def test_hungry_shards_share_and_one_alone_takes_all(self, flights: dict[str, InFlight]) -> None:
+        first, second = flights.values()
+        assert (first.room(), second.room()) == (4, 4)
+        second.is_hungry = False
+        assert first.room() == 8
+        taken = self.take(first, 8)
+        second.is_hungry = True
+        assert (first.room(), second.room()) == (0, 0)
+        first.ended(taken[0])
+        assert (first.room(), second.room()) == (0, 1), "the freed slot is for the shard that has none"
+        assert len(self.all.active) == 7
+        assert self.all.of(taken[0]) is first
+
+    def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
+        first, second = flights.values()
+        second.is_hungry = False
+        first.reserved = 6
+        assert (second.free_slots, second.room(), first.free_slots) == (2, 2, 8)
+
+    def test_a_backlog_in_one_does_not_hold_up_the_other(self, workers: Workers, environment: dict[str, str]) -> None:
+        api.enqueue_many(handlers.naps, [(0.3,)] * 200)
+        workers.ready("--concurrency", "2", env=environment)
+        wait_until(lambda: done("default") >= 2)
+        api.enqueue_many(handlers.naps, [(0.3,)] * 10, using=SECOND)
+        wait_until(lambda: done(SECOND) == 10, explain=lambda: [runs(alias) for alias in BOTH])
+        assert done("default") < 60, "they are shared about equally"
