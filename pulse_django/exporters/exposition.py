@@ -62,17 +62,22 @@ def _metric(prefix: str, sign: VitalSign, readings: Iterable[Reading]) -> Metric
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     name, means = f"{prefix}{sign.name}", f"{sign.means} {sign.to_do}"
+    readings = list(readings)
+    has_shards = any(one.shard for one in readings)
+    labels = (*sign.labels, *(["shard"] if has_shards else []))
     if sign.kind is SignKind.HISTOGRAM:
-        histogram = HistogramMetricFamily(name, means, labels=sign.labels)
+        histogram = HistogramMetricFamily(name, means, labels=labels)
         for reading in readings:
-            histogram.add_metric(reading.labels, folded(reading.value["buckets"]), reading.value["sum"])
+            histogram.add_metric(_labels(reading, has_shards), folded(reading.value["buckets"]), reading.value["sum"])
         return histogram
-    numbers = (GaugeMetricFamily if sign.kind is SignKind.GAUGE else CounterMetricFamily)(
-        name, means, labels=sign.labels
-    )
+    numbers = (GaugeMetricFamily if sign.kind is SignKind.GAUGE else CounterMetricFamily)(name, means, labels=labels)
     for reading in readings:
-        numbers.add_metric(reading.labels, reading.value)
+        numbers.add_metric(_labels(reading, has_shards), reading.value)
     return numbers
+
+
+def _labels(reading: Reading, has_shards: bool) -> tuple[str, ...]:
+    return (*reading.labels, reading.shard) if has_shards else reading.labels
 
 
 def folded(buckets: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -11,13 +11,12 @@ out of service because of a backlog.
 from __future__ import annotations
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import Error, router, transaction
+from django.db import Error, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
-from pulse_django.fleet.conditions import ask_all
-from pulse_django.models import Job
+from pulse_django.fleet.shards import ask_shards, shards_to_read
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.payloads import error_in_one_line
 
@@ -44,5 +43,5 @@ def health(request: HttpRequest) -> HttpResponse:
 
 
 def _said() -> HttpResponse:
-    verdict = ask_all(router.db_for_read(Job))
+    verdict = ask_shards(shards_to_read())
     return JsonResponse({"says": verdict.says, **verdict.to_json()}, status=200 if verdict.is_well else 503)

@@ -14,16 +14,14 @@ from threading import Lock
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import router
 
 from pulse_django import __version__
 from pulse_django.exceptions import Discard, JobCancelled, Snooze
-from pulse_django.models import Job
 from pulse_django.words import traces
 from pulse_django.words.leases import Claim
 from pulse_django.words.vital_signs import ALL, SignKind, VitalSign
 
-from .readings import Reading, read
+from .readings import Reading, read_all
 
 try:
     from opentelemetry import metrics, trace
@@ -143,15 +141,20 @@ class _Look:
     def at(self, sign: VitalSign, pick: Pick) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             found = [one for one in self._fresh() if one.sign is sign]
-            return [Observation(pick(one), dict(zip(sign.labels, one.labels, strict=True))) for one in found]
+            return [Observation(pick(one), _attributes(one)) for one in found]
 
         return observe
 
     def _fresh(self) -> list[Reading]:
         with self._lock:
             if time.monotonic() - self._at > FRESH:
-                self._readings, self._at = read(router.db_for_read(Job)), time.monotonic()
+                self._readings, self._at = read_all(), time.monotonic()
             return self._readings
+
+
+def _attributes(reading: Reading) -> dict[str, str]:
+    shard = {"shard": reading.shard} if reading.shard else {}
+    return {**dict(zip(reading.sign.labels, reading.labels, strict=True)), **shard}
 
 
 def _number(reading: Reading) -> float:

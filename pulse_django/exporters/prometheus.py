@@ -10,18 +10,17 @@ from __future__ import annotations
 import logging
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import Error, router, transaction
+from django.db import Error, transaction
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
-from pulse_django.models import Job
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.vital_signs import ALL
 
 from . import exposition
 from .access import PLAIN, refused
-from .readings import read
+from .readings import read_all
 
 logger = logging.getLogger("pulse_django.metrics")
 
@@ -42,5 +41,5 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _signs() -> HttpResponse:
-    text = exposition.text(ALL, read(router.db_for_read(Job)))
+    text = exposition.text(ALL, read_all())
     return HttpResponse(text, content_type=exposition.CONTENT_TYPE)

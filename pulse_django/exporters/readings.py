@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import Error
 from django.db.models import Exists, Subquery
 
 from pulse_django import conf
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.limits import LimitFacts, limits
+from pulse_django.fleet.shards import shards_to_read
 from pulse_django.fleet.snapshot import Health
 from pulse_django.models import Limiter, Minute, Schedule
+from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.vital_signs import (
     ACTIVE_LEASES,
     BATCHES_HELD,
@@ -33,12 +38,15 @@ from pulse_django.words.vital_signs import (
     QUEUE_LATER,
     QUEUE_OLDEST_DUE,
     SCHEDULE_LATENESS,
+    SHARD_UP,
     SLOTS,
     STUCK_SLOTS,
     WAITING_JOBS,
     WORKERS,
     VitalSign,
 )
+
+logger = SafeLogger("pulse_django.metrics")
 
 UNKNOWN = "unknown"  # severity: could not be checked, or is not registered in this process
 
@@ -50,6 +58,23 @@ class Reading:
     sign: VitalSign
     labels: tuple[str, ...]
     value: Any
+    shard: str = ""  # empty: there is one
+
+
+def read_all() -> list[Reading]:
+    """Read every sign in every shard. Where there are several, one that does not answer is left out, and said to be."""
+    if not has_several_shards():
+        [alias] = shards_to_read()
+        return [*read(alias), Reading(SHARD_UP, (alias,), 1)]
+    found = []
+    for alias in shards_to_read():
+        try:
+            found += [replace(one, shard=alias) for one in read(alias)]
+            found.append(Reading(SHARD_UP, (alias,), 1))
+        except Error as error:
+            logger.warning("Reading the metrics of shard %r failed: %s", alias, error_in_one_line(error))
+            found.append(Reading(SHARD_UP, (alias,), 0))
+    return found
 
 
 def read(alias: str) -> list[Reading]:

@@ -8,10 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections, router
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.models import Job
+from pulse_django.execution.databases import aliases_of_jobs, routers_alias
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.labels import tag_of
 from pulse_django.words.payloads import clean_text
@@ -53,7 +52,11 @@ def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
 
 def add_output(parser: CommandParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object to stdout, and nothing else")
-    parser.add_argument("--database", metavar="ALIAS", help="alias of the database that stores the jobs")
+    add_shard(parser)
+
+
+def add_shard(parser: CommandParser) -> None:
+    parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
 
 
 def add_action(parser: CommandParser) -> None:
@@ -86,12 +89,17 @@ def pace_of(options: dict[str, Any]) -> Pace:
     return Pace(batch=options["batch"], per_minute=options["per_minute"])
 
 
+def aliases_of(options: dict[str, Any]) -> list[str]:
+    """Return the shards that a command concerns. It reads where jobs are written: a replica may lag behind."""
+    try:
+        return aliases_of_jobs(options["shard"])
+    except InvalidJob as error:
+        raise CommandError(f"--shard: {error}") from error
+
+
 def alias_of(options: dict[str, Any]) -> str:
-    """Return where the jobs are written, also for reading: a replica may not know yet what there is."""
-    alias: str = options["database"] or router.db_for_write(Job)
-    if alias not in connections:
-        raise CommandError(f"--database: {alias!r} is not in DATABASES.")
-    return alias
+    """Return the shard that was named, or else the router's: for commands that concern one."""
+    return routers_alias() if options["shard"] is None else aliases_of(options)[0]
 
 
 def duration(text: str) -> timedelta:

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -88,22 +88,43 @@ class MassCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self._is_json = options["json"]
-        choice, pace = self._choose(options), arguments.pace_of(options)
-        self._say(choice.in_lines())
-        if not options["yes"]:
-            self._preview(choice, pace)
-            return
-        report = self._do(choice, pace, options["limit"])
-        if report.met or choice.preview.matches:
-            self._say(report.in_lines(choice.verb))
-        self._print_json({"preview": False, **choice.to_json(), **report.to_json()})
-        if report.problem:
-            raise CommandError(report.problem)
-        if report.interrupted:
+        choices, pace = self._choices(options), arguments.pace_of(options)
+        told, limit, problem, interrupted = [], options["limit"], "", False
+        for choice in choices:
+            if len(choices) > 1:
+                self._say([f"Shard {choice.alias!r}:"])
+            self._say(choice.in_lines())
+            if not options["yes"]:
+                told.append(self._preview(choice, pace))
+                continue
+            report = self._do(choice, pace, limit)
+            if report.met or choice.preview.matches:
+                self._say(report.in_lines(choice.verb))
+            told.append({"preview": False, **choice.to_json(), **report.to_json()})
+            limit = None if limit is None else limit - report.met
+            problem, interrupted = report.problem, report.interrupted
+            if problem or interrupted or limit == 0:
+                break
+        self._print_json(told[0] if len(choices) == 1 else {"shards": told})
+        if problem:
+            raise CommandError(problem)
+        if interrupted:
             sys.exit(INTERRUPTED)
 
-    def _choose(self, options: dict[str, Any]) -> _Choice:
-        alias, selection = arguments.alias_of(options), arguments.selection_of(options)
+    def _choices(self, options: dict[str, Any]) -> list[_Choice]:
+        """Look up what was named in each shard. An id is missed if no shard has it."""
+        choices = [self._choose(alias, options) for alias in arguments.aliases_of(options)]
+        if len(choices) == 1:
+            return choices
+        missed = {
+            job_id: next((one.missed[job_id] for one in choices if one.missed[job_id]), None)
+            for job_id in choices[0].missed
+            if all(job_id in one.missed for one in choices)
+        }
+        return [replace(one, missed=missed if one is choices[-1] else {}) for one in choices]
+
+    def _choose(self, alias: str, options: dict[str, Any]) -> _Choice:
+        selection = arguments.selection_of(options)
         if selection.is_everything and not options["all"]:
             raise CommandError("Select jobs by id, by a filter, or with --all. Without --yes, nothing is changed.")
         try:
@@ -121,7 +142,7 @@ class MassCommand(BaseCommand):
         except (Error, PulseError, ImproperlyConfigured) as error:
             raise CommandError(f"Nothing was changed: {inert(explained(error, alias))}") from error
 
-    def _preview(self, choice: _Choice, pace: Pace) -> None:
+    def _preview(self, choice: _Choice, pace: Pace) -> dict[str, Any]:
         preview, verb = choice.preview, choice.verb
         seconds = pace.seconds_for(preview.matches)
         how = f"{pace.at_a_time} at a time"
@@ -131,7 +152,7 @@ class MassCommand(BaseCommand):
             self._say([f"{verb.would(preview.matches, preview.running)}, {how}."])
             self._say(["Nothing was changed. Add --yes to apply it."])
         shown = {"pace": to_json(pace), "seconds": seconds}
-        self._print_json({"preview": True, **choice.to_json(), **to_json(preview), **shown})
+        return {"preview": True, **choice.to_json(), **to_json(preview), **shown}
 
     def _do(self, choice: _Choice, pace: Pace, limit: int | None) -> MassReport:
         verb, alias, matches = choice.verb, choice.alias, choice.preview.matches

@@ -276,12 +276,19 @@ BATCH_DURATION = VitalSign(
     means="Time from the opening of a batch or workflow to its end. Those within others are not counted.",
     to_do="If it rises, the critical path on the page of a workflow says which of its jobs take the time.",
 )
+SHARD_UP = VitalSign(
+    name="shard_up",
+    kind=SignKind.GAUGE,
+    labels=("database",),
+    means="1 if the database of this shard answered, and 0 if it did not.",
+    to_do="If it is 0, the numbers of this shard are missing. Find out why its server does not respond.",
+)
 
 BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED, RUNS,
     RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
     MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED, LIMIT_REFUSALS, WAITING_JOBS,
-    BATCHES_OPEN, BATCHES_HELD, BATCH_DURATION,
+    BATCHES_OPEN, BATCHES_HELD, BATCH_DURATION, SHARD_UP,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

@@ -61,7 +61,7 @@ def in_second(**kwargs: Any) -> Any:
 
 
 def claimed(job: Any, alias: str = SECOND) -> Run:
-    """A run as a worker with ``--database`` has it."""
+    """A run as a worker with ``--shard`` has it."""
     [claim] = Job.objects.db_manager(alias).claim_these(Identity("me"), [int(job.id)])
     return Run(claim, alias=alias)
 

@@ -72,9 +72,9 @@ def test_a_stranger_with_a_cookie_learns_nothing_of_a_database_that_is_away(monk
 
 
 def test_a_database_that_does_not_answer_is_unknown(token: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(alias: str) -> None:
+    def fail(alias: str, limits: Any) -> None:
         raise OperationalError("gone")
 
-    monkeypatch.setattr("pulse_django.exporters.health.ask_all", fail)
+    monkeypatch.setattr("pulse_django.fleet.shards.ask_all", fail)
     answer = Client().get(URL, headers=token)
     assert (answer.status_code, answer.json()) == (503, {"is_well": None, "says": "gone"})

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pulse_django
 from pulse_django import conf
-from pulse_django.exporters import exposition, prometheus
+from pulse_django.exporters import exposition, prometheus, readings
 from pulse_django.exporters.exposition import BOUNDARIES, folded
 from pulse_django.exporters.readings import Reading
 from pulse_django.models import Job, Minute, Worker
@@ -282,7 +282,7 @@ class TestWhatTheySay:
         def away(alias: str) -> list[Reading]:
             raise OperationalError("connection to server at\n10.0.0.7 failed")
 
-        monkeypatch.setattr(prometheus, "read", away)
+        monkeypatch.setattr(readings, "read", away)
         response = client.get("/metrics", headers=token)
         assert response.status_code == 503
         assert response.content == b"The database did not respond.\n"

@@ -265,7 +265,7 @@ def test_it_speaks_json() -> None:
     out = StringIO()
     call_command("pulse_doctor", "--json", stdout=out)
     said = json.loads(out.getvalue())
-    assert {"topic", "level", "what", "why", "to_do"} == set(said[0])
+    assert {"database", "topic", "level", "what", "why", "to_do"} == set(said[0])
     assert {one["topic"] for one in said} >= {"lease", "pooler", "connections", "autovacuum", "updates", "retention"}
 
 

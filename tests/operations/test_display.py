@@ -122,7 +122,7 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         ["--error", "\ud800"],
         ["0"],
         [str(2**63)],
-        ["--database", "nowhere", "--all"],
+        ["--shard", "nowhere", "--all"],
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(command: str, wrong: list[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_database_that_does_not_answer_is_unknown_and_not_unwell(monkeypatch: 
     def fail(*args: Any, **options: Any) -> None:
         raise OperationalError("connection refused\n\tis it running?")
 
-    monkeypatch.setattr("pulse_django.management.commands.pulse_health.ask_all", fail)
+    monkeypatch.setattr("pulse_django.fleet.shards.ask_all", fail)
     code, said = ask()
     assert (code, said["says"]) == (2, "connection refused is it running?")
 

@@ -110,7 +110,7 @@ class TestHealth:
 
     def test_it_says_why_it_cannot_look(self) -> None:
         with pytest.raises(CommandError, match="'nowhere' is not in DATABASES"):
-            run("pulse_status", "--database", "nowhere")
+            run("pulse_status", "--shard", "nowhere")
 
 
 @pytest.mark.usefixtures("pulse_db")
@@ -261,7 +261,7 @@ class TestVitalSigns:
             make_job(queue="late-comer")
             yield 2
 
-        command._watch("default", 0.0, looks())
+        command._watch(["default"], 0.0, looks())
         first, second = out.getvalue().split("Workers")[:2]
         assert "late-comer" not in first
         assert "late-comer" in second
@@ -274,7 +274,7 @@ class TestVitalSigns:
             raise OperationalError("gone")
 
         monkeypatch.setattr("pulse_django.fleet.snapshot_queries.glance", fail)
-        command._watch("default", 0.0, range(2))
+        command._watch(["default"], 0.0, range(2))
         assert out.getvalue().count("The database does not respond: gone") == 2
 
     def test_it_is_for_people_and_for_everything(self) -> None:

@@ -242,7 +242,7 @@ def test_one_sweep_tells_what_it_did_in_one_line(monkeypatch: pytest.MonkeyPatch
     assert job.status == Status.RETRYING
 
 
-@pytest.mark.parametrize("flags", [["--interval", "0"], ["--database", "nowhere"]])
+@pytest.mark.parametrize("flags", [["--interval", "0"], ["--shard", "nowhere"]])
 def test_flags_that_make_no_sense_are_refused(flags: list[str]) -> None:
     with pytest.raises(CommandError):
         call_command("pulse_watchdog", "--once", *flags)

@@ -7,11 +7,12 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections, router
+from django.db import OperationalError
 
 from pulse_django.fleet.doctor import Advice, Level, examine
-from pulse_django.models import Job
+from pulse_django.operations import arguments
 from pulse_django.words.display import inert
+from pulse_django.words.payloads import error_in_one_line
 
 
 class Command(BaseCommand):
@@ -20,22 +21,32 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--strict", action="store_true", help="exit with 1 if there is a warning")
         parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
-        parser.add_argument("--database", help="alias of the database to examine")
+        arguments.add_shard(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = options["database"] or router.db_for_write(Job)
-        if alias not in connections:
-            raise CommandError(f"--database: {alias!r} is not in DATABASES.")
-        try:
-            advices = examine(alias)
-        except ImproperlyConfigured as error:
-            raise CommandError(str(error)) from error
+        found: dict[str, list[Advice]] = {}
+        away: dict[str, str] = {}
+        for alias in (aliases := arguments.aliases_of(options)):
+            try:
+                found[alias] = examine(alias)
+            except ImproperlyConfigured as error:
+                raise CommandError(str(error)) from error
+            except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
+                away[alias] = inert(error_in_one_line(error))
         if options["json"]:
-            self.stdout.write(json.dumps([advice.to_json() for advice in advices]))
+            told = [{"database": alias, **advice.to_json()} for alias, advices in found.items() for advice in advices]
+            self.stdout.write(json.dumps(told))
         else:
-            for advice in advices:
-                self._say(advice)
-        warnings = sum(advice.level is Level.WARNING for advice in advices)
+            for alias, advices in found.items():
+                if len(aliases) > 1:
+                    self.stdout.write(f"Shard {alias!r}:")
+                for advice in advices:
+                    self._say(advice)
+        if away:
+            raise CommandError("; ".join(f"shard {alias!r} does not respond: {said}" for alias, said in away.items()))
+        warnings = sum(advice.level is Level.WARNING for advices in found.values() for advice in advices)
         if warnings and options["strict"]:
             raise CommandError(f"{warnings} warning{'' if warnings == 1 else 's'}.")
 

@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
+from pulse_django.execution.databases import locate
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job
 from pulse_django.operations import arguments
@@ -30,6 +31,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         alias = arguments.alias_of(options)
         try:
+            if options["shard"] is None:
+                alias = locate(options["id"]).alias
             require_tables(alias)
             explanation = explain(options["id"], using=alias)
         except Job.DoesNotExist as error:

@@ -15,7 +15,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import Error
 
 from pulse_django import conf
-from pulse_django.fleet.conditions import Limits, Verdict, ask_all, known, named
+from pulse_django.fleet.conditions import Limits, known, named
+from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
@@ -48,12 +49,13 @@ class Command(BaseCommand):
         sys.exit(code)
 
     def _fleet(self, options: dict[str, Any]) -> tuple[int, str, dict[str, Any]]:
-        alias = arguments.alias_of(options)
+        aliases = arguments.aliases_of(options)
         try:
-            require_tables(alias)
-            verdict = _verdict(alias, dict(options["allow"]))
+            if len(aliases) == 1:
+                require_tables(aliases[0])
+            verdict = _verdict(aliases, dict(options["allow"]))
         except (Error, ImproperlyConfigured) as error:
-            return UNKNOWN, explained(error, alias), {}
+            return UNKNOWN, explained(error, aliases[0]), {}
         code = WELL if verdict.is_well else UNKNOWN if verdict.is_unknown else UNWELL
         said = ("The fleet is healthy.", "The fleet is not healthy.", "The fleet could not be checked.")[code]
         return code, f"{said} {verdict.says}".strip(), verdict.to_json()
@@ -75,9 +77,9 @@ class Command(BaseCommand):
             return UNWELL, f"no response from {url}: {error}", {}
 
 
-def _verdict(alias: str, allowed: dict[str, float]) -> Verdict:
+def _verdict(aliases: list[str], allowed: dict[str, float]) -> FleetVerdict:
     limits = Limits.of(conf.current())
-    return ask_all(alias, replace(limits, thresholds={**limits.thresholds, **allowed}))
+    return ask_shards(aliases, replace(limits, thresholds={**limits.thresholds, **allowed}))
 
 
 def _measured() -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,7 +15,8 @@ from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused
 from pulse_django.fleet.paused_tasks import PausedTaskFacts, paused_tasks
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.operations import arguments
-from pulse_django.operations.terminal import showable, table
+from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.terminal import table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
@@ -52,20 +53,21 @@ class Command(BaseCommand):
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias, act = arguments.alias_of(options), options["act"]
-        require_tables(alias)
+        aliases, act = arguments.aliases_of(options), options["act"]
         instead = [options["share"], options["task"]] if act in ("pause", "resume") else []
         if act != "list" and all(given is None for given in (options["name"], *instead)):
             raise CommandError(f"{act}: name the limit.")
+        head = {"command": "pulse_limits", "act": act}
+        ask = partial(self._act, options=options)
+        tell_each(self, aliases, ask, head=head, as_json=options["json"], one_is_enough=options["name"] is not None)
+
+    def _act(self, alias: str, options: dict[str, Any]) -> Said:
+        require_tables(alias)
         try:
-            said, lines = getattr(self, f"_{act}")(alias, options)
+            said: Said = getattr(self, f"_{options['act']}")(alias, options)
         except InvalidJob as error:
-            raise CommandError(f"{act}: {error}") from error
-        if options["json"]:
-            self.stdout.write(json.dumps({"command": "pulse_limits", "act": act, "database": alias, **said}))
-            return
-        for line in lines:
-            self.stdout.write(showable(line, self.stdout))
+            raise CommandError(f"{options['act']}: {error}") from error
+        return said
 
     def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         found = limits(alias)

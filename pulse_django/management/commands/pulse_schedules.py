@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
-from pulse_django.operations.terminal import showable
+from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.users import user_of
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
@@ -40,17 +40,17 @@ class Command(BaseCommand):
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = arguments.alias_of(options)
-        require_tables(alias)
         act = options["act"]
         if act != "list" and options["name"] is None:
             raise CommandError(f"{act}: name the schedule.")
-        said, lines = getattr(self, f"_{act}")(alias, options)
-        if options["json"]:
-            self.stdout.write(json.dumps({"command": "pulse_schedules", "act": act, "database": alias, **said}))
-            return
-        for line in lines:
-            self.stdout.write(showable(line, self.stdout))
+        head, aliases = {"command": "pulse_schedules", "act": act}, arguments.aliases_of(options)
+        ask = partial(self._act, options=options)
+        tell_each(self, aliases, ask, head=head, as_json=options["json"], one_is_enough=options["name"] is not None)
+
+    def _act(self, alias: str, options: dict[str, Any]) -> Said:
+        require_tables(alias)
+        said: Said = getattr(self, f"_{options['act']}")(alias, options)
+        return said
 
     def _list(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         found = Schedule.objects.using(alias).order_by("name")

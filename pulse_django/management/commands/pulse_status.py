@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,6 +19,7 @@ from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
 from pulse_django.operations import arguments
 from pulse_django.operations.matching import match
+from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import is_terminal, showable
@@ -41,33 +42,33 @@ class Command(BaseCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias, selection = arguments.alias_of(options), arguments.selection_of(options)
+        aliases, selection = arguments.aliases_of(options), arguments.selection_of(options)
         if options["watch"] is not None:
             if options["json"] or not selection.is_everything:
                 raise CommandError("--watch cannot be combined with --json or with filters.")
-            self._watch(alias, options["watch"].total_seconds())
+            self._watch(aliases, options["watch"].total_seconds())
             return
-        facts, lines = self._asked(alias, selection, options["all"])
-        if options["json"]:
-            self.stdout.write(json.dumps({"command": "pulse_status", "database": alias, **facts}))
-            return
-        for line in lines:
-            self.stdout.write(showable(line, self.stdout))
+        ask = partial(self._asked, selection=selection, stopped_workers=options["all"])
+        tell_each(self, aliases, ask, head={"command": "pulse_status"}, as_json=options["json"])
 
-    def _watch(self, alias: str, every: float, looks: Iterable[int] | None = None) -> None:
+    def _watch(self, aliases: Sequence[str], every: float, looks: Iterable[int] | None = None) -> None:
         """Show the present over and over. If the database does not respond, say so and try again."""
         clear = "\x1b[H\x1b[2J" if is_terminal(self.stdout) else ""
         with suppress(KeyboardInterrupt):
             for _ in count() if looks is None else looks:
-                try:
-                    lines = self._asked(alias, Selection(), False, is_glance=True)[1]
-                except CommandError as error:
-                    lines = [f"The database does not respond: {error}"]
-                    connections[alias].close()
+                lines = [line for alias in aliases for line in self._glance_or_error(alias, len(aliases) > 1)]
                 text = "\n".join(showable(line, self.stdout) for line in lines)
                 self.stdout.write(f"{clear}{text}")
                 self.stdout.flush()
                 time.sleep(every)
+
+    def _glance_or_error(self, alias: str, is_one_of_several: bool) -> list[str]:
+        try:
+            lines = self._asked(alias, Selection(), False, is_glance=True)[1]
+        except CommandError as error:
+            lines = [f"The database does not respond: {error}"]
+            connections[alias].close()
+        return [f"Shard {alias!r}:", *lines, ""] if is_one_of_several else lines
 
     def _asked(
         self, alias: str, selection: Selection, stopped_workers: bool, *, is_glance: bool = False

@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections, router
+from django.db import OperationalError
 
 from pulse_django.fleet import alerts
-from pulse_django.fleet.conditions import ask_all
-from pulse_django.models import Job
+from pulse_django.fleet.shards import FleetVerdict, ask_shards
+from pulse_django.operations import arguments
 from pulse_django.operations.condition_report import (
     Unrepairable,
     findings_in_words,
@@ -29,6 +30,7 @@ from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.store.tables import require_tables
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import log_format
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_writer import LogWriter
@@ -60,40 +62,52 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="JSON output: one line for each sweep, or one for the result"
         )
-        parser.add_argument("--database", help="alias of the database that stores the jobs")
+        arguments.add_shard(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         log_format.configure()
-        alias = options["database"] or router.db_for_write(Job)
-        if alias not in connections:
-            raise CommandError(f"--database: {alias!r} is not in DATABASES.")
+        aliases = arguments.aliases_of(options)
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")
         if options["yes"] and not options["repair"]:
             raise CommandError("--yes requires --repair.")
         try:
-            require_tables(alias)
+            reachable = self._reachable(aliases)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        self.check(tags=[Tags.database], databases=[alias])  # the others ran before this
+        self.check(tags=[Tags.database], databases=reachable)  # the others ran before this
         if options["check"]:
-            self._check(alias, as_json=options["json"])
+            self._check(aliases, as_json=options["json"])
         elif options["repair"]:
-            self._repair(alias, options)
+            for alias in aliases:
+                self._repair(alias, options)
         else:
-            self._watch(alias, options)
+            self._watch(aliases, options)
 
-    def _check(self, alias: str, *, as_json: bool) -> None:
-        verdict = ask_all(alias)
+    def _reachable(self, aliases: Sequence[str]) -> list[str]:
+        """Return the shards whose tables are as this code needs them. One that is away is watched once it is back."""
+        found = []
+        for alias in aliases:
+            try:
+                require_tables(alias)
+                found.append(alias)
+            except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
+                self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
+        return found
+
+    def _check(self, aliases: Sequence[str], *, as_json: bool) -> None:
+        fleet = ask_shards(aliases)
         if as_json:
-            findings = [finding.to_json() for finding in verdict.findings]
-            self.stdout.write(json.dumps({"is_well": verdict.is_well, "conditions": findings}))
-        else:
+            self.stdout.write(json.dumps(_in_json(fleet)))
+        for alias, verdict in fleet.by_shard.items() if not as_json else ():
+            if len(aliases) > 1:
+                self.stdout.write(f"Shard {alias!r}:")
             for line in findings_in_words(verdict.findings, self.style.SUCCESS, self.style.WARNING, self.style.ERROR):
                 self.stdout.write(line)
-        if not verdict.is_well:
-            names = ", ".join(finding.condition.name for finding in verdict.problems)
-            raise CommandError(f"{len(verdict.problems)} of {len(verdict.findings)} conditions are problems: {names}.")
+        if not fleet.is_well:
+            raise CommandError(_problems_in_words(fleet))
 
     def _repair(self, alias: str, options: dict[str, Any]) -> None:
         try:
@@ -117,28 +131,40 @@ class Command(BaseCommand):
         for line in lines:
             self.stdout.write(line)
 
-    def _watch(self, alias: str, options: dict[str, Any]) -> None:
+    def _watch(self, aliases: Sequence[str], options: dict[str, Any]) -> None:
         if options["once"]:
-            watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
-            self._tell(watchdog.sweep(housekeeping=True), options)
-            if watchdog.database.call(look, alias).is_due:
-                watchdog.database.call(tick_due, alias)
-            MinuteRecorder(watchdog.database).write()
+            for alias in aliases:
+                self._sweep_once(alias, options)
             alerts.finish()
             return
         loops = Loops(_log_death)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: loops.over.set())
-        self._run(alias, loops, options)
+        self._run(aliases, loops, options)
 
-    def _run(self, alias: str, loops: Loops, options: dict[str, Any]) -> None:
-        watching = WatchdogLoops(
-            loops, alias, interval=options["interval"], swept=lambda swept: self._tell(swept, options)
-        )
+    def _sweep_once(self, alias: str, options: dict[str, Any]) -> None:
+        watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
+        self._tell(watchdog.sweep(housekeeping=True), options)
+        if watchdog.database.call(look, alias).is_due:
+            watchdog.database.call(tick_due, alias)
+        MinuteRecorder(watchdog.database).write()
+
+    def _run(self, aliases: Sequence[str], loops: Loops, options: dict[str, Any]) -> None:
+        watching = [
+            WatchdogLoops(
+                loops,
+                alias,
+                interval=options["interval"],
+                swept=lambda swept: self._tell(swept, options),
+                of_shard=f" {alias}" if len(aliases) > 1 else "",
+            )
+            for alias in aliases
+        ]
         log = LogWriter()
         loops.threads.start("log", log.run, log.over)
         log.install()
-        watching.add()
+        for one in watching:
+            one.add()
         loops.start()
         while not loops.over.wait(TICK) or loops.is_running:
             loops.enforce(time.monotonic())  # this thread closes a connection that does not answer
@@ -155,3 +181,24 @@ class Command(BaseCommand):
 
 def _log_death(name: str, why: str) -> None:
     logger.error("The thread %r ended (%s); restarting it", name, why)
+
+
+def _in_json(fleet: FleetVerdict) -> dict[str, Any]:
+    """Return every condition of every shard, also those that are clear."""
+    told: dict[str, Any] = {
+        alias: {"is_well": one.is_well, "conditions": [finding.to_json() for finding in one.findings]}
+        for alias, one in fleet.by_shard.items()
+    }
+    if len(told) == 1 and not fleet.away:
+        return next(iter(told.values()))  # type: ignore[no-any-return]
+    return {**fleet.to_json(), "shards": told | {alias: {"error": said} for alias, said in fleet.away.items()}}
+
+
+def _problems_in_words(fleet: FleetVerdict) -> str:
+    lines = [f"Shard {alias!r} does not respond: {said}." for alias, said in fleet.away.items()]
+    for alias, verdict in fleet.by_shard.items():
+        if not verdict.is_well:
+            names = ", ".join(finding.condition.name for finding in verdict.problems)
+            where = "" if len(fleet.by_shard) + len(fleet.away) == 1 else f" of shard {alias!r}"
+            lines.append(f"{len(verdict.problems)} of {len(verdict.findings)} conditions{where} are problems: {names}.")
+    return " ".join(lines)

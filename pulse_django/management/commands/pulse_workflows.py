@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from pulse_django.execution.databases import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
 from pulse_django.operations import arguments
-from pulse_django.operations.terminal import bar, showable, table
+from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.terminal import bar, table
 from pulse_django.operations.users import user_of
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.store.tables import require_tables
@@ -20,8 +22,6 @@ from pulse_django.workflows.batches import Batch
 
 ACTS = ("list", "show", "pause", "resume", "cancel", "retry")
 MOST_LISTED = 1_000
-
-Said = tuple[dict[str, Any], list[str]]
 
 
 class Command(BaseCommand):
@@ -49,19 +49,21 @@ class Command(BaseCommand):
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias, act = arguments.alias_of(options), options["act"]
-        require_tables(alias)
-        if act == "list":
-            said, lines = self._list(alias, options)
-        elif options["id"] is None:
+        act = options["act"]
+        if act != "list" and options["id"] is None:
             raise CommandError(f"{act}: give the id of a workflow.")
-        else:
-            said, lines = getattr(self, f"_{act}")(alias, _named(alias, options["id"]), options)
-        if options["json"]:
-            self.stdout.write(json.dumps({"command": "pulse_workflows", "act": act, "database": alias, **said}))
-            return
-        for line in lines:
-            self.stdout.write(showable(line, self.stdout))
+        aliases = arguments.aliases_of(options)
+        if act != "list":
+            aliases = [alias_of_id(options["id"], options["shard"])]
+        head = {"command": "pulse_workflows", "act": act}
+        tell_each(self, aliases, partial(self._act, options=options), head=head, as_json=options["json"])
+
+    def _act(self, alias: str, options: dict[str, Any]) -> Said:
+        require_tables(alias)
+        if options["act"] == "list":
+            return self._list(alias, options)
+        said: Said = getattr(self, f"_{options['act']}")(alias, _named(alias, options["id"]), options)
+        return said
 
     def _list(self, alias: str, options: dict[str, Any]) -> Said:
         found = workflows.batches(

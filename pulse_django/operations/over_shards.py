@@ -1,0 +1,60 @@
+"""Run a command in each shard, and print what each said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
+
+from pulse_django.store.tables import explained
+from pulse_django.words.display import inert
+
+from .terminal import showable
+
+Said = tuple[dict[str, Any], list[str]]
+
+
+def tell_each(
+    command: BaseCommand,
+    aliases: Sequence[str],
+    ask: Callable[[str], Said],
+    *,
+    head: dict[str, Any],
+    as_json: bool,
+    one_is_enough: bool = False,
+) -> None:
+    """Ask each shard. Print the lines, under the shard's name if there are several, or one JSON object.
+
+    Raise CommandError at the end if one did not answer. ``one_is_enough``: what was named is in one of them.
+    """
+    if len(aliases) == 1:
+        facts, lines = ask(aliases[0])
+        _print(command, {**head, "database": aliases[0], **facts}, lines, as_json=as_json)
+        return
+    told, all_lines, failed = [], [], {}
+    for alias in aliases:
+        try:
+            facts, lines = ask(alias)
+        except (CommandError, Error) as error:
+            failed[alias] = str(error) if isinstance(error, CommandError) else inert(explained(error, alias))
+            continue
+        told.append({"database": alias, **facts})
+        all_lines += [f"Shard {alias!r}:", *(f"  {line}" if line else "" for line in lines), ""]
+    if failed and one_is_enough and not told:
+        raise CommandError(next(iter(failed.values())))
+    if failed and not one_is_enough:
+        told += [{"database": alias, "error": words} for alias, words in failed.items()]
+    _print(command, {**head, "shards": told}, all_lines[:-1], as_json=as_json)
+    if failed and not one_is_enough:
+        raise CommandError("; ".join(f"shard {alias!r}: {words}" for alias, words in failed.items()))
+
+
+def _print(command: BaseCommand, facts: dict[str, Any], lines: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        command.stdout.write(json.dumps(facts))
+        return
+    for line in lines:
+        command.stdout.write(showable(line, command.stdout))
