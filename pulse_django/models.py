@@ -17,6 +17,8 @@ from .managers import JobManager
 from .schedule_models import Declaration as Declaration
 from .schedule_models import Schedule as Schedule
 from .schedule_models import Tick as Tick
+from .shard_models import Arrival as Arrival
+from .shard_models import Departure as Departure
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES

@@ -17,6 +17,7 @@ SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnes
 _POSITION = "SELECT COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)"
 _RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
 IDS_OF_JOBS = "pulse_django_job_id_seq"
+TOKENS = "pulse_django_token"  # fencing tokens
 
 
 def number_ids(alias: str, shard_number: int) -> list[str]:
@@ -27,7 +28,7 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     floor = floor_of_ids(shard_number)
     raised = []
     for (sequence,) in run_joined(alias, _SEQUENCES, [[model._meta.db_table for model in _models_with_ids()]]):
-        if _position(alias, sequence) < floor:
+        if position_of(alias, sequence) < floor:
             raise_sequence(alias, sequence, floor)
             raised.append(sequence)
     return raised
@@ -47,7 +48,7 @@ def require_numbers(alias: str, shard_number: int) -> None:
 def problem_with_numbers(alias: str, shard_number: int) -> str:
     """Say in one sentence why the ids of a database do not say its shard. Empty: they do."""
     connections[alias].ensure_connection()
-    counted = shard_number_of(_position(alias, IDS_OF_JOBS))
+    counted = shard_number_of(position_of(alias, IDS_OF_JOBS))
     if counted == shard_number:
         return ""
     if counted > shard_number:
@@ -61,7 +62,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
     )
 
 
-def _position(alias: str, sequence: str) -> int:
+def position_of(alias: str, sequence: str) -> int:
+    """Return the last value that a sequence gave; 0 before the first."""
     return int(run_joined(alias, _POSITION, [sequence])[0][0])
 
 

@@ -29,6 +29,7 @@ from pulse_django.demo.rows import look
 from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.execution import notify
 from pulse_django.execution.fencing import fence
+from pulse_django.execution.moving import finish, movable
 from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
@@ -36,11 +37,12 @@ from pulse_django.fleet.doctor import connections
 from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.shard_facts import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.management.commands import pulse_demo
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
 from pulse_django.operations.preview import look as preview
-from pulse_django.protocol import expire, reap
+from pulse_django.protocol import expire, reap, transfer
 from pulse_django.protocol.amend import read_for_amending
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
@@ -544,7 +546,22 @@ def conditions_and_repairs() -> None:
     assert problem_with_numbers(ALIAS, 0) == ""
     assert number_ids(ALIAS, 0) == []
     raise_sequence(ALIAS, IDS_OF_JOBS, 0)
+    move_jobs_to_and_fro()
     check_database(databases=[ALIAS])
+
+
+def move_jobs_to_and_fro() -> None:
+    """From the shard to itself: each statement is sent."""
+    job = make_job(task="moved", queue="moved")
+    wanted = Job.objects.filter(pk=job.pk)
+    transfer.depart(Job.objects, movable(wanted), 0)
+    assert [one.job_id for one in transfer.departures(ALIAS, job_ids=[job.pk])] == [job.pk]
+    assert finish(ALIAS).moved == 1
+    transfer.depart(Job.objects, wanted, 0)
+    [sent] = transfer.departures(ALIAS)
+    transfer.refuse(ALIAS, sent.departure_id)
+    assert finish(ALIAS).went_back == 1
+    assert shard_facts(ALIAS).problem == ""
 
 
 def commands() -> None:

@@ -239,7 +239,7 @@ def test_a_host_whose_name_no_column_takes_is_a_worker_like_others(monkeypatch: 
     """A kernel takes any bytes for a name, and Python spells what is no UTF-8 as lone surrogates."""
     monkeypatch.setattr(worker_registration.socket, "gethostname", lambda: "evil\0\x1b[31m\n\udcff" + "x" * 10_000)
     options = WorkerOptions(
-        name="n", alias="default", processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0
+        name="n", aliases=("default",), processes=1, concurrency=1, queues=(), grace=1.0, max_jobs=0, max_rss=0
     )
     said = worker_registration.presence_of(Identity("n"), options, [], {})
     assert json.dumps(said.host)

@@ -13,7 +13,7 @@ from django.db import DatabaseError, IntegrityError, connection, connections, mo
 from django.db.migrations.executor import MigrationExecutor
 from django.test.utils import isolate_apps
 
-from pulse_django import checks, protocol
+from pulse_django import checks, database_checks, protocol
 from pulse_django.models import Attempt, Job, PausedKey
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
@@ -98,12 +98,12 @@ class TestDatabaseChecks:
     @pytest.mark.parametrize(("version", "refused"), [("140009", True), ("149999", True), ("150000", False)])
     def test_a_server_before_15_is_refused(self, version: str, refused: bool) -> None:
         found = {"server_version_num": version, "server_version": "14.9", "fsync": "on", "full_page_writes": "on"}
-        messages = checks._check_version(found)
+        messages = database_checks._check_version(found)
         assert [message.id for message in messages] == (["pulse_django.E008"] if refused else [])
 
     @pytest.mark.parametrize("off", ["fsync", "full_page_writes"])
     def test_a_server_that_may_forget_is_warned_about(self, off: str) -> None:
-        [message] = checks._check_durability({"fsync": "on", "full_page_writes": "on"} | {off: "off"})
+        [message] = database_checks._check_durability({"fsync": "on", "full_page_writes": "on"} | {off: "off"})
         assert message.id == "pulse_django.W002"
         assert off in message.msg
         assert not message.is_serious()
@@ -113,8 +113,8 @@ class TestDatabaseChecks:
     )
     def test_a_careless_role_is_warned_about(self, name: str, value: str) -> None:
         good = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
-        assert checks._check_session(good) == []
-        [message] = checks._check_session(good | {name: value})
+        assert database_checks._check_session(good) == []
+        [message] = database_checks._check_session(good | {name: value})
         assert message.id == "pulse_django.W003"
         assert f"{name} is {value}" in message.msg
 
@@ -124,11 +124,11 @@ class TestDatabaseChecks:
         assert message.id == "pulse_django.E007"
         assert message.is_serious()
         assert "PostgreSQL 15" in str(message.hint)
-        assert checks.check_database(databases=["default"]) == []
+        assert database_checks.check_database(databases=["default"]) == []
 
     def test_nothing_is_asked_of_databases_that_are_not_being_checked(self) -> None:
-        assert checks.check_database(databases=None) == []
-        assert checks.check_database(databases=["other"]) == []
+        assert database_checks.check_database(databases=None) == []
+        assert database_checks.check_database(databases=["other"]) == []
 
 
 class TestTheWayToErasAndBack:

@@ -1,0 +1,147 @@
+"""``manage.py pulse_shards``: show the shards, add one, move waiting jobs between them, or empty one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.databases import checked_shard, routers_alias, shards
+from pulse_django.execution.moving import finish
+from pulse_django.fleet.facts_as_json import to_json
+from pulse_django.fleet.shard_facts import MOST_COUNTED, ShardFacts, shard_facts
+from pulse_django.operations.mass_command import MassCommand
+from pulse_django.operations.move_many import KeyRange, MoveMany
+from pulse_django.operations.selection import Selection
+from pulse_django.operations.terminal import showable, table
+from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
+from pulse_django.store.tables import require_tables
+
+ACTS = ("status", "add", "move", "drain")
+_DIGITS = 4  # of the hash of a key that stand in front of it
+
+
+class Command(BaseCommand):
+    help = "Show the shards, make a database a shard, move waiting jobs to another shard, or empty one."
+    requires_system_checks = ()  # a shard that is to be added does not pass them yet
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "act", nargs="?", choices=ACTS, default="status", help=f"{', '.join(ACTS)}; default: status"
+        )
+        MassCommand.add_arguments(_Move(), parser)
+        parser.add_argument("--from", dest="from_shard", metavar="ALIAS", help="move, drain: the shard to move from")
+        parser.add_argument("--to", metavar="ALIAS", help="move, drain: the shard to move to")
+        parser.add_argument(
+            "--keys", type=_keys, metavar="FROM-TO",
+            help="move: only jobs of shares whose keys' hashes begin with these digits; 0000-7fff is half of them",
+        )  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        act = options["act"]
+        if act == "status":
+            self._status(as_json=options["json"])
+        elif act == "add":
+            self._add(_shard(options["shard"], "--shard"))
+        else:
+            self._move(act, options)
+
+    def _status(self, *, as_json: bool) -> None:
+        found = [shard_facts(alias) for alias in shards()]
+        if as_json:
+            self.stdout.write(json.dumps({"command": "pulse_shards", "shards": [to_json(one) for one in found]}))
+        else:
+            headers = ("shard", "number", "waiting", "running", "for others", "on its way", "last token", "")
+            for line in table(headers, [_row(one) for one in found], indent=""):
+                self.stdout.write(showable(line, self.stdout))
+        if wrong := [one.alias for one in found if one.problem]:
+            raise CommandError(f"{len(wrong)} of {len(found)} shards have a problem: {', '.join(wrong)}.")
+
+    def _add(self, alias: str) -> None:
+        """Each step can be repeated, and none concerns the other shards."""
+        number = shards()[alias]
+        call_command("migrate", "pulse_django", database=alias, verbosity=0)
+        try:
+            require_tables(alias)
+            number_ids(alias, number)
+            require_numbers(alias, number)
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
+        token = raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
+        self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token + 1}.")
+        self.stdout.write("Start the workers again with these settings, and then the web processes.")
+
+    def _move(self, act: str, options: dict[str, Any]) -> None:
+        source, to = _shard(options["from_shard"], "--from"), _shard(options["to"], "--to")
+        if source == to:
+            raise CommandError("--from and --to are the same shard.")
+        if act == "drain" and (why := _why_jobs_still_come(source)):
+            raise CommandError(f"Shard {source!r} still gets new jobs: {why}.")
+        for alias in shards():
+            number_problem = shard_facts(alias).problem if alias in (source, to) else ""
+            if number_problem:
+                raise CommandError(f"Shard {alias!r}: {number_problem}")
+        if options["yes"]:
+            begun = finish(source)
+            if begun.moved or begun.went_back:
+                self.stderr.write(f"Finished an earlier move: {begun.moved} moved, {begun.went_back} went back.")
+        command = _Move()
+        command.stdout, command.stderr = self.stdout, self.stderr
+        command.handle(
+            **{**options, "shard": source, "all": options["all"] or options["keys"] is not None or act == "drain"}
+        )
+        if act == "drain" and options["yes"]:
+            self._tell_what_is_left(shard_facts(source))
+
+    def _tell_what_is_left(self, left: ShardFacts) -> None:
+        if left.is_empty:
+            self.stdout.write(f"Shard {left.alias!r} is empty. Take it out of SHARDS once its history is not needed.")
+            return
+        raise CommandError(
+            f"{left.waiting} waiting, {left.running} running and {left.for_others} jobs that wait for others are left "
+            f"in shard {left.alias!r}. Let workers run them there, and run this again."
+        )
+
+
+class _Move(MassCommand):
+    def verb(self, selection: Selection, options: dict[str, Any]) -> MoveMany:
+        return MoveMany(selection=selection, to=options["to"], keys=options["keys"])
+
+    def notes(self, verb: MoveMany, alias: str) -> list[str]:
+        return ["Jobs of limits, batches, steps and of parents that go on stay where they are until they have run."]
+
+
+def _shard(alias: str | None, said_by: str) -> str:
+    if alias is None:
+        raise CommandError(f"{said_by}: name the shard.")
+    try:
+        return checked_shard(alias, said_by)
+    except InvalidJob as error:
+        raise CommandError(str(error)) from error
+
+
+def _why_jobs_still_come(alias: str) -> str:
+    queues = [queue for queue, names in conf.current().queue_shards.items() if alias in names]
+    if queues:
+        return f"QUEUE_SHARDS names it for {', '.join(map(repr, queues[:3]))}"
+    return "the router sends there what names no shard" if alias == routers_alias() else ""
+
+
+def _row(one: ShardFacts) -> tuple[object, ...]:
+    counts = [f"{count}+" if count >= MOST_COUNTED else count for count in (one.waiting, one.running, one.for_others)]
+    return (one.alias, one.number, *counts, one.departed, one.token, one.problem)
+
+
+def _keys(text: str) -> KeyRange:
+    digits = f"[0-9a-f]{{{_DIGITS}}}"
+    if not (found := re.fullmatch(f"({digits})-({digits})", text)) or found[1] > found[2]:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range such as 0000-7fff")
+    above = int(found[2], 16) + 1
+    return found[1], f"{above:04x}" if above < 16**_DIGITS else "g"

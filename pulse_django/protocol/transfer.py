@@ -1,0 +1,169 @@
+"""Move waiting jobs from one shard to another, in steps each of which can be repeated.
+
+1. ``depart``: in one transaction of the old shard, jobs leave its tables and stand among its departures.
+2. ``arrive``: in one transaction of the new shard, they are written to its tables, unless they arrived before.
+3. ``forget_departures`` in the old shard, and then ``forget_arrivals`` in the new one.
+
+A job that cannot be written to the new shard, because another one there holds its unique key, is refused there for
+good, and then goes back. A process that dies between two steps leaves departures, and whoever finds them goes on with
+step 2. No job is ever in the tables of two shards, and none is in neither a table nor a departure. Its rows keep their
+ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from django.db import IntegrityError
+
+from pulse_django.store.job_queries import JobReader
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.transactions import run_alone
+
+from .statements import compiled, skip_locked
+
+# What moves with a job: the table, the name of its rows in a departure, and the column with the job's id.
+_TABLES = (
+    ("pulse_django_attempt", "attempts"),
+    ("pulse_django_key", "keys"),
+    ("pulse_django_window", "windows"),
+    ("pulse_django_amendment", "amendments"),
+)
+
+_TAKE = """taken_{name} AS (
+    DELETE FROM {table} WHERE job_id = ANY (ARRAY(SELECT id FROM gone)) RETURNING *
+)"""
+_TAKEN = """'{name}'::text, COALESCE(
+    (SELECT pg_catalog.json_agg(one) FROM taken_{name} AS one WHERE one.job_id = gone.id), '[]'::json
+)"""
+_DEPART = """
+WITH picked AS MATERIALIZED ({{picked}}),
+gone AS (
+    DELETE FROM pulse_django_job_hot WHERE id = ANY (ARRAY(SELECT id FROM picked)) AND locked_by IS NULL RETURNING *
+),
+{takes}
+INSERT INTO pulse_django_departure (job_id, to_shard, rows)
+SELECT gone.id, %s, pg_catalog.json_build_object('job'::text, pg_catalog.to_json(gone), {taken})::jsonb
+FROM gone
+ORDER BY gone.id
+RETURNING job_id
+""".format(  # noqa: S608 - made of constants
+    takes=",\n".join(_TAKE.format(table=table, name=name) for table, name in _TABLES),
+    taken=", ".join(_TAKEN.format(name=name) for _, name in _TABLES),
+)
+
+_DEPARTED = """
+SELECT id, job_id, to_shard, rows::text FROM pulse_django_departure WHERE {condition} ORDER BY id LIMIT %s
+"""
+
+_PUT = """put_{name} AS (
+    INSERT INTO {table}
+    SELECT row.*
+    FROM fresh, pg_catalog.jsonb_array_elements(fresh.rows->'{name}'::text) AS one,
+        pg_catalog.jsonb_populate_record(NULL::{table}, one.value) AS row
+)"""
+_PUTS = ",\n".join(_PUT.format(table=table, name=name) for table, name in _TABLES)
+_ARRIVE = f"""
+WITH sent AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS sent (id bigint, rows jsonb)
+),
+arrived AS (
+    INSERT INTO pulse_django_arrival (departure_id) SELECT id FROM sent ON CONFLICT DO NOTHING RETURNING departure_id
+),
+fresh AS MATERIALIZED (SELECT sent.* FROM sent JOIN arrived ON arrived.departure_id = sent.id),
+put_job AS (
+    INSERT INTO pulse_django_job_hot
+    SELECT row.*
+    FROM fresh, pg_catalog.jsonb_populate_record(NULL::pulse_django_job_hot, fresh.rows->'job'::text) AS row
+    RETURNING queue
+),
+{_PUTS}
+SELECT queue, NULL::bigint FROM put_job GROUP BY queue
+UNION ALL
+SELECT NULL::text, departure_id FROM pulse_django_arrival JOIN sent ON sent.id = departure_id WHERE is_refused
+"""  # noqa: S608 - made of constants
+
+_REFUSE = """
+INSERT INTO pulse_django_arrival (departure_id, is_refused) VALUES (%s, true)
+ON CONFLICT (departure_id) DO UPDATE SET is_refused = pulse_django_arrival.is_refused
+RETURNING is_refused
+"""
+_GO_BACK = f"""
+WITH fresh AS (DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id, rows),
+put_job AS (
+    INSERT INTO pulse_django_job_hot
+    SELECT row.*
+    FROM fresh, pg_catalog.jsonb_populate_record(NULL::pulse_django_job_hot, fresh.rows->'job'::text) AS row
+    RETURNING id
+),
+{_PUTS}
+SELECT id FROM put_job
+"""  # noqa: S608 - made of constants
+
+_FORGET_DEPARTURES = "DELETE FROM pulse_django_departure WHERE id = ANY (%s) RETURNING id"
+_FORGET_ARRIVALS = "DELETE FROM pulse_django_arrival WHERE departure_id = ANY (%s) RETURNING departure_id"
+
+
+class OnItsWay(NamedTuple):
+    """A job that has left one shard and is not known to have arrived."""
+
+    departure_id: int
+    job_id: int
+    to_shard: int
+    rows: str
+
+
+def depart(jobs: JobReader, wanted: JobQuerySet, to_shard: int) -> list[int]:
+    """Take jobs out of this shard, and return their ids. What is locked at the moment stays."""
+    picked, params = compiled(skip_locked(wanted.order_by("id").values("id")), jobs.write_alias)
+    return [row[0] for row in run_alone(jobs.write_alias, _DEPART.format(picked=picked), [*params, to_shard])]
+
+
+def departures(alias: str, *, job_ids: Collection[int] | None = None, most: int = 1_000) -> list[OnItsWay]:
+    """Return jobs that have left a shard: these, or the first of all."""
+    condition, params = ("true", []) if job_ids is None else ("job_id = ANY (%s)", [list(job_ids)])
+    rows = run_alone(alias, _DEPARTED.format(condition=condition), [*params, most])
+    return [OnItsWay._make(row) for row in rows]
+
+
+def arrive(alias: str, sent: Sequence[OnItsWay]) -> tuple[set[str], set[int]]:
+    """Write jobs to their new shard. Return their queues, and the departures that are refused there."""
+    try:
+        rows = run_alone(alias, _ARRIVE, [_as_json(sent)])
+        return {queue for queue, _ in rows if queue is not None}, {one for _, one in rows if one is not None}
+    except IntegrityError:
+        if len(sent) == 1:
+            return set(), {sent[0].departure_id} if refuse(alias, sent[0].departure_id) else set()
+    queues: set[str] = set()
+    refused: set[int] = set()
+    for one in sent:  # one that cannot be written does not keep the others away
+        found, left = arrive(alias, [one])
+        queues |= found
+        refused |= left
+    return queues, refused
+
+
+def refuse(alias: str, departure_id: int) -> bool:
+    """Let a job never arrive here. Return False if it has arrived already."""
+    [(is_refused,)] = run_alone(alias, _REFUSE, [departure_id])
+    return bool(is_refused)
+
+
+def go_back(alias: str, departure_ids: Collection[int]) -> None:
+    """Write jobs that were refused elsewhere to the tables that they left."""
+    run_alone(alias, _GO_BACK, [list(departure_ids)])
+
+
+def forget_departures(alias: str, departure_ids: Collection[int]) -> None:
+    """Note in the old shard that these have arrived."""
+    run_alone(alias, _FORGET_DEPARTURES, [list(departure_ids)])
+
+
+def forget_arrivals(alias: str, departure_ids: Collection[int]) -> None:
+    """Forget in the new shard what the old one has forgotten."""
+    run_alone(alias, _FORGET_ARRIVALS, [list(departure_ids)])
+
+
+def _as_json(sent: Sequence[OnItsWay]) -> str:
+    return "[" + ",".join(f'{{"id": {one.departure_id}, "rows": {one.rows}}}' for one in sent) + "]"

@@ -1,0 +1,288 @@
+"""Moving waiting jobs between shards: whatever step a process dies at, each job is in one place and runs once."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import override_settings
+
+from pulse_django import Batch, Limit, Unique, api, task
+from pulse_django.execution import moving
+from pulse_django.execution.moving import deliver, finish, movable, move
+from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
+from pulse_django.protocol import transfer
+from pulse_django.store.shards import TOKENS, position_of
+from pulse_django.testing import run_job
+from pulse_django.words.identity import Identity
+from pulse_django.words.states import Status
+from testproject.shop import tasks
+from tests.crash.processes import ROOT
+from tests.crash.processes import environment as environment_of
+from tests.crash.workers import Workers, wait_until
+from tests.shards.conftest import away
+from tests.two_databases import SECOND, SHARDS
+
+
+def all_in(alias: str) -> Any:
+    return Job.objects.using(alias).order_by("id")
+
+
+def ids_in(alias: str) -> list[int]:
+    return list(all_in(alias).values_list("id", flat=True))
+
+
+def move_all(source: str = "default", to: str = SECOND) -> moving.Moved:
+    return move(all_in(source), to)
+
+
+@task(unique=Unique())
+def once(number: int) -> None: ...
+
+
+@task(max_attempts=100, max_losses=100)
+def often() -> None: ...
+
+
+@task(limit=Limit(running=5))
+def limited() -> None: ...
+
+
+class TestWhatMoves:
+    def test_a_job_keeps_its_id_its_attempts_and_its_key(self) -> None:
+        keyed = tasks.fail.using(idempotency_key="k", run_after=timedelta()).enqueue("no")
+        assert run_job(keyed).status == Status.RETRYING
+        before = all_in("default").values().get()
+        attempts = list(Attempt.objects.filter(job=int(keyed.id)).values("id", "number", "outcome", "message"))
+        assert move_all().moved == 1
+        assert all_in(SECOND).values().get() == before
+        there = Attempt.objects.using(SECOND).filter(job=int(keyed.id))
+        assert list(there.values("id", "number", "outcome", "message")) == attempts
+        assert IdempotencyKey.objects.using(SECOND).get().job_id == int(keyed.id)
+        assert not IdempotencyKey.objects.exists()
+        assert not Attempt.objects.exists()
+        assert tasks.fail.get_result(keyed.id).attempts == 1
+        assert api.cancel(keyed.id).cancelled == {int(keyed.id)}
+
+    def test_what_it_is_counted_by_keeps_a_job(self) -> None:
+        parent = tasks.start_children.enqueue(1)
+        [claim] = Job.objects.claim_these(Identity("me"), [int(parent.id)])
+        child = Job.objects.create(task="t", parent_id=claim.job_id)
+        batch = Batch.open("b")
+        kept = {int(batch.add(tasks.add.prepare(1, 1)).id), int(limited.enqueue().id), child.pk}
+        free = int(tasks.add.enqueue(1, 1).id)
+        later = int(tasks.add.using(run_after=timedelta(hours=1)).enqueue(1, 1).id)
+        assert set(movable(all_in("default")).values_list("id", flat=True)) == {free, later}
+        assert move_all().moved == 2
+        assert set(ids_in("default")) == kept | {claim.job_id}
+
+    def test_a_job_that_another_session_has_locked_stays(self) -> None:
+        tasks.add.enqueue(1, 1)
+        other = connections.create_connection("default")
+        try:
+            with other.cursor() as cursor:
+                cursor.execute("BEGIN; SELECT * FROM pulse_django_job FOR UPDATE")
+                assert move_all().moved == 0
+        finally:
+            other.close()
+        assert move_all().moved == 1
+
+    def test_a_job_whose_key_is_held_there_goes_back(self) -> None:
+        here, other = once.enqueue(1), once.enqueue(2)
+        move(all_in("default").filter(pk=here.id), SECOND)
+        twin = once.enqueue(1)
+        assert move_all() == moving.Moved(moved=1, went_back=1)
+        assert ids_in("default") == [int(twin.id)]
+        assert ids_in(SECOND) == [int(here.id), int(other.id)]
+        assert not Departure.objects.exists()
+        assert not Arrival.objects.using(SECOND).exists()
+
+    def test_tokens_never_fall_over_ten_moves(self) -> None:
+        result = often.enqueue()
+        tokens, source, to = [], "default", SECOND
+        for _ in range(10):
+            for _ in range(3):
+                [claim] = Job.objects.db_manager(source).claim_these(Identity("me"), [int(result.id)])
+                tokens.append(claim.token)
+                api.release(result.id)
+            assert move_all(source, to).moved == 1
+            source, to = to, source
+        assert tokens == sorted(set(tokens))
+        assert position_of(SECOND, TOKENS) >= tokens[-1]
+
+
+class Died(BaseException):
+    """Stands for a process that is gone."""
+
+
+STEPS = ["arrive", "forget_departures", "forget_arrivals"]
+
+
+class TestWhoDies:
+    @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+    @pytest.mark.parametrize("step", STEPS)
+    def test_at_any_step_the_move_is_finished_by_the_next(
+        self, step: str, before: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ids = api.enqueue_many(tasks.add, [(number, 1) for number in range(20)])
+        done: Callable[..., Any] = getattr(moving, step)
+
+        def die(*args: Any) -> None:
+            if not before:
+                done(*args)
+            raise Died
+
+        monkeypatch.setattr(moving, step, die)
+        with pytest.raises(Died):
+            move_all()
+        monkeypatch.undo()
+        assert not set(ids_in("default")) & set(ids_in(SECOND)), "in the tables of one shard at most"
+        finish("default")
+        assert move_all() == moving.Moved()
+        assert ids_in(SECOND) == ids
+        assert not Departure.objects.exists()
+
+    def test_who_comes_late_changes_nothing(self) -> None:
+        """Two processes deliver the same departure, and the job has ended in between."""
+        tasks.add.enqueue(1, 1)
+        transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
+        sent = transfer.departures("default")
+        transfer.arrive(SECOND, sent)
+        [job] = all_in(SECOND)
+        assert run_job(job).status == Status.COMPLETED
+        transfer.arrive(SECOND, sent)
+        assert all_in(SECOND).get().status == Status.COMPLETED
+        assert deliver("default", sent).moved == 1
+        assert all_in(SECOND).get().status == Status.COMPLETED
+
+    def test_what_was_refused_never_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A process dies before a refused job is back, and its key there is free again."""
+        here = once.enqueue(1)
+        move(all_in("default").filter(pk=here.id), SECOND)
+        once.enqueue(1)
+
+        def die(*_: Any) -> None:
+            raise Died
+
+        monkeypatch.setattr(moving, "go_back", die)
+        with pytest.raises(Died):
+            move_all()
+        monkeypatch.undo()
+        all_in(SECOND).delete()
+        assert finish("default").went_back == 1
+        assert len(ids_in("default")) == 1
+        assert ids_in(SECOND) == []
+
+    def test_a_shard_that_is_away_keeps_them_on_their_way(self) -> None:
+        tasks.add.enqueue(1, 1)
+        with away(SECOND), pytest.raises(Exception, match="not currently accepting connections"):
+            move_all()
+        assert Departure.objects.count() == 1
+        assert finish("default").moved == 1
+        assert len(ids_in(SECOND)) == 1
+
+
+def shards_command(*args: str) -> str:
+    out = io.StringIO()
+    call_command("pulse_shards", *args, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+class TestCommand:
+    def test_status(self) -> None:
+        tasks.add.using(database=SECOND).enqueue(1, 1)
+        said = json.loads(shards_command("status", "--json"))["shards"]
+        assert [(one["alias"], one["number"], one["waiting"]) for one in said] == [("default", 0, 0), (SECOND, 1, 1)]
+        assert "s2" in shards_command()
+        with away(SECOND), pytest.raises(CommandError, match="1 of 2 shards have a problem: s2"):
+            shards_command("status")
+
+    def test_move_shows_first_and_moves_then(self) -> None:
+        api.enqueue_many(tasks.add.using(queue_name="mail"), [(1, 1)] * 3)
+        tasks.add.enqueue(1, 1)
+        args = ("move", "--from", "default", "--to", SECOND, "--queue", "mail")
+        assert "Would move 3 to shard 's2'" in shards_command(*args)
+        assert len(ids_in("default")) == 4
+        assert "3 moved, 0 were locked" in shards_command(*args, "--yes")
+        assert (len(ids_in("default")), len(ids_in(SECOND))) == (1, 3)
+
+    def test_a_range_of_keys_moves(self) -> None:
+        shared = tasks.add.using(queue_name="shared")
+        with override_settings(PULSE={"SHARDS": SHARDS, "QUEUE_SHARES": {"shared": "a"}}):
+            api.enqueue_many(shared, [(number, 1) for number in range(40)])
+            said = shards_command("move", "--from", "default", "--to", SECOND, "--keys", "0000-7fff", "--yes")
+        assert all(key[1] in "01234567" for key in all_in(SECOND).values_list("lane_key", flat=True))
+        assert all(key[1] in "89abcdef" for key in all_in("default").values_list("lane_key", flat=True))
+        assert 8 <= len(ids_in(SECOND)) <= 32, said
+
+    def test_drain(self) -> None:
+        api.enqueue_many(tasks.add, [(1, 1)] * 3, using=SECOND)
+        batch = Batch.open("b", using=SECOND)
+        batch.add(tasks.add.prepare(1, 1))
+        args = ("drain", "--from", SECOND, "--to", "default", "--yes")
+        with pytest.raises(CommandError, match="1 waiting, 0 running and 0 jobs that wait for others are left"):
+            shards_command(*args)
+        assert len(ids_in("default")) == 3
+        run_job(all_in(SECOND).get())
+        assert "Shard 's2' is empty" in shards_command(*args)
+        with pytest.raises(CommandError, match="still gets new jobs: the router sends there"):
+            shards_command("drain", "--from", "default", "--to", SECOND)
+
+    def test_add_can_be_repeated_and_raises_the_tokens(self) -> None:
+        [claim] = Job.objects.claim_these(Identity("me"), [int(tasks.add.enqueue(1, 1).id)])
+        assert "Shard 's2' is ready" in shards_command("add", "--shard", SECOND)
+        assert position_of(SECOND, TOKENS) >= claim.token
+        with pytest.raises(CommandError, match="'nowhere' is not in DATABASES"):
+            shards_command("add", "--shard", "nowhere")
+
+
+@pytest.mark.proof
+def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, environment: dict[str, str]) -> None:
+    """100,000 waiting jobs are moved to and fro under live workers."""
+    count = 100_000
+    ids = set()
+    for start in range(0, count, 10_000):
+        ids |= set(api.enqueue_many(tasks.add, [(number, 1) for number in range(start, start + 10_000)]))
+    workers.ready("--concurrency", "2", env=environment, settings={"POLL_INTERVAL": 0.5})
+    env = environment_of() | environment
+    kills, source, to = 0, "default", SECOND
+    until = time.monotonic() + 500
+    while time.monotonic() < until and movable(all_in(source)).exists():
+        command = [sys.executable, "manage.py", "pulse_shards", "move", "--all", "--yes", "--from", source, "--to", to]
+        mover = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            mover.wait(timeout=2.0 + kills % 5 * 0.37)
+        except subprocess.TimeoutExpired:
+            os.kill(mover.pid, signal.SIGKILL)
+            mover.wait()
+            kills += 1
+        source, to = to, source
+    assert kills > 3
+    for alias in SHARDS:
+        finish(alias)
+
+    def is_over() -> bool:
+        return sum(Job.objects.using(alias).filter(status=Status.COMPLETED).count() for alias in SHARDS) == count
+
+    wait_until(
+        is_over,
+        explain=lambda: [Counter(all_in(alias).values_list("status", flat=True)) for alias in SHARDS],
+        patience=300,
+    )
+    found = Counter(job_id for alias in SHARDS for job_id in ids_in(alias))
+    assert found.keys() == ids, "none is lost"
+    assert set(found.values()) == {1}, "none is there twice"
+    assert all(set(all_in(alias).values_list("attempts", flat=True)) <= {1} for alias in SHARDS), "each ran once"
+    assert all(api.get(job_id).pk == job_id for job_id in list(ids)[:200])
