@@ -59,19 +59,19 @@ SELECT counted.open, counted.held, counted.waiting, paused.name, paused.pause_re
 FROM (
     SELECT
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
+            SELECT 1 FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
         ) AS first) AS open,
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_batch AS batch
+            SELECT 1 FROM pulse_django_batch AS batch
             WHERE closed_at IS NULL AND EXISTS (
-                SELECT FROM pulse_django_job_hot
+                SELECT 1 FROM pulse_django_job_hot
                 WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
             )
             ORDER BY id
             LIMIT {COUNTED}
         ) AS first) AS held,
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
+            SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
         ) AS first) AS waiting
 ) AS counted
 LEFT JOIN (
@@ -86,14 +86,14 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 _ENDED = """
 SELECT
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %(most)s
     ) AS first),
     (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
     ) AS latest),
     (SELECT pg_catalog.json_object_agg(value, jobs) FROM (
         SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0)) AS jobs

@@ -59,7 +59,7 @@ kept AS (
     INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, masked, by, reason)
     SELECT id, clock_timestamp(), attempts, args, kwargs, masked, %(by)s, %(reason)s
     FROM waiting
-    WHERE EXISTS (SELECT FROM amended)
+    WHERE EXISTS (SELECT 1 FROM amended)
 ),
 forgotten AS (
     DELETE FROM pulse_django_amendment

@@ -21,7 +21,7 @@ _STANDING = """
 SELECT declaration.fingerprint, declaration.booted_at, declaration.worker::text = %s,
     declaration.declared_at > statement_timestamp() - %s::interval
     OR EXISTS (
-        SELECT FROM pulse_django_worker AS worker
+        SELECT 1 FROM pulse_django_worker AS worker
         WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
             AND pg_catalog.concat(worker.name, ':', worker.boot_id) = declaration.worker::text
     )

@@ -49,7 +49,7 @@ _WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND ke
 # every key that it contains.
 _FREE_ORPHANED_KEY = """
 DELETE FROM pulse_django_key AS key
-WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = key.job_id)
+WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = key.job_id)
 RETURNING key.job_id
 """
 

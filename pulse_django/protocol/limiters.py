@@ -117,7 +117,7 @@ RETURNING limiter.half_open
 _FORGET_FULL = f"""
 DELETE FROM pulse_django_bucket AS bucket
 WHERE NOT EXISTS (
-    SELECT FROM (
+    SELECT 1 FROM (
         SELECT CASE WHEN bucket.scope::text = name::text THEN 'rate' ELSE 'key_rate' END AS rate, {IN_FORCE} AS n
         FROM pulse_django_limiter
         WHERE name::text = pg_catalog.split_part(bucket.scope::text, ':', 1)

@@ -21,7 +21,7 @@ FROM pg_catalog.json_to_recordset(%s::json) AS need (
     job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
 )
 WHERE NOT EXISTS (
-    SELECT FROM pulse_django_dependency AS old
+    SELECT 1 FROM pulse_django_dependency AS old
     WHERE old.job_id = need.job AND old.met_at IS NULL AND (
         old.needs = need.needs OR old.needs_batch = need.batch AND old.moment::text = need.moment
         OR old.needs_event::text = need.event

@@ -54,7 +54,7 @@ WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
     WHERE paused_at IS NOT NULL AND closed_at IS NULL AND EXISTS (
-        SELECT FROM pulse_django_job_hot
+        SELECT 1 FROM pulse_django_job_hot
         WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {CLAIMABLE}
     )
     ORDER BY id

@@ -154,7 +154,7 @@ waiter AS MATERIALIZED (
             THEN pg_catalog.format('batch %%s, which it needs, was cancelled', lost.needs_batch)
         END AS reason,
         batch.paused_at IS NULL AND NOT EXISTS (
-            SELECT FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
+            SELECT 1 FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
         ) AS is_free,
         batch.paused_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM paused)) AS is_resumed
     FROM pulse_django_job_hot AS job
@@ -192,9 +192,9 @@ WITH change AS MATERIALIZED (
     SELECT
         id,
         batch_id IS NOT NULL AND batch_id <> ALL (%(batches)s::bigint[])
-            AND EXISTS (SELECT FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
+            AND EXISTS (SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
         job_id IS NOT NULL AND job_id <> ALL (%(waiting)s::bigint[]) AND EXISTS (
-            SELECT FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
         ) AS has_job
     FROM pulse_django_unresolved AS one
     WHERE id = ANY (%(rows)s::bigint[])

@@ -69,7 +69,7 @@ in_line AS (
     SELECT
         id, place,
         row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
         ) AS has_twin
     FROM dead
@@ -84,7 +84,7 @@ _EXPIRED_TWINS = f"""
 SELECT id
 FROM pulse_django_job_hot
 WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
-    SELECT FROM pulse_django_job_hot AS dead
+    SELECT 1 FROM pulse_django_job_hot AS dead
     WHERE dead.id = ANY (%s::bigint[]) AND dead.task::text = pulse_django_job_hot.task::text
         AND dead.unique_key::text = pulse_django_job_hot.unique_key::text
 )

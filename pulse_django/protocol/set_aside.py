@@ -39,7 +39,7 @@ hit AS MATERIALIZED (
     CROSS JOIN share
     CROSS JOIN paused
     WHERE EXISTS (
-        SELECT
+        SELECT 1
         FROM (
             SELECT task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
         ) AS head

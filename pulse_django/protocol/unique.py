@@ -68,7 +68,7 @@ _TAKE_WINDOW = """
     SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
     FROM ({wanted}) AS wanted (task, key, job_id)
     WHERE NOT EXISTS (
-        SELECT FROM pulse_django_window AS held
+        SELECT 1 FROM pulse_django_window AS held
         WHERE held.task::text = wanted.task::text AND held.key::text = wanted.key::text
             AND held.until > statement_timestamp()
     )
@@ -137,7 +137,7 @@ _FREE_ORPHANED_WINDOWS = f"""
 DELETE FROM pulse_django_window AS win
 USING {_KEYS}
 WHERE win.task::text = wanted.task AND win.key::text = wanted.key
-    AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = win.job_id)
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = win.job_id)
 RETURNING win.job_id
 """  # noqa: S608 - made of constants
 

@@ -48,7 +48,7 @@ taken AS (
 first AS (
     INSERT INTO pulse_django_duty (name, taken_at, done_at)
     SELECT name, clock_timestamp(), clock_timestamp() FROM wanted
-    WHERE NOT EXISTS (SELECT FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
+    WHERE NOT EXISTS (SELECT 1 FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
     ON CONFLICT (name) DO NOTHING
     RETURNING name
 ),
@@ -63,14 +63,14 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
-    EXISTS (SELECT FROM pulse_django_schedule),
-    EXISTS (SELECT FROM pulse_django_limiter),
+    EXISTS (SELECT 1 FROM pulse_django_schedule),
+    EXISTS (SELECT 1 FROM pulse_django_limiter),
     {ARE_EXPIRED},
-    EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
+    EXISTS (SELECT 1 FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
     {ARE_UNRESOLVED},
-    EXISTS (SELECT FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
-    EXISTS (SELECT FROM pulse_django_batch) OR EXISTS (SELECT FROM pulse_django_dependency)
-        OR EXISTS (SELECT FROM pulse_django_step) OR EXISTS (SELECT FROM pulse_django_event)
+    EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
+    EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)
+        OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)
 FROM server
 """  # noqa: S608 - made of constants
 

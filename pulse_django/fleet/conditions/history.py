@@ -37,7 +37,7 @@ FROM (
         FROM pg_catalog.generate_series(0, 1) AS ahead
     ) AS next (era)
     WHERE NOT EXISTS (
-        SELECT FROM pg_inherits
+        SELECT 1 FROM pg_inherits
         WHERE inhrelid = pg_catalog.to_regclass('pulse_django_job_' || era::text)::oid
             AND inhparent = 'pulse_django_job_over'::regclass::oid
     )
