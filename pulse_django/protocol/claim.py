@@ -74,8 +74,8 @@ CLAIM_BYTES = 32_000_000
 # claim index. Measured with 1M claimable jobs in 100 queues of 10 priorities, 100 jobs a claim: ``queue IN (...) ORDER
 # BY`` takes 1.1 s, one lateral pick per lane 2 ms.
 #
-# MATERIALIZED, and an array in front of the UPDATE: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once
-# per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
+# MATERIALIZED: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once per outer row, and then it claims 17
+# jobs.
 #
 # A lane may have a lower bound. Most jobs that were due before it have been claimed, and the claim does not read their
 # dead index entries again. Vacuum cannot remove these while another session holds an old snapshot.
@@ -86,6 +86,8 @@ CLAIM_BYTES = 32_000_000
 # its own size. The others stay for the next claim.
 #
 # ``granted`` reads the clock and mints the tokens, of rows that are locked by then. The UPDATE copies (docs/adr/0065).
+# It finds each job by its primary key: no planner can merge or hash a join by ``= ANY (ARRAY[id])``, and with ``= id``
+# a plan that was made for an empty table would read the whole index of a full one.
 #
 # Jobs of weight 1 may wait for a slot in their worker. From the first heavier one on, a job is taken only if there is
 # room for it and all before it: no lighter one behind it takes what it waits for. One that is heavier than its worker
@@ -121,7 +123,7 @@ claimed AS (
         deadline = granted.deadline,
         started_at = granted.started_at
     FROM granted
-    WHERE job.id = granted.id AND job.id = ANY (ARRAY(SELECT id FROM granted)) AND job.locked_by IS NULL
+    WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
     RETURNING {returning}, COALESCE(job.lease_ttl, %s) AS ttl
 ){spent}
 SELECT
