@@ -104,11 +104,14 @@ entry AS MATERIALIZED (
     ORDER BY attempt.job_id, attempt.number
     FOR NO KEY UPDATE OF attempt
 ),
+late AS MATERIALIZED (
+    SELECT id, outcome, clock_timestamp() AS late_at FROM entry WHERE NOT repeated
+),
 kept AS (
     UPDATE pulse_django_attempt AS attempt
-    SET late_outcome = entry.outcome, late_at = clock_timestamp()
-    FROM entry
-    WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome::text = ''
+    SET late_outcome = late.outcome, late_at = late.late_at
+    FROM late
+    WHERE attempt.id = late.id AND attempt.late_outcome::text = ''
 )
 SELECT job_id, worker, number, repeated FROM entry
 """
