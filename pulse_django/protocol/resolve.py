@@ -128,6 +128,8 @@ left_over AS (
 SELECT job_id FROM left_over
 """  # noqa: S608 - made of constants
 
+_WAITS = "job.status::text = 'WAITING'"
+
 # A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
 _FREE = f"""
 WITH paused AS MATERIALIZED (
@@ -172,7 +174,7 @@ resumed AS (
     INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM waiter WHERE is_resumed
 ),
 lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
-{leave("lost", "job.status::text = 'WAITING'", status="'CANCELLED'", cancel_reason="(source).reason")},
+{leave("lost", _WAITS, brings=["reason"], status="'CANCELLED'", cancel_reason="source_reason")},
 freed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
