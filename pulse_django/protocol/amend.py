@@ -33,7 +33,12 @@ LIMIT 1
 # then, so a claim waits or skips it, and finds the new arguments.
 _AMEND = f"""
 WITH waiting AS MATERIALIZED (
-    SELECT id, attempts, args, kwargs, masked
+    SELECT
+        id, attempts, args, kwargs, masked,
+        CASE
+            WHEN COALESCE(%(lane_key)s::text, lane_key::text) = lane_key::text THEN ready
+            ELSE %(lane_key)s::text = ''
+        END AS ready
     FROM pulse_django_job_hot
     WHERE id = %(job)s AND status::text IN ('WAITING', 'PENDING', 'RETRYING')
         AND attempts = COALESCE(%(attempt)s::int, attempts) AND NOT ({IS_EXPIRED})
@@ -47,10 +52,7 @@ amended AS (
         payload_bytes = %(bytes)s,
         unique_key = COALESCE(%(key)s, job.unique_key),
         lane_key = COALESCE(%(lane_key)s, job.lane_key),
-        ready = CASE
-            WHEN COALESCE(%(lane_key)s::text, job.lane_key::text) = job.lane_key::text THEN job.ready
-            ELSE %(lane_key)s::text = ''
-        END
+        ready = waiting.ready
     FROM waiting
     WHERE job.id = waiting.id AND job.status::text IN ('WAITING', 'PENDING', 'RETRYING')
     RETURNING job.id

@@ -27,13 +27,16 @@ RETURNING id
 
 _SEAL = """
 WITH found AS MATERIALIZED (
-    SELECT id, sealed_at IS NULL AS is_open, cancelled_at IS NOT NULL AS is_cancelled, clock_timestamp() AS now
+    SELECT id, sealed_at IS NULL AS is_open, cancelled_at IS NOT NULL AS is_cancelled
     FROM pulse_django_batch
     WHERE id = %s
     FOR NO KEY UPDATE
 ),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found WHERE is_open
+),
 sealed AS (
-    UPDATE pulse_django_batch AS batch SET sealed_at = found.now FROM found WHERE batch.id = found.id AND found.is_open
+    UPDATE pulse_django_batch AS batch SET sealed_at = open.now FROM open WHERE batch.id = open.id
 ),
 noted AS (
     INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found
@@ -50,17 +53,20 @@ WITH RECURSIVE tree (id) AS (
 
 _CANCEL = f"""{TREE},
 found AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now
+    SELECT id
     FROM pulse_django_batch
     WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND cancelled_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
+),
 cancelled AS (
     UPDATE pulse_django_batch AS batch
-    SET cancelled_at = found.now, sealed_at = COALESCE(batch.sealed_at, found.now), cancel_reason = %s
-    FROM found
-    WHERE batch.id = found.id
+    SET cancelled_at = open.now, sealed_at = COALESCE(batch.sealed_at, open.now), cancel_reason = %s
+    FROM open
+    WHERE batch.id = open.id
 )
 INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found RETURNING batch_id
 """  # noqa: S608 - made of constants

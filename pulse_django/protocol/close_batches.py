@@ -77,13 +77,19 @@ judged AS (
     FROM verdict
     WHERE batch.id = verdict.id
 ),
-late AS (
-    UPDATE pulse_django_batch AS batch
-    SET added = batch.added + news.added,
-        completed = batch.completed + news.completed,
-        cancelled = batch.cancelled + news.cancelled
+late AS MATERIALIZED (
+    SELECT
+        batch.id, batch.added + news.added AS added, batch.completed + news.completed AS completed,
+        batch.cancelled + news.cancelled AS cancelled
     FROM news
-    WHERE batch.id = news.batch_id AND batch.closed_at IS NOT NULL
+    JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
+    WHERE batch.closed_at IS NOT NULL
+),
+added_late AS (
+    UPDATE pulse_django_batch AS batch
+    SET added = late.added, completed = late.completed, cancelled = late.cancelled
+    FROM late
+    WHERE batch.id = late.id AND batch.closed_at IS NOT NULL
 ),
 again AS (
     INSERT INTO pulse_django_unresolved (batch_id, died)

@@ -30,10 +30,16 @@ WHERE declaration.scope::text = %s
 FOR NO KEY UPDATE
 """
 
+# The row is locked since ``_STANDING``.
 _DECLARED = """
-UPDATE pulse_django_declaration
-SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = clock_timestamp()
-WHERE scope::text = %s RETURNING scope
+WITH now AS MATERIALIZED (
+    SELECT clock_timestamp() AS declared_at
+)
+UPDATE pulse_django_declaration AS declaration
+SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = now.declared_at
+FROM now
+WHERE declaration.scope::text = %s
+RETURNING declaration.scope
 """
 
 

@@ -155,7 +155,8 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         return run_joined(jobs.write_alias, _enqueue(names), params)
     key, rule = new.unique
     if rule.per is not None:
-        window = (rule.per.total_seconds(), new.task, key)
+        seconds = rule.per.total_seconds()
+        window = (seconds, new.task, key, seconds)
         return run_joined(jobs.write_alias, _enqueue(names, take=unique.TAKE_WINDOW), (*window, *params))
     conflict = unique.conflict_of(rule)
     return run_joined(jobs.write_alias, _enqueue(names, conflict=conflict.sql), (*params, *conflict.params))

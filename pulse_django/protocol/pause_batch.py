@@ -16,13 +16,16 @@ HOLD_LIMIT = 1_000
 
 _PAUSE = f"""{TREE},
 found AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now
+    SELECT id
     FROM pulse_django_batch
     WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND paused_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
+),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
 )
-UPDATE pulse_django_batch AS batch SET paused_at = found.now FROM found WHERE batch.id = found.id RETURNING batch.id
+UPDATE pulse_django_batch AS batch SET paused_at = open.now FROM open WHERE batch.id = open.id RETURNING batch.id
 """  # noqa: S608 - made of constants
 
 _RESUME = f"""{TREE},

@@ -67,14 +67,12 @@ WHERE job.id = ANY (ARRAY(
 RETURNING job.queue
 """  # noqa: S608 - made of constants
 
-_BRING_BACK = f"""{TASKS_SET_ASIDE}
-UPDATE pulse_django_job_hot AS job
-SET ready = job.lane_key::text = '' OR job.next_run_at <= clock_timestamp()
-WHERE job.id = ANY (ARRAY(
-    SELECT back.id
+_BRING_BACK = f"""{TASKS_SET_ASIDE},
+locked AS MATERIALIZED (
+    SELECT back.id, back.lane_key, back.next_run_at
     FROM met
     CROSS JOIN LATERAL (
-        SELECT id FROM pulse_django_job_hot
+        SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
         WHERE {IS_SET_ASIDE} AND task::text = met.task::text
         ORDER BY id
         LIMIT {SET_ASIDE_LIMIT}
@@ -82,7 +80,14 @@ WHERE job.id = ANY (ARRAY(
     ) AS back
     WHERE met.task::text <> ALL ({PAUSED_TASKS})
     LIMIT %s
-)) AND job.ready IS NULL
+),
+back AS MATERIALIZED (
+    SELECT id, lane_key::text = '' OR next_run_at <= clock_timestamp() AS ready FROM locked
+)
+UPDATE pulse_django_job_hot AS job
+SET ready = back.ready
+FROM back
+WHERE job.id = ANY (ARRAY[back.id]) AND job.ready IS NULL
 RETURNING job.queue
 """  # noqa: S608 - made of constants
 

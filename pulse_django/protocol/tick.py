@@ -79,7 +79,8 @@ tick AS (
     SELECT schedule_id, at, outcome, note, job_id FROM given
     -- A tick that waited for the last job may fire now. No other tick is decided twice.
     ON CONFLICT (schedule_id, at) DO UPDATE
-        SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id, decided_at = clock_timestamp()
+        SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id,
+            decided_at = excluded.decided_at
         WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
     RETURNING schedule_id, at
 )

@@ -38,11 +38,14 @@ due AS MATERIALIZED (
     ORDER BY duty.name
     FOR NO KEY UPDATE OF duty SKIP LOCKED
 ),
+taking AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM due
+),
 taken AS (
     UPDATE pulse_django_duty AS duty
-    SET taken_at = clock_timestamp()
-    FROM due
-    WHERE duty.name::text = due.name::text
+    SET taken_at = taking.now
+    FROM taking
+    WHERE duty.name::text = taking.name::text
     RETURNING duty.name
 ),
 first AS (
@@ -74,7 +77,19 @@ SELECT
 FROM server
 """  # noqa: S608 - made of constants
 
-_DONE = "UPDATE pulse_django_duty SET done_at = clock_timestamp() WHERE name::text = ANY (%s::text[]) RETURNING name"
+_DONE = """
+WITH taken AS MATERIALIZED (
+    SELECT name FROM pulse_django_duty WHERE name::text = ANY (%s::text[]) ORDER BY name FOR NO KEY UPDATE
+),
+done AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM taken
+)
+UPDATE pulse_django_duty AS duty
+SET done_at = done.now
+FROM done
+WHERE duty.name::text = done.name::text
+RETURNING duty.name
+"""
 
 
 class Turn(NamedTuple):

@@ -38,14 +38,14 @@ class Depth(NamedTuple):
     is_more: bool  # than was counted
 
 
-def is_expired(row: str = "") -> str:
+def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
     """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
 
     The first three conditions are those of the index. ``JobQuerySet.startable`` says the opposite to the ORM.
     """
     return (
         f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "
-        f"AND {row}expires_at <= statement_timestamp()"
+        f"AND {row}expires_at <= {now}"
     )
 
 
