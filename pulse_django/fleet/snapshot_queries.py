@@ -6,7 +6,6 @@ bound; beyond it the statistics of the server say about how many there are.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from datetime import timedelta
 from typing import Any
@@ -94,22 +93,24 @@ SELECT
     ) AS latest),
     (SELECT count(*) FROM (
         SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
-    ) AS latest),
-    (SELECT pg_catalog.json_object_agg(value, jobs) FROM (
-        SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0)) AS jobs
-        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
-        JOIN pg_class AS class ON class.oid = tree.relid::oid
-        JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-        LEFT JOIN pg_stats AS column_stats
-            ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
-            AND column_stats.attname = 'status' AND NOT column_stats.inherited
-        CROSS JOIN LATERAL ROWS FROM (
-            pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
-            pg_catalog.unnest(column_stats.most_common_freqs)
-        ) AS common (value, share)
-        WHERE tree.isleaf
-        GROUP BY common.value
-    ) AS estimate)
+    ) AS latest)
+"""
+
+# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+_ESTIMATED = """
+SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0))
+FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
+JOIN pg_class AS class ON class.oid = tree.relid::oid
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_stats AS column_stats
+    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+    AND column_stats.attname = 'status' AND NOT column_stats.inherited
+CROSS JOIN LATERAL ROWS FROM (
+    pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+    pg_catalog.unnest(column_stats.most_common_freqs)
+) AS common (value, share)
+WHERE tree.isleaf
+GROUP BY common.value
 """
 
 _WORKERS = """
@@ -143,7 +144,9 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(
         queues=_queues(_waiting_by_queue(waiting), running, paused),
-        statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
+        statuses=_statuses(
+            waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0], dict(_rows(alias, _ESTIMATED))
+        ),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
             DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)
@@ -213,9 +216,8 @@ def _workflows(paused: list[Row]) -> WorkflowCounts:
     return WorkflowCounts(open=unfinished, held=held, waiting=waiting)
 
 
-def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[StatusCount, ...]:
-    held, dead, completed, cancelled, shares = ended
-    guesses = json.loads(shares) if isinstance(shares, str) else shares or {}
+def _statuses(waiting: list[Row], running: list[Row], ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
+    held, dead, completed, cancelled = ended
     exact = {
         Status.WAITING: held,
         Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),

@@ -60,11 +60,18 @@ WITH written AS (
     ON CONFLICT (minute) DO NOTHING
     RETURNING minute
 ),
-relieved AS (
-    UPDATE pulse_django_minute AS earlier
-    SET totals = NULL, workers = NULL, signs = earlier.signs - 'queues'::text
+earlier AS MATERIALIZED (
+    SELECT minute.minute, minute.signs - 'queues'::text AS signs
     FROM written
-    WHERE earlier.minute <> written.minute AND earlier.totals IS NOT NULL
+    JOIN pulse_django_minute AS minute ON minute.minute <> written.minute AND minute.totals IS NOT NULL
+    ORDER BY minute.minute
+    FOR NO KEY UPDATE OF minute
+),
+relieved AS (
+    UPDATE pulse_django_minute AS minute
+    SET totals = NULL, workers = NULL, signs = earlier.signs
+    FROM earlier
+    WHERE minute.minute = earlier.minute AND minute.totals IS NOT NULL
 )
 SELECT minute FROM written
 """

@@ -11,16 +11,18 @@ from django.db import connections
 _ENDS = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
-    (
-        SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
-        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
-        JOIN pg_class ON oid = relid::oid
-        WHERE isleaf
-    ),
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8
 FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
 CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
+"""
+
+# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+_ESTIMATE = """
+SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
+FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
+JOIN pg_class ON oid = relid::oid
+WHERE isleaf
 """
 
 
@@ -39,9 +41,11 @@ def extent_of(alias: str) -> Extent | None:
     with connections[alias].cursor() as cursor:
         cursor.execute(_ENDS)
         row = cursor.fetchone()
-    if row is None:
-        return None
-    now, estimate, oldest_id, oldest_at, newest_id, newest_at = row
+        if row is None:
+            return None
+        cursor.execute(_ESTIMATE)
+        [(estimate,)] = cursor.fetchall()
+    now, oldest_id, oldest_at, newest_id, newest_at = row
     return Extent(
         now=_instant(now),
         estimate=int(estimate) if estimate > 0 else None,

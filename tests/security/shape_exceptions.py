@@ -1,0 +1,54 @@
+"""Statements that may have a shape which Citus cuts into steps, and why each has it (docs/adr/0065).
+
+All of them write more than one table, or one in two ways. What they write must stand or fall together. Citus runs them
+in one transaction as well, but a node is asked several times. One statement each is one round trip on plain PostgreSQL,
+and a worker that dies between two statements leaves nothing half done.
+"""
+
+from __future__ import annotations
+
+from .shapes import Finding
+
+_ENDS = "A run ends once: the job, its place in history, its row in the ledger and the note for whoever needs it."
+_LEAVES = "A job leaves the hot partition for history, with the note for whoever needs it. It must be in one of them."
+_NOTED = "Who needs what changes here has to look at it. A change without its note would be waited for for ever."
+_DELETED = "What belongs to a job is deleted with it. A walk that looks for orphans is minutes behind."
+_ADMITTED = "The key admits one job. A key without its job would refuse all others."
+
+# What is written, and why together.
+SEVERAL_WRITES = {
+    "DELETE pulse_django_job_hot, INSERT pulse_django_attempt, INSERT pulse_django_job_over, "
+    "INSERT pulse_django_unresolved, INSERT pulse_django_unresolved, UPDATE pulse_django_job_hot": _ENDS,
+    "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved": _LEAVES,
+    "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved, "
+    "UPDATE pulse_django_job_hot": "Some jobs are cancelled, others asked to stop: of a job that is locked once, one.",
+    "DELETE pulse_django_job_hot, INSERT pulse_django_job_over, INSERT pulse_django_unresolved, "
+    "INSERT pulse_django_unresolved, UPDATE pulse_django_job_hot": "Some jobs are freed, others cancelled: " + _NOTED,
+    "DELETE pulse_django_job, INSERT pulse_django_job_over": "A member of an open batch moves to another day: it must "
+    "be in one of them.",
+    "INSERT pulse_django_attempt, UPDATE pulse_django_job": "The run that completed a job moves into the ledger.",
+    "INSERT pulse_django_bucket, UPDATE pulse_django_job_hot": "A start is counted where it begins, under the limit's "
+    "lock: counted before, it may not begin, and counted after, others may begin meanwhile.",
+    "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job, DELETE pulse_django_key, "
+    "INSERT pulse_django_unresolved": _DELETED,
+    "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job, DELETE pulse_django_key, "
+    "DELETE pulse_django_window, INSERT pulse_django_unresolved": _DELETED,
+    "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_key": _DELETED,
+    "DELETE pulse_django_amendment, INSERT pulse_django_amendment, UPDATE pulse_django_job_hot": "The old "
+    "arguments are kept where the new ones are written, and the oldest of them make room.",
+    "INSERT pulse_django_job_hot, INSERT pulse_django_key": _ADMITTED,
+    "INSERT pulse_django_job_hot, INSERT pulse_django_window": _ADMITTED,
+    "INSERT pulse_django_key, INSERT pulse_django_tick": "A tick fires once: it and the key of its job.",
+    "INSERT pulse_django_unresolved, UPDATE pulse_django_batch": _NOTED,
+    "INSERT pulse_django_unresolved, UPDATE pulse_django_batch, UPDATE pulse_django_batch": _NOTED,
+    "INSERT pulse_django_unresolved, UPDATE pulse_django_dependency": _NOTED,
+    "DELETE pulse_django_unresolved, UPDATE pulse_django_unresolved": "Notes are taken down, or the half of one that "
+    "was dealt with: of rows that are locked once.",
+    "INSERT pulse_django_duty, UPDATE pulse_django_duty": "The first watchdog of an interval takes a duty, whether the "
+    "duty has a row or not. Whoever comes second must not wait, and ON CONFLICT DO UPDATE would.",
+    "INSERT pulse_django_minute, UPDATE pulse_django_minute": "The totals stand in one row, that of the latest minute.",
+}  # fmt: skip
+
+
+def is_excepted(finding: Finding) -> bool:
+    return finding.rule == "writes" and finding.what in SEVERAL_WRITES
