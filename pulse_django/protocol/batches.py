@@ -67,9 +67,12 @@ cancelled AS (
     SET cancelled_at = open.now, sealed_at = COALESCE(batch.sealed_at, open.now), cancel_reason = %s
     FROM open
     WHERE batch.id = open.id
+    RETURNING batch.id
 )
-INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found RETURNING batch_id
+SELECT id FROM cancelled
 """  # noqa: S608 - made of constants
+
+_NOTE = "INSERT INTO pulse_django_unresolved (batch_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING batch_id"
 
 _MEMBERS_TO_CANCEL = """
 SELECT job.id, batch.cancel_reason
@@ -126,8 +129,12 @@ def cancel_batch(jobs: JobReader, batch_id: int, *, reason: str = "") -> list[in
     Their members are cancelled after the commit. A process that dies meanwhile leaves them to
     the next ``resolve``.
     """
-    rows = run_joined(jobs.write_alias, _CANCEL, [batch_id, clean_text(reason, MAX_SUMMARY)])
-    return sorted(found for (found,) in rows)
+    with joined(jobs.write_alias):
+        rows = run_joined(jobs.write_alias, _CANCEL, [batch_id, clean_text(reason, MAX_SUMMARY)])
+        cancelled = sorted(found for (found,) in rows)
+        if cancelled:
+            run_joined(jobs.write_alias, _NOTE, [cancelled])
+    return cancelled
 
 
 def members_to_cancel(jobs: JobReader, batch_id: int, *, limit: int = CANCEL_LIMIT) -> tuple[list[int], str]:

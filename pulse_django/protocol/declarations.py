@@ -34,12 +34,15 @@ FOR NO KEY UPDATE
 _DECLARED = """
 WITH now AS MATERIALIZED (
     SELECT clock_timestamp() AS declared_at
+),
+written AS (
+    UPDATE pulse_django_declaration AS declaration
+    SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = now.declared_at
+    FROM now
+    WHERE declaration.scope::text = %s
+    RETURNING declaration.scope
 )
-UPDATE pulse_django_declaration AS declaration
-SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = now.declared_at
-FROM now
-WHERE declaration.scope::text = %s
-RETURNING declaration.scope
+SELECT scope FROM written
 """
 
 

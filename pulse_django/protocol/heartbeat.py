@@ -37,14 +37,17 @@ beat AS MATERIALIZED (
         GREATEST(lease_until, clock_timestamp() + COALESCE(lease_ttl, %s)) AS lease_until,
         CASE WHEN progress IS NULL THEN progress_at ELSE clock_timestamp() END AS progress_at
     FROM locked
+),
+beaten AS (
+    UPDATE pulse_django_job_hot AS job
+    SET lease_until = beat.lease_until,
+        progress = COALESCE(beat.progress, job.progress),
+        progress_at = beat.progress_at
+    FROM beat
+    WHERE job.id = beat.id AND job.locked_by IS NOT NULL
+    RETURNING job.id, job.locked_by, job.attempts, job.cancel_requested_at
 )
-UPDATE pulse_django_job_hot AS job
-SET lease_until = beat.lease_until,
-    progress = COALESCE(beat.progress, job.progress),
-    progress_at = beat.progress_at
-FROM beat
-WHERE job.id = beat.id AND job.locked_by IS NOT NULL
-RETURNING job.id, job.locked_by, job.attempts, job.cancel_requested_at IS NOT NULL
+SELECT id, locked_by, attempts, cancel_requested_at IS NOT NULL FROM beaten
 """
 
 # Asked only of leases that the beat left out: whose fence still holds was skipped, and is not lost.

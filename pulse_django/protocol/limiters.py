@@ -103,16 +103,19 @@ judged AS MATERIALIZED (
         now + %(seconds)s::float8 * interval '1 second' AS closes_until
     FROM counted
     WHERE closed_until IS NULL OR closed_until <= now
+),
+written AS (
+    UPDATE pulse_django_limiter AS limiter
+    SET failures_since = judged.since,
+        failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
+        closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
+        closed_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.closed_reason END,
+        half_open = judged.opens
+    FROM judged
+    WHERE limiter.name::text = judged.name::text
+    RETURNING limiter.half_open
 )
-UPDATE pulse_django_limiter AS limiter
-SET failures_since = judged.since,
-    failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
-    closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
-    closed_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.closed_reason END,
-    half_open = judged.opens
-FROM judged
-WHERE limiter.name::text = judged.name::text
-RETURNING limiter.half_open
+SELECT half_open FROM written
 """
 
 

@@ -45,17 +45,20 @@ mended AS MATERIALIZED (
         GREATEST(max_attempts, attempts - refunds, 1) AS max_attempts,
         LEAST(lease_until, clock_timestamp() + COALESCE(lease_ttl, %s)) AS lease_until
     FROM wrong
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET locked_by = COALESCE(job.locked_by, 'nobody'),
+        token = mended.token,
+        started_at = mended.started_at,
+        attempts = mended.attempts,
+        max_attempts = mended.max_attempts,
+        lease_until = mended.lease_until
+    FROM mended
+    WHERE job.id = mended.id AND job.status::text = 'RUNNING'
+    RETURNING job.id
 )
-UPDATE pulse_django_job_hot AS job
-SET locked_by = COALESCE(job.locked_by, 'nobody'),
-    token = mended.token,
-    started_at = mended.started_at,
-    attempts = mended.attempts,
-    max_attempts = mended.max_attempts,
-    lease_until = mended.lease_until
-FROM mended
-WHERE job.id = mended.id AND job.status::text = 'RUNNING'
-RETURNING job.id
+SELECT id FROM written
 """
 
 # After the server's clock was set back: what was granted before it reaches further than any lease now.
@@ -72,12 +75,15 @@ WITH long AS MATERIALIZED (
 short AS MATERIALIZED (
     SELECT id, GREATEST(lease_until - %(step)s, clock_timestamp() + COALESCE(lease_ttl, %(ttl)s)) AS lease_until
     FROM long
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET lease_until = short.lease_until
+    FROM short
+    WHERE job.id = short.id AND job.status::text = 'RUNNING'
+    RETURNING job.id
 )
-UPDATE pulse_django_job_hot AS job
-SET lease_until = short.lease_until
-FROM short
-WHERE job.id = short.id AND job.status::text = 'RUNNING'
-RETURNING job.id
+SELECT id FROM written
 """
 
 

@@ -14,12 +14,15 @@ from pulse_django.words.needs import Need
 from .circles import refuse_circles
 
 _ADD = """
+WITH need AS MATERIALIZED (
+    SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS need (
+        job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+    )
+)
 INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
 SELECT
     job, needs, batch, event, COALESCE(name, ''), on_dead, moment, clock_timestamp() + timeout * interval '1 second'
-FROM pg_catalog.json_to_recordset(%s::json) AS need (
-    job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
-)
+FROM need
 WHERE NOT EXISTS (
     SELECT 1 FROM pulse_django_dependency AS old
     WHERE old.job_id = need.job AND old.met_at IS NULL AND (

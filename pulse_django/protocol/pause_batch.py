@@ -24,8 +24,11 @@ found AS MATERIALIZED (
 ),
 open AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM found
+),
+written AS (
+    UPDATE pulse_django_batch AS batch SET paused_at = open.now FROM open WHERE batch.id = open.id RETURNING batch.id
 )
-UPDATE pulse_django_batch AS batch SET paused_at = open.now FROM open WHERE batch.id = open.id RETURNING batch.id
+SELECT id FROM written
 """  # noqa: S608 - made of constants
 
 _RESUME = f"""{TREE},

@@ -58,12 +58,16 @@ paused AS MATERIALIZED (
         END AS since,
         clock_timestamp() + %s::float8 * interval '1 second' AS until
     FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_at = paused.since, paused_until = paused.until, pause_reason = %s, changed_by = %s,
+        changed_at = paused.now
+    FROM paused
+    WHERE schedule.id = paused.id AND schedule.gone_at IS NULL
+    RETURNING schedule.id
 )
-UPDATE pulse_django_schedule AS schedule
-SET paused_at = paused.since, paused_until = paused.until, pause_reason = %s, changed_by = %s, changed_at = paused.now
-FROM paused
-WHERE schedule.id = paused.id AND schedule.gone_at IS NULL
-RETURNING schedule.id
+SELECT id FROM written
 """
 
 # The pause ends now. The next tick removes it: it has to know which ticks were in it.
@@ -78,12 +82,15 @@ WITH found AS MATERIALIZED (
 ),
 resumed AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_until = resumed.now, changed_by = %s, changed_at = resumed.now
+    FROM resumed
+    WHERE schedule.id = resumed.id AND schedule.paused_at IS NOT NULL
+    RETURNING schedule.id
 )
-UPDATE pulse_django_schedule AS schedule
-SET paused_until = resumed.now, changed_by = %s, changed_at = resumed.now
-FROM resumed
-WHERE schedule.id = resumed.id AND schedule.paused_at IS NOT NULL
-RETURNING schedule.id
+SELECT id FROM written
 """
 
 _NOW = "SELECT clock_timestamp()"

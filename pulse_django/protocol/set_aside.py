@@ -83,12 +83,15 @@ locked AS MATERIALIZED (
 ),
 back AS MATERIALIZED (
     SELECT id, lane_key::text = '' OR next_run_at <= clock_timestamp() AS ready FROM locked
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET ready = back.ready
+    FROM back
+    WHERE job.id = ANY (ARRAY[back.id]) AND job.ready IS NULL
+    RETURNING job.queue
 )
-UPDATE pulse_django_job_hot AS job
-SET ready = back.ready
-FROM back
-WHERE job.id = ANY (ARRAY[back.id]) AND job.ready IS NULL
-RETURNING job.queue
+SELECT queue FROM written
 """  # noqa: S608 - made of constants
 
 

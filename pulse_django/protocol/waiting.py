@@ -26,12 +26,17 @@ WITH waiting AS MATERIALIZED (
     ORDER BY id
     FOR NO KEY UPDATE
 ),
-changed AS MATERIALIZED (SELECT id, {{computed}} FROM waiting)
-UPDATE pulse_django_job_hot AS job
-SET {{change}}
-FROM changed
-WHERE job.id = changed.id AND job.status::text IN ('PENDING', 'RETRYING')
-RETURNING job.id
+changed AS MATERIALIZED (
+    SELECT id, {{computed}} FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET {{change}}
+    FROM changed
+    WHERE job.id = changed.id AND job.status::text IN ('PENDING', 'RETRYING')
+    RETURNING job.id
+)
+SELECT id FROM written
 """  # noqa: S608 - made of constants
 
 _RESCHEDULE = _WAITING.format(

@@ -48,17 +48,14 @@ taken AS (
     WHERE duty.name::text = taking.name::text
     RETURNING duty.name
 ),
-first AS (
-    INSERT INTO pulse_django_duty (name, taken_at, done_at)
-    SELECT name, clock_timestamp(), clock_timestamp() FROM wanted
-    WHERE NOT EXISTS (SELECT 1 FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
-    ON CONFLICT (name) DO NOTHING
-    RETURNING name
-),
 server AS ({SERVER_CLOCK})
 SELECT
     server.*,
-    ARRAY(SELECT name::text FROM taken UNION ALL SELECT name::text FROM first),
+    ARRAY(SELECT name::text FROM taken),
+    ARRAY(
+        SELECT name FROM wanted
+        WHERE NOT EXISTS (SELECT 1 FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
+    ),
     ARRAY(SELECT name::text FROM pulse_django_duty WHERE done_at < taken_at),
     ARRAY(
         SELECT duty.name::text
@@ -77,18 +74,29 @@ SELECT
 FROM server
 """  # noqa: S608 - made of constants
 
+# The first time in the life of these tables.
+_TAKE_NEW = """
+INSERT INTO pulse_django_duty (name, taken_at, done_at)
+SELECT name, clock_timestamp(), clock_timestamp() FROM pg_catalog.unnest(%s::text[]) AS wanted (name)
+ON CONFLICT (name) DO NOTHING
+RETURNING name
+"""
+
 _DONE = """
 WITH taken AS MATERIALIZED (
     SELECT name FROM pulse_django_duty WHERE name::text = ANY (%s::text[]) ORDER BY name FOR NO KEY UPDATE
 ),
 done AS MATERIALIZED (
     SELECT name, clock_timestamp() AS now FROM taken
+),
+written AS (
+    UPDATE pulse_django_duty AS duty
+    SET done_at = done.now
+    FROM done
+    WHERE duty.name::text = done.name::text
+    RETURNING duty.name
 )
-UPDATE pulse_django_duty AS duty
-SET done_at = done.now
-FROM done
-WHERE duty.name::text = done.name::text
-RETURNING duty.name
+SELECT name FROM written
 """
 
 
@@ -115,10 +123,12 @@ class DutyManager(models.Manager["Duty"]):
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
         [row] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
-        started_at, up_for, *lists = row[:5]
-        taken, unfinished, overdue = map(frozenset, lists)
-        clock, there_are = ServerClock(started_at, up_for), row[5:]
-        return Turn(clock, taken, unfinished, overdue - taken, *there_are)
+        started_at, up_for, taken, new, *lists = row[:6]
+        if new:
+            taken += [name for (name,) in run_alone(self._alias, _TAKE_NEW, [sorted(new)])]
+        unfinished, overdue = map(frozenset, lists)
+        clock, there_are = ServerClock(started_at, up_for), row[6:]
+        return Turn(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

@@ -80,12 +80,15 @@ WITH leaving AS MATERIALIZED (
 ),
 gone AS MATERIALIZED (
     SELECT id, clock_timestamp() AS now FROM leaving
+),
+written AS (
+    UPDATE pulse_django_worker AS worker
+    SET in_flight = 0, stopped_at = gone.now, last_beat_at = gone.now
+    FROM gone
+    WHERE worker.id = gone.id
+    RETURNING worker.id
 )
-UPDATE pulse_django_worker AS worker
-SET in_flight = 0, stopped_at = gone.now, last_beat_at = gone.now
-FROM gone
-WHERE worker.id = gone.id
-RETURNING worker.id
+SELECT id FROM written
 """
 
 

@@ -17,10 +17,14 @@ WITH held AS MATERIALIZED (
 ),
 over AS MATERIALIZED (
     SELECT id, clock_timestamp() - interval '1 microsecond' AS lease_until FROM held
+),
+written AS (
+    UPDATE pulse_django_job AS job SET lease_until = over.lease_until
+    FROM over
+    WHERE job.id = over.id AND job.locked_by IS NOT NULL
+    RETURNING job.id
 )
-UPDATE pulse_django_job AS job SET lease_until = over.lease_until
-FROM over
-WHERE job.id = over.id AND job.locked_by IS NOT NULL RETURNING job.id
+SELECT id FROM written
 """
 
 _JUMP = """
@@ -29,10 +33,14 @@ WITH waiting AS MATERIALIZED (
 ),
 due AS MATERIALIZED (
     SELECT id, clock_timestamp() AS next_run_at FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job AS job SET next_run_at = due.next_run_at
+    FROM due
+    WHERE job.id = due.id AND job.finished_at IS NULL AND job.locked_by IS NULL
+    RETURNING job.id
 )
-UPDATE pulse_django_job AS job SET next_run_at = due.next_run_at
-FROM due
-WHERE job.id = due.id AND job.finished_at IS NULL AND job.locked_by IS NULL RETURNING job.id
+SELECT id FROM written
 """
 
 

@@ -1,8 +1,8 @@
 """Statements that may have a shape which Citus cuts into steps, and why each has it (docs/adr/0065).
 
-All of them write more than one table, or one in two ways. What they write must stand or fall together. Citus runs them
-in one transaction as well, but a node is asked several times. One statement each is one round trip on plain PostgreSQL,
-and a worker that dies between two statements leaves nothing half done.
+They write several tables, or one in two ways, because all of it must stand or fall together; or they answer what else
+follows from a row that they insert. Citus runs their steps in one transaction, and asks the node for each. On plain
+PostgreSQL they are one round trip, and a worker that dies leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ SEVERAL_WRITES = {
     "INSERT pulse_django_unresolved, UPDATE pulse_django_dependency": _NOTED,
     "DELETE pulse_django_unresolved, UPDATE pulse_django_unresolved": "Notes are taken down, or the half of one that "
     "was dealt with: of rows that are locked once.",
-    "INSERT pulse_django_duty, UPDATE pulse_django_duty": "The first watchdog of an interval takes a duty, whether the "
-    "duty has a row or not. Whoever comes second must not wait, and ON CONFLICT DO UPDATE would.",
+    "INSERT pulse_django_worker": "A beat is noted, and answered with which one the worker is of those that live.",
+    "INSERT pulse_django_step": "A sleep begins, or goes on: the answer is how long it still takes.",
+    "INSERT pulse_django_unresolved": "A walk notes what it finds, and answers how far it came.",
     "INSERT pulse_django_minute, UPDATE pulse_django_minute": "The totals stand in one row, that of the latest minute.",
 }  # fmt: skip
 

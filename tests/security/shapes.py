@@ -1,7 +1,7 @@
 """Tell whether a statement has a shape that Citus sends to its node as it is, by the parse tree (docs/adr/0065).
 
-An UPDATE copies. What it writes is computed before it, in a MATERIALIZED CTE that has locked the rows. There is one
-statement that writes. All of this holds on plain PostgreSQL too, and costs nothing there.
+An UPDATE copies. What it writes is computed before it, in a MATERIALIZED CTE behind the one that has locked the rows.
+One part of a statement writes, and if it is an INSERT it is the statement itself.
 
 A parse tree has no types. What may be IMMUTABLE or not, by the types of its operands, is refused, unless it is spelt
 so that there is only one answer.
@@ -46,7 +46,8 @@ SENTENCES = {
     "where": "The WHERE of a write calls {what}. Compare with columns of a CTE that has called it.",
     "lock": "A SELECT that locks rows calls {what}. Call it in a CTE behind: PostgreSQL works it out before it waits.",
     "row": "A statement keeps whole rows of {what} in a column. Name the columns: a row has no type of its own.",
-    "writes": "One statement writes {what}. Citus cuts it into steps, or refuses it.",
+    "writes": "One statement writes {what} in a CTE. Citus cuts it into steps.",
+    "top": "{what} calls VOLATILE functions in its CTEs. Let it be a CTE as well, and select what it returns.",
     "no columns": "A SELECT has no columns ({what}). Select 1: Citus cannot name the columns of its result.",
     "catalogue": "A statement reads {what}. A node's catalogue cannot be read together with tables of its own.",
 }
@@ -62,8 +63,11 @@ def _of_statement(tree: Any) -> Iterator[Finding]:
         return
     nodes = list(walk(tree))
     writes = [node for node in nodes if isinstance(node, WRITES)]
-    if len(writes) > 1:
+    inserts = [write for write in writes if isinstance(write, ast.InsertStmt) and write is not tree]
+    if len(writes) > 1 or inserts:
         yield Finding("writes", ", ".join(sorted(map(written_by, writes))))
+    if isinstance(tree, (ast.UpdateStmt, ast.DeleteStmt)) and any(map(is_volatile, walk(tree.withClause))):
+        yield Finding("top", written_by(tree))
     for write in writes:
         yield from _of_write(write)
     for node in nodes:
@@ -71,7 +75,7 @@ def _of_statement(tree: Any) -> Iterator[Finding]:
             yield Finding("no columns", f"from {tables_of(node.fromClause)}")
         if isinstance(node, ast.SelectStmt) and _waits(node):
             for call in walk(node.targetList):
-                if isinstance(call, ast.FuncCall) and is_volatile(call):
+                if is_volatile(call):
                     yield Finding("lock", _named(call))
     ctes = {node.ctename for node in nodes if isinstance(node, ast.CommonTableExpr)}
     for node in nodes:
@@ -177,7 +181,7 @@ def mutable(node: Any, *, clocks: bool = True) -> Iterator[str]:
     IMMUTABLE functions are refused as well. No write of ours needs one, so there is no list of them to keep.
     """
     if isinstance(node, ast.SubLink):
-        yield from (_named(call) for call in walk(node) if isinstance(call, ast.FuncCall) and is_volatile(call))
+        yield from (_named(call) for call in walk(node) if is_volatile(call))
         yield from mutable(node.testexpr, clocks=clocks)
     elif isinstance(node, (ast.FuncCall, ast.SQLValueFunction)):
         if not (clocks and _name(node) in CLOCKS):
@@ -196,6 +200,8 @@ VOLATILE = {"clock_timestamp", "nextval", "random", "gen_random_uuid", "set_conf
 
 
 def is_volatile(call: Any) -> bool:
+    if not isinstance(call, ast.FuncCall):
+        return False
     return _name(call) in VOLATILE or _name(call).startswith(("pg_try_advisory", "pg_advisory"))
 
 

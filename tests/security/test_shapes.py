@@ -39,9 +39,11 @@ LOCKED = "WITH locked AS MATERIALIZED (SELECT id, a, n FROM t WHERE id = 1 FOR N
 # Of each rule: what it finds, and what does the same and is allowed.
 PLANTED = [
     ("set", "UPDATE t SET at = clock_timestamp()",
-     f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked) UPDATE t SET at = now.at FROM now"),
+     f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked), "
+     "w AS (UPDATE t SET at = now.at FROM now) SELECT 1"),
     ("set", "UPDATE t SET token = nextval('s')",
-     f"{LOCKED}, next AS (SELECT id, nextval('s') AS token FROM locked) UPDATE t SET token = next.token FROM next"),
+     f"{LOCKED}, next AS (SELECT id, nextval('s') AS token FROM locked), "
+     "w AS (UPDATE t SET token = next.token FROM next) SELECT 1"),
     ("set", "UPDATE t SET lottery = random(), key = gen_random_uuid()", "UPDATE t SET lottery = 0.5, key = NULL"),
     ("set", "UPDATE t SET until = started_at + ttl", "UPDATE t SET until = now.until FROM now"),
     ("set", "UPDATE t SET until = started_at + interval '1 s'", "UPDATE t SET n = n + 1, m = t.m - 1"),
@@ -83,6 +85,11 @@ PLANTED = [
     ("writes", "WITH w AS (INSERT INTO a VALUES (1) RETURNING id) UPDATE b SET a = w.id FROM w",
      "WITH w AS (SELECT id FROM a) UPDATE b SET a = w.id FROM w"),
     ("writes", "WITH v AS (DELETE FROM a), w AS (DELETE FROM b) SELECT 1", "WITH v AS (DELETE FROM a) SELECT 1"),
+    ("writes", "WITH w AS (INSERT INTO a VALUES (1) RETURNING id) SELECT id FROM w",
+     "INSERT INTO a VALUES (1) RETURNING id"),
+    ("top", f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked) UPDATE t SET at = now.at FROM now",
+     f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked), "
+     "w AS (UPDATE t SET at = now.at FROM now RETURNING t.id) SELECT id FROM w"),
     ("no columns", "SELECT EXISTS (SELECT FROM t)", "SELECT EXISTS (SELECT 1 FROM t)"),
     ("catalogue", "SELECT reltuples, (SELECT count(*) FROM pulse_django_job) FROM pg_class",
      "SELECT reltuples FROM pg_class WHERE oid = 'pulse_django_job'::regclass"),
