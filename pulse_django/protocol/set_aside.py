@@ -55,16 +55,19 @@ found AS MATERIALIZED (
     ) AS head
     WHERE head.task::text = ANY (paused.tasks)
     LIMIT %s
+),
+aside AS (
+    UPDATE pulse_django_job_hot AS job
+    SET ready = NULL
+    WHERE job.id = ANY (ARRAY(
+        SELECT id FROM pulse_django_job_hot
+        WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
+        ORDER BY id
+        FOR NO KEY UPDATE SKIP LOCKED
+    )) AND job.ready
+    RETURNING job.queue
 )
-UPDATE pulse_django_job_hot AS job
-SET ready = NULL
-WHERE job.id = ANY (ARRAY(
-    SELECT id FROM pulse_django_job_hot
-    WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
-    ORDER BY id
-    FOR NO KEY UPDATE SKIP LOCKED
-)) AND job.ready
-RETURNING job.queue
+SELECT queue FROM aside
 """  # noqa: S608 - made of constants
 
 _BRING_BACK = f"""{TASKS_SET_ASIDE},

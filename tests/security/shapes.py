@@ -47,7 +47,7 @@ SENTENCES = {
     "lock": "A SELECT that locks rows calls {what}. Call it in a CTE behind: PostgreSQL works it out before it waits.",
     "row": "A statement keeps whole rows of {what} in a column. Name the columns: a row has no type of its own.",
     "writes": "One statement writes {what} in a CTE. Citus cuts it into steps.",
-    "top": "{what} calls VOLATILE functions in its CTEs. Let it be a CTE as well, and select what it returns.",
+    "top": "{what} has CTEs that are recursive or VOLATILE. Let it be a CTE as well, and select what it returns.",
     "no columns": "A SELECT has no columns ({what}). Select 1: Citus cannot name the columns of its result.",
     "catalogue": "A statement reads {what}. A node's catalogue cannot be read together with tables of its own.",
 }
@@ -66,7 +66,7 @@ def _of_statement(tree: Any) -> Iterator[Finding]:
     inserts = [write for write in writes if isinstance(write, ast.InsertStmt) and write is not tree]
     if len(writes) > 1 or inserts:
         yield Finding("writes", ", ".join(sorted(map(written_by, writes))))
-    if isinstance(tree, (ast.UpdateStmt, ast.DeleteStmt)) and any(map(is_volatile, walk(tree.withClause))):
+    if isinstance(tree, (ast.UpdateStmt, ast.DeleteStmt)) and _is_kept_at_the_top(tree.withClause):
         yield Finding("top", written_by(tree))
     for write in writes:
         yield from _of_write(write)
@@ -77,11 +77,11 @@ def _of_statement(tree: Any) -> Iterator[Finding]:
             for call in walk(node.targetList):
                 if is_volatile(call):
                     yield Finding("lock", _named(call))
-    ctes = {node.ctename for node in nodes if isinstance(node, ast.CommonTableExpr)}
+    names = {node.ctename for node in nodes if isinstance(node, ast.CommonTableExpr)}
     for node in nodes:
-        if isinstance(node, ast.ResTarget) and _is_bare(node.val) and _column(node.val) in ctes:
+        if isinstance(node, ast.ResTarget) and _is_bare(node.val) and _column(node.val) in names:
             yield Finding("row", _column(node.val))
-    read = {node.relname for node in nodes if isinstance(node, ast.RangeVar)} - ctes
+    read = {node.relname for node in nodes if isinstance(node, ast.RangeVar)} - names
     catalogue = {name for name in read if name.startswith("pg_")}
     if catalogue and (tables := {name for name in read if name.startswith("pulse_django")}):
         yield Finding("catalogue", f"{', '.join(sorted(catalogue))} beside {', '.join(sorted(tables))}")
@@ -104,6 +104,10 @@ def _of_write(write: Any) -> Iterator[Finding]:
     for target in getattr(write.returningClause, "exprs", None) or ():
         for what in computed(target.val):
             yield Finding("returning", what)
+
+
+def _is_kept_at_the_top(ctes: Any) -> bool:
+    return ctes is not None and (ctes.recursive or any(map(is_volatile, walk(ctes))))
 
 
 def _is_bare(node: Any) -> bool:

@@ -90,6 +90,9 @@ PLANTED = [
     ("top", f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked) UPDATE t SET at = now.at FROM now",
      f"{LOCKED}, now AS (SELECT id, clock_timestamp() AS at FROM locked), "
      "w AS (UPDATE t SET at = now.at FROM now RETURNING t.id) SELECT id FROM w"),
+    ("top", "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT n + 1 FROM r) DELETE FROM t USING r WHERE t.id = r.n",
+     "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT n + 1 FROM r), "
+     "w AS (DELETE FROM t USING r WHERE t.id = r.n RETURNING t.id) SELECT id FROM w"),
     ("no columns", "SELECT EXISTS (SELECT FROM t)", "SELECT EXISTS (SELECT 1 FROM t)"),
     ("catalogue", "SELECT reltuples, (SELECT count(*) FROM pulse_django_job) FROM pg_class",
      "SELECT reltuples FROM pg_class WHERE oid = 'pulse_django_job'::regclass"),
