@@ -15,7 +15,7 @@ from django.db import connections
 from pulse_django.models import Job
 from pulse_django.store.json_columns import read
 from pulse_django.store.lane_queries import IS_PAUSED
-from pulse_django.store.transactions import Row
+from pulse_django.store.transactions import Row, read_message
 from pulse_django.words.states import Status
 
 from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts, WorkflowCounts
@@ -85,14 +85,14 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 _ENDED = """
 SELECT
     (SELECT count(*) FROM (
-        SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %s
     ) AS first),
     (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
-        SELECT 1 FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %s
     ) AS latest),
     (SELECT count(*) FROM (
-        SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %s
     ) AS latest)
 """
 
@@ -142,11 +142,10 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     """Look at everything, once."""
     waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
     expired_for = [row[3] for row in running if row[3] is not None]
+    [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
     return Health(
         queues=_queues(_waiting_by_queue(waiting), running, paused),
-        statuses=_statuses(
-            waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0], dict(_rows(alias, _ESTIMATED))
-        ),
+        statuses=_statuses(waiting, running, ended, dict(estimated)),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
             DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import connections
+from pulse_django.store.transactions import read_message
 
 # As seconds: a project without time zones would be given instants that do not say which they are.
 _ENDS = """
@@ -38,13 +38,10 @@ class Extent:
 
 def extent_of(alias: str) -> Extent | None:
     """Look at the first and the last job; None: there is none."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_ENDS)
-        row = cursor.fetchone()
-        if row is None:
-            return None
-        cursor.execute(_ESTIMATE)
-        [(estimate,)] = cursor.fetchall()
+    rows, [(estimate,)] = read_message(alias, [(_ENDS, ()), (_ESTIMATE, ())])
+    if not rows:
+        return None
+    [row] = rows
     now, oldest_id, oldest_at, newest_id, newest_at = row
     return Extent(
         now=_instant(now),

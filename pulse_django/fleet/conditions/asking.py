@@ -131,12 +131,8 @@ def ask_all(alias: str, limits: Limits | None = None, *, call: Call = _directly)
     """Ask every condition. ``call`` runs each step that uses the database."""
     limits, conditions = limits or Limits.of(conf.current()), known()
     until, timeouts = time.monotonic() + BUDGET, 0
-    # Those of apps are asked alone: one that does not fit the statement would spoil it for all. Those about the server
-    # have a statement of their own: Citus reads its catalogue together with no table that is distributed.
-    together = [one for one in conditions if one.sql and one.name in OURS]
-    found: dict[str, Finding] = {}
-    for of_server in (False, True):
-        found |= call(_ask_together, [one for one in together if one.reads_catalogue is of_server], alias, limits)
+    # Those of apps are asked alone: one that does not fit the statement would spoil it for all.
+    found = call(_ask_together, [one for one in conditions if one.sql and one.name in OURS], alias, limits)
     for one in conditions:
         if one.name in found:
             continue

@@ -13,7 +13,6 @@ from pulse_django import conf
 from pulse_django.fleet.history import FRESH
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_CATALOGUE = re.compile(r"\b(?:FROM|JOIN)\s+pg_(?!catalog\b)")
 
 
 class Severity(StrEnum):
@@ -144,11 +143,6 @@ class Condition:
             raise ValueError(f"{self.name}: give either sql or look")
         if self.sql and "%(limit)s" not in self.sql:
             raise ValueError(f"{self.name}: its SQL has no LIMIT %(limit)s, and could answer with a whole table")
-
-    @property
-    def reads_catalogue(self) -> bool:
-        """Whether it asks the server about itself, and not the tables."""
-        return _CATALOGUE.search(self.sql) is not None
 
     def refuses(self, allowed: float) -> str:
         """Say why that number cannot be its threshold. Empty: it can."""
