@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
-from pulse_django.store.transactions import run_joined, undone_alone
+from pulse_django.store.transactions import joined, run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import Payload
 from pulse_django.words.payloads import clean_text
@@ -62,18 +62,17 @@ kept AS (
     SELECT id, clock_timestamp(), attempts, args, kwargs, masked, %(by)s, %(reason)s
     FROM waiting
     WHERE EXISTS (SELECT 1 FROM amended)
-),
-forgotten AS (
-    DELETE FROM pulse_django_amendment
-    WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM pulse_django_amendment
-        WHERE job_id = (SELECT id FROM amended)
-        ORDER BY id DESC
-        OFFSET {KEPT_AMENDMENTS - 1}
-    ))
 )
 SELECT id FROM amended
+"""  # noqa: S608 - made of constants
+
+# In a statement of its own, which sees the newest on every server.
+_FORGET = f"""
+DELETE FROM pulse_django_amendment
+WHERE id = ANY (ARRAY(
+    SELECT id FROM pulse_django_amendment WHERE job_id = %s ORDER BY id DESC OFFSET {KEPT_AMENDMENTS}
+))
+RETURNING id
 """  # noqa: S608 - made of constants
 
 _TWIN = f"""
@@ -140,8 +139,9 @@ def amend(
     }
     for tries in range(MOST_TRIES):
         try:
-            with undone_alone(jobs.write_alias):
+            with joined(jobs.write_alias), undone_alone(jobs.write_alias):
                 if run_joined(jobs.write_alias, _AMEND, params):
+                    run_joined(jobs.write_alias, _FORGET, [job_id])
                     return Amended(job_id=job_id)
         except IntegrityError as error:
             if "pulse_job_one_per_unique_key" not in str(error):

@@ -34,8 +34,7 @@ SEVERAL_WRITES = {
     "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job, DELETE pulse_django_key, "
     "DELETE pulse_django_window, INSERT pulse_django_unresolved": _DELETED,
     "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_key": _DELETED,
-    "DELETE pulse_django_amendment, INSERT pulse_django_amendment, UPDATE pulse_django_job_hot": "The old "
-    "arguments are kept where the new ones are written, and the oldest of them make room.",
+    "INSERT pulse_django_amendment, UPDATE pulse_django_job_hot": "The old arguments are kept where they are replaced.",
     "INSERT pulse_django_job_hot, INSERT pulse_django_key": _ADMITTED,
     "INSERT pulse_django_job_hot, INSERT pulse_django_window": _ADMITTED,
     "INSERT pulse_django_key, INSERT pulse_django_tick": "A tick fires once: it and the key of its job.",

@@ -49,7 +49,7 @@ SENTENCES = {
     "writes": "One statement writes {what} in a CTE. Citus cuts it into steps.",
     "top": "{what} has CTEs that are recursive or VOLATILE. Let it be a CTE as well, and select what it returns.",
     "no columns": "A SELECT has no columns ({what}). Select 1: Citus cannot name the columns of its result.",
-    "catalogue": "A statement reads {what} beside our tables. Citus joins no catalogue with tables that are distributed.",
+    "catalogue": "A statement reads {what} beside our tables. Citus joins no catalogue with distributed tables.",
 }
 
 
