@@ -26,7 +26,7 @@ FROM (
 CROSS JOIN LATERAL (
     SELECT pg_catalog.count(*) AS jobs
     FROM (
-        SELECT FROM pulse_django_job_hot
+        SELECT 1 FROM pulse_django_job_hot
         WHERE {IS_SET_ASIDE} AND task::text = paused.task
         ORDER BY id
         LIMIT {MOST_COUNTED + 1}

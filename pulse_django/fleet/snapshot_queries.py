@@ -6,7 +6,6 @@ bound; beyond it the statistics of the server say about how many there are.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from datetime import timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from django.db import connections
 from pulse_django.models import Job
 from pulse_django.store.json_columns import read
 from pulse_django.store.lane_queries import IS_PAUSED
-from pulse_django.store.transactions import Row
+from pulse_django.store.transactions import Row, read_message
 from pulse_django.words.states import Status
 
 from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts, WorkflowCounts
@@ -59,19 +58,19 @@ SELECT counted.open, counted.held, counted.waiting, paused.name, paused.pause_re
 FROM (
     SELECT
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
+            SELECT 1 FROM pulse_django_batch WHERE closed_at IS NULL ORDER BY id LIMIT {COUNTED}
         ) AS first) AS open,
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_batch AS batch
+            SELECT 1 FROM pulse_django_batch AS batch
             WHERE closed_at IS NULL AND EXISTS (
-                SELECT FROM pulse_django_job_hot
+                SELECT 1 FROM pulse_django_job_hot
                 WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
             )
             ORDER BY id
             LIMIT {COUNTED}
         ) AS first) AS held,
         (SELECT count(*) FROM (
-            SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
+            SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT {GLANCED}
         ) AS first) AS waiting
 ) AS counted
 LEFT JOIN (
@@ -86,30 +85,32 @@ _NAMED = "SELECT name FROM pulse_django_queue ORDER BY name LIMIT 500"
 _ENDED = """
 SELECT
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job_hot WHERE status::text = 'WAITING' ORDER BY id LIMIT %s
     ) AS first),
     (SELECT count(*) FROM pulse_django_job_hot WHERE status::text = 'DEAD_LETTERED'),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %(most)s
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'COMPLETED' ORDER BY finished_at DESC LIMIT %s
     ) AS latest),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %(most)s
-    ) AS latest),
-    (SELECT pg_catalog.json_object_agg(value, jobs) FROM (
-        SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0)) AS jobs
-        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
-        JOIN pg_class AS class ON class.oid = tree.relid::oid
-        JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
-        LEFT JOIN pg_stats AS column_stats
-            ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
-            AND column_stats.attname = 'status' AND NOT column_stats.inherited
-        CROSS JOIN LATERAL ROWS FROM (
-            pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
-            pg_catalog.unnest(column_stats.most_common_freqs)
-        ) AS common (value, share)
-        WHERE tree.isleaf
-        GROUP BY common.value
-    ) AS estimate)
+        SELECT 1 FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC LIMIT %s
+    ) AS latest)
+"""
+
+# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+_ESTIMATED = """
+SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0))
+FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
+JOIN pg_class AS class ON class.oid = tree.relid::oid
+JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
+LEFT JOIN pg_stats AS column_stats
+    ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname
+    AND column_stats.attname = 'status' AND NOT column_stats.inherited
+CROSS JOIN LATERAL ROWS FROM (
+    pg_catalog.unnest(column_stats.most_common_vals::text::text[]),
+    pg_catalog.unnest(column_stats.most_common_freqs)
+) AS common (value, share)
+WHERE tree.isleaf
+GROUP BY common.value
 """
 
 _WORKERS = """
@@ -141,9 +142,10 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     """Look at everything, once."""
     waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
     expired_for = [row[3] for row in running if row[3] is not None]
+    [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
     return Health(
         queues=_queues(_waiting_by_queue(waiting), running, paused),
-        statuses=_statuses(waiting, running, _rows(alias, _ENDED, {"most": COUNTED + 1})[0]),
+        statuses=_statuses(waiting, running, ended, dict(estimated)),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
             DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)
@@ -213,9 +215,8 @@ def _workflows(paused: list[Row]) -> WorkflowCounts:
     return WorkflowCounts(open=unfinished, held=held, waiting=waiting)
 
 
-def _statuses(waiting: list[Row], running: list[Row], ended: Row) -> tuple[StatusCount, ...]:
-    held, dead, completed, cancelled, shares = ended
-    guesses = json.loads(shares) if isinstance(shares, str) else shares or {}
+def _statuses(waiting: list[Row], running: list[Row], ended: Row, guesses: dict[str, float]) -> tuple[StatusCount, ...]:
+    held, dead, completed, cancelled = ended
     exact = {
         Status.WAITING: held,
         Status.PENDING: sum(due + later for _, status, due, later, _ in waiting if status == Status.PENDING),

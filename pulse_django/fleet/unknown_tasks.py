@@ -43,8 +43,8 @@ JOIN pulse_django_job_hot AS job ON job.id = recent.job_id
 CROSS JOIN LATERAL ({PUT_BACK_SINCE.format(job="job.id")}) AS met
 WHERE job.status::text IN ('PENDING', 'RETRYING') AND job.next_run_at <= statement_timestamp()
     AND met.first < statement_timestamp() - %(age)s
-    AND EXISTS (SELECT FROM lately WHERE is_live)
-    AND NOT EXISTS (SELECT FROM lately WHERE tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task))
+    AND EXISTS (SELECT 1 FROM lately WHERE is_live)
+    AND NOT EXISTS (SELECT 1 FROM lately WHERE tasks IS NULL OR pg_catalog.jsonb_exists(tasks, job.task))
 ORDER BY job.id
 LIMIT %(most)s
 """  # noqa: S608 - made of constants

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db import IntegrityError
 
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
-from pulse_django.store.transactions import run_joined, undone_alone
+from pulse_django.store.transactions import joined, run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import Payload
 from pulse_django.words.payloads import clean_text
@@ -33,7 +33,12 @@ LIMIT 1
 # then, so a claim waits or skips it, and finds the new arguments.
 _AMEND = f"""
 WITH waiting AS MATERIALIZED (
-    SELECT id, attempts, args, kwargs, masked
+    SELECT
+        id, attempts, args, kwargs, masked,
+        CASE
+            WHEN COALESCE(%(lane_key)s::text, lane_key::text) = lane_key::text THEN ready
+            ELSE %(lane_key)s::text = ''
+        END AS ready
     FROM pulse_django_job_hot
     WHERE id = %(job)s AND status::text IN ('WAITING', 'PENDING', 'RETRYING')
         AND attempts = COALESCE(%(attempt)s::int, attempts) AND NOT ({IS_EXPIRED})
@@ -47,10 +52,7 @@ amended AS (
         payload_bytes = %(bytes)s,
         unique_key = COALESCE(%(key)s, job.unique_key),
         lane_key = COALESCE(%(lane_key)s, job.lane_key),
-        ready = CASE
-            WHEN COALESCE(%(lane_key)s::text, job.lane_key::text) = job.lane_key::text THEN job.ready
-            ELSE %(lane_key)s::text = ''
-        END
+        ready = waiting.ready
     FROM waiting
     WHERE job.id = waiting.id AND job.status::text IN ('WAITING', 'PENDING', 'RETRYING')
     RETURNING job.id
@@ -59,19 +61,18 @@ kept AS (
     INSERT INTO pulse_django_amendment (job_id, at, attempts, args, kwargs, masked, by, reason)
     SELECT id, clock_timestamp(), attempts, args, kwargs, masked, %(by)s, %(reason)s
     FROM waiting
-    WHERE EXISTS (SELECT FROM amended)
-),
-forgotten AS (
-    DELETE FROM pulse_django_amendment
-    WHERE id = ANY (ARRAY(
-        SELECT id
-        FROM pulse_django_amendment
-        WHERE job_id = (SELECT id FROM amended)
-        ORDER BY id DESC
-        OFFSET {KEPT_AMENDMENTS - 1}
-    ))
+    WHERE EXISTS (SELECT 1 FROM amended)
 )
 SELECT id FROM amended
+"""  # noqa: S608 - made of constants
+
+# In a statement of its own, which sees the newest on every server.
+_FORGET = f"""
+DELETE FROM pulse_django_amendment
+WHERE id = ANY (ARRAY(
+    SELECT id FROM pulse_django_amendment WHERE job_id = %s ORDER BY id DESC OFFSET {KEPT_AMENDMENTS}
+))
+RETURNING id
 """  # noqa: S608 - made of constants
 
 _TWIN = f"""
@@ -138,8 +139,9 @@ def amend(
     }
     for tries in range(MOST_TRIES):
         try:
-            with undone_alone(jobs.write_alias):
+            with joined(jobs.write_alias), undone_alone(jobs.write_alias):
                 if run_joined(jobs.write_alias, _AMEND, params):
+                    run_joined(jobs.write_alias, _FORGET, [job_id])
                     return Amended(job_id=job_id)
         except IntegrityError as error:
             if "pulse_job_one_per_unique_key" not in str(error):

@@ -27,13 +27,16 @@ RETURNING id
 
 _SEAL = """
 WITH found AS MATERIALIZED (
-    SELECT id, sealed_at IS NULL AS is_open, cancelled_at IS NOT NULL AS is_cancelled, clock_timestamp() AS now
+    SELECT id, sealed_at IS NULL AS is_open, cancelled_at IS NOT NULL AS is_cancelled
     FROM pulse_django_batch
     WHERE id = %s
     FOR NO KEY UPDATE
 ),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found WHERE is_open
+),
 sealed AS (
-    UPDATE pulse_django_batch AS batch SET sealed_at = found.now FROM found WHERE batch.id = found.id AND found.is_open
+    UPDATE pulse_django_batch AS batch SET sealed_at = open.now FROM open WHERE batch.id = open.id
 ),
 noted AS (
     INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found
@@ -50,20 +53,26 @@ WITH RECURSIVE tree (id) AS (
 
 _CANCEL = f"""{TREE},
 found AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now
+    SELECT id
     FROM pulse_django_batch
     WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND cancelled_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
 ),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
+),
 cancelled AS (
     UPDATE pulse_django_batch AS batch
-    SET cancelled_at = found.now, sealed_at = COALESCE(batch.sealed_at, found.now), cancel_reason = %s
-    FROM found
-    WHERE batch.id = found.id
+    SET cancelled_at = open.now, sealed_at = COALESCE(batch.sealed_at, open.now), cancel_reason = %s
+    FROM open
+    WHERE batch.id = open.id
+    RETURNING batch.id
 )
-INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found RETURNING batch_id
+SELECT id FROM cancelled
 """  # noqa: S608 - made of constants
+
+_NOTE = "INSERT INTO pulse_django_unresolved (batch_id) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING batch_id"
 
 _MEMBERS_TO_CANCEL = """
 SELECT job.id, batch.cancel_reason
@@ -120,8 +129,12 @@ def cancel_batch(jobs: JobReader, batch_id: int, *, reason: str = "") -> list[in
     Their members are cancelled after the commit. A process that dies meanwhile leaves them to
     the next ``resolve``.
     """
-    rows = run_joined(jobs.write_alias, _CANCEL, [batch_id, clean_text(reason, MAX_SUMMARY)])
-    return sorted(found for (found,) in rows)
+    with joined(jobs.write_alias):
+        rows = run_joined(jobs.write_alias, _CANCEL, [batch_id, clean_text(reason, MAX_SUMMARY)])
+        cancelled = sorted(found for (found,) in rows)
+        if cancelled:
+            run_joined(jobs.write_alias, _NOTE, [cancelled])
+    return cancelled
 
 
 def members_to_cancel(jobs: JobReader, batch_id: int, *, limit: int = CANCEL_LIMIT) -> tuple[list[int], str]:

@@ -17,7 +17,7 @@ from pulse_django.words.verb_results import CancelRequested
 from .history import leave
 
 _IS_WANTED = "job.finished_at IS NULL AND job.cancel_requested_at IS NULL"
-_CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "(source).reason"}
+_CANCELLED = {"status": "'CANCELLED'", "cancel_requested_at": "clock_timestamp()", "cancel_reason": "source_reason"}
 
 # Whether a job waits is asked once, of the row as it is locked. A claim or a settle may have committed between the
 # snapshot of this statement and the lock. Then the version in the snapshot would say no to one branch, and the newer
@@ -31,16 +31,19 @@ WITH wanted AS MATERIALIZED (
     ORDER BY id
     FOR NO KEY UPDATE
 ),
-{leave("wanted", "wanted.waits", **_CANCELLED)},
+{leave("wanted", "wanted.waits", brings=("status", "reason"), **_CANCELLED)},
+running AS MATERIALIZED (
+    SELECT id, status, reason, clock_timestamp() AS now FROM wanted WHERE NOT waits
+),
 asked AS (
     UPDATE pulse_django_job_hot AS job
-    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN clock_timestamp() END,
-        cancel_reason = wanted.reason
-    FROM wanted
-    WHERE job.id = wanted.id AND NOT wanted.waits
-    RETURNING wanted.*
+    SET cancel_requested_at = CASE WHEN job.locked_by IS NOT NULL THEN running.now END,
+        cancel_reason = running.reason
+    FROM running
+    WHERE job.id = running.id
+    RETURNING job.id, running.status, job.task, job.queue, job.attempts
 )
-SELECT id, 'CANCELLED', (source).status, task, queue, attempts FROM gone
+SELECT id, 'CANCELLED', source_status, task, queue, attempts FROM gone
 UNION ALL
 SELECT id, 'RUNNING', status, task, queue, attempts FROM asked
 """  # noqa: S608 - made of constants

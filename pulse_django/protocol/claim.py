@@ -74,8 +74,8 @@ CLAIM_BYTES = 32_000_000
 # claim index. Measured with 1M claimable jobs in 100 queues of 10 priorities, 100 jobs a claim: ``queue IN (...) ORDER
 # BY`` takes 1.1 s, one lateral pick per lane 2 ms.
 #
-# MATERIALIZED, and an array in front of the UPDATE: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once
-# per outer row, and then it claims 17 jobs. The array also keeps the UPDATE on the primary key at any batch size.
+# MATERIALIZED: a planner may run ``id IN (SELECT ... LIMIT 3 FOR UPDATE)`` once per outer row, and then it claims 17
+# jobs.
 #
 # A lane may have a lower bound. Most jobs that were due before it have been claimed, and the claim does not read their
 # dead index entries again. Vacuum cannot remove these while another session holds an old snapshot.
@@ -85,6 +85,10 @@ CLAIM_BYTES = 32_000_000
 # Of what was picked only so many bytes are taken, in that order, and the first job in any case: then the sum so far is
 # its own size. The others stay for the next claim.
 #
+# ``granted`` reads the clock and mints the tokens, of rows that are locked by then. The UPDATE copies (docs/adr/0065).
+# It finds each job by its primary key: no planner can merge or hash a join by ``= ANY (ARRAY[id])``, and with ``= id``
+# a plan that was made for an empty table would read the whole index of a full one.
+#
 # Jobs of weight 1 may wait for a slot in their worker. From the first heavier one on, a job is taken only if there is
 # room for it and all before it: no lighter one behind it takes what it waits for. One that is heavier than its worker
 # counts as all its slots.
@@ -93,45 +97,53 @@ WITH picked AS MATERIALIZED ({picked}),
 {in_line},
 fitting AS (
     SELECT
-        id,
+        id, lease_ttl, timeout,
         (so_far <= %s OR so_far = bytes) AS is_small,
         slots = place OR slots <= %s::int AS has_slots,
         {has_room} AS has_room{of_lane}
     FROM in_line
 ),
+granted AS MATERIALIZED (
+    SELECT
+        id,
+        clock_timestamp() + COALESCE(lease_ttl, %s) AS lease_until,
+        pg_catalog.nextval('pulse_django_token') AS token,
+        clock_timestamp() + timeout AS deadline,
+        {started} AS started_at
+    FROM fitting
+    WHERE is_small AND has_slots AND has_room
+),
 claimed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'RUNNING',
-        attempts = attempts + 1,
+        attempts = job.attempts + 1,
         locked_by = %s,
-        lease_until = clock_timestamp() + COALESCE(lease_ttl, %s),
-        token = pg_catalog.nextval('pulse_django_token'),
-        deadline = clock_timestamp() + timeout,
-        started_at = {started}
-    WHERE id = ANY (ARRAY(SELECT id FROM fitting WHERE is_small AND has_slots AND has_room))
-        AND locked_by IS NULL
-    RETURNING
-        id, attempts, token, task, queue, priority, args, kwargs, progress, refunds, max_attempts, losses,
-        pg_catalog.date_part('epoch', COALESCE(lease_ttl, %s)) AS ttl, parent_id, next_run_at,
-        pg_catalog.date_part('epoch', created_at) AS created, pg_catalog.date_part('epoch', started_at) AS started,
-        pg_catalog.date_part('epoch', next_run_at) AS due, trace, masked, meta, lane_key, {probe} AS is_probe, {options}
+        lease_until = granted.lease_until,
+        token = granted.token,
+        deadline = granted.deadline,
+        started_at = granted.started_at
+    FROM granted
+    WHERE job.id = ANY (ARRAY[granted.id]) AND job.locked_by IS NULL
+    RETURNING {returning}, COALESCE(job.lease_ttl, %s) AS ttl
 ){spent}
 SELECT
     id, attempts, token, task, queue, priority, args::text, kwargs::text, progress::text, refunds, max_attempts, losses,
-    ttl, parent_id, created, started, due, trace, masked, meta::text, lane_key, is_probe, {options}{columns}
+    pg_catalog.date_part('epoch', ttl), parent_id, pg_catalog.date_part('epoch', created_at),
+    pg_catalog.date_part('epoch', started_at), pg_catalog.date_part('epoch', next_run_at), trace, masked, meta::text,
+    lane_key, {probe}, {options}{columns}
 FROM {granted}
 ORDER BY priority DESC, next_run_at, id
 """
 _IN_LINE = """in_line AS (
     SELECT
-        id, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
+        id, lease_ttl, timeout, bytes, pg_catalog.sum(bytes) OVER line AS so_far,
         pg_catalog.sum(LEAST(weight, %s::int)) OVER line AS slots, row_number() OVER line AS place
     FROM picked
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 )"""
 
 _PICK_FROM_LANES = f"""
-    SELECT pick.id, pick.bytes, pick.weight
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout
     FROM ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::int[]), pg_catalog.unnest(%s::float8[])
@@ -144,9 +156,20 @@ _PICK_FROM_LANES = f"""
 """  # noqa: S608 - made of constants
 
 _OPTIONS = ", ".join(OPTIONS[name].column for name in ClaimedOptions._fields)
+_RETURNING = ", ".join(
+    f"job.{column}"
+    for column in (
+        *("id", "attempts", "token", "task", "queue", "priority", "args", "kwargs", "progress", "refunds"),
+        *("max_attempts", "losses", "parent_id", "created_at", "started_at", "next_run_at"),
+        *("trace", "masked", "meta", "lane_key"),
+        *(OPTIONS[name].column for name in ClaimedOptions._fields),
+    )
+)
 _OWN = len(Claim._fields)  # columns before those of the options: the lease is made of two, and the options are one
 _OWN_AND_OPTIONS = _OWN + len(ClaimedOptions._fields)
 
+# What the statement knows of a job that it has picked.
+PICKED = ("id", "weight", "lease_ttl", "timeout")
 # Of what a claim brings of a job.
 _BYTES = Coalesce("payload_bytes", TextSize("args") + TextSize("kwargs")) + Coalesce(TextSize("progress"), 0)
 
@@ -208,7 +231,7 @@ def claim_pick(model: type[Job], alias: str, *, heaviest: str = "", leave_out_pa
     due = model.objects.due().startable().filter(**lane)
     if leave_out_paused:
         due = due.of_unpaused_tasks()
-    in_line = due.order_by("next_run_at", "id").values("id", "weight", bytes=_BYTES)
+    in_line = due.order_by("next_run_at", "id").values(*PICKED, bytes=_BYTES)
     pick, params = compiled(skip_locked(in_line), alias)
     return f"{pick} LIMIT lane.take", params
 
@@ -216,7 +239,7 @@ def claim_pick(model: type[Job], alias: str, *, heaviest: str = "", leave_out_pa
 def claim_these(jobs: JobReader, identity: Identity, job_ids: Collection[int]) -> Claims:
     """Grant leases on those of these jobs that are due, wherever they stand in their queues, paused or not."""
     due = jobs.due().startable().filter(pk__in=sorted(job_ids_of(job_ids)))
-    these = skip_locked(due.order_by("id").values("id", "weight", bytes=_BYTES))
+    these = skip_locked(due.order_by("id").values(*PICKED, bytes=_BYTES))
     return _claim(jobs, identity, *compiled(these, jobs.write_alias), _ENOUGH, _UNASKED)
 
 
@@ -252,12 +275,13 @@ def claiming(
         in_line=in_line,
         has_room=has_room,
         options=_OPTIONS,
+        returning=_RETURNING,
         started=started,
         probe=probe,
         spent=spent,
         **left._asdict(),
     )
-    return sql, [*params, slots.all, CLAIM_BYTES, slots.free, holder, ttl, ttl]
+    return sql, [*params, slots.all, CLAIM_BYTES, slots.free, ttl, holder, ttl]
 
 
 def claims_of(rows: Sequence[Row], holder: str) -> Claims:

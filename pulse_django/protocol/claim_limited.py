@@ -31,7 +31,7 @@ NO_MARKS: Mapping[str, int] = MappingProxyType({})
 NOTHING_SAID: Mapping[Lane, int] = MappingProxyType({})
 
 _PICK = f"""
-    SELECT pick.id, pick.bytes, pick.weight, lane.place
+    SELECT pick.id, pick.bytes, pick.weight, pick.lease_ttl, pick.timeout, lane.place
     FROM ROWS FROM (
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::smallint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(pg_catalog.current_setting('pulse.takes')::int[]), pg_catalog.unnest(%s::float8[])
@@ -46,20 +46,21 @@ _PICK = f"""
 # What is too heavy for its key is left out before the others are summed up. Jobs behind it in its lane wait with it.
 _IN_LINE = """of_lanes AS (
     SELECT
-        id, bytes, weight, lane, line_place,
+        id, bytes, weight, lease_ttl, timeout, lane, line_place,
         weighs <= (pg_catalog.current_setting('pulse.key_slots')::int[])[lane] AS fits_key
     FROM (
         SELECT
-            id, bytes, weight, lane, line_place,
+            id, bytes, weight, lease_ttl, timeout, lane, line_place,
             pg_catalog.sum(weight) OVER (PARTITION BY lane ORDER BY line_place) AS weighs
         FROM (
-            SELECT id, bytes, weight, place AS lane, row_number() OVER () AS line_place FROM picked
+            SELECT id, bytes, weight, lease_ttl, timeout, place AS lane, row_number() OVER () AS line_place
+            FROM picked
         ) AS numbered
     ) AS summed
 ),
 in_line AS (
     SELECT
-        id, bytes, lane, fits_key,
+        id, lease_ttl, timeout, bytes, lane, fits_key,
         pg_catalog.sum(CASE WHEN fits_key THEN bytes ELSE 0 END) OVER line AS so_far,
         pg_catalog.sum(CASE WHEN fits_key THEN LEAST(weight, %s::int) ELSE 0 END) OVER line AS slots,
         pg_catalog.sum(CASE WHEN fits_key THEN weight ELSE 0 END) OVER line AS weighs,

@@ -28,19 +28,19 @@ fact AS MATERIALIZED (
         batch.added + news.added AS added, batch.completed + news.completed AS completed,
         batch.cancelled + news.cancelled AS cancelled, news.has_died,
         EXISTS (
-            SELECT FROM (
-                SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM (
+                SELECT 1 FROM pulse_django_job_hot
                 WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL
                 ORDER BY id DESC
                 LIMIT 1
             ) AS open
         ) AS has_open,
         EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
         ) AS has_dead,
         batch.cancelled_at IS NOT NULL AND EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND cancel_requested_at IS NULL
         ) AS has_wanted,
         child.has_open AS has_open_child, child.has_busy AS has_busy_child, child.has_dead AS has_dead_child
@@ -77,13 +77,19 @@ judged AS (
     FROM verdict
     WHERE batch.id = verdict.id
 ),
-late AS (
-    UPDATE pulse_django_batch AS batch
-    SET added = batch.added + news.added,
-        completed = batch.completed + news.completed,
-        cancelled = batch.cancelled + news.cancelled
+late AS MATERIALIZED (
+    SELECT
+        batch.id, batch.added + news.added AS added, batch.completed + news.completed AS completed,
+        batch.cancelled + news.cancelled AS cancelled
     FROM news
-    WHERE batch.id = news.batch_id AND batch.closed_at IS NOT NULL
+    JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
+    WHERE batch.closed_at IS NOT NULL
+),
+added_late AS (
+    UPDATE pulse_django_batch AS batch
+    SET added = late.added, completed = late.completed, cancelled = late.cancelled
+    FROM late
+    WHERE batch.id = late.id AND batch.closed_at IS NOT NULL
 ),
 again AS (
     INSERT INTO pulse_django_unresolved (batch_id, died)
@@ -96,7 +102,7 @@ again AS (
     SELECT id, false FROM verdict WHERE has_wanted
     RETURNING id
 )
-SELECT id, closes_at IS NOT NULL, has_wanted, EXISTS (SELECT FROM again) FROM verdict
+SELECT id, closes_at IS NOT NULL, has_wanted, EXISTS (SELECT 1 FROM again) FROM verdict
 """
 
 

@@ -21,7 +21,7 @@ _STANDING = """
 SELECT declaration.fingerprint, declaration.booted_at, declaration.worker::text = %s,
     declaration.declared_at > statement_timestamp() - %s::interval
     OR EXISTS (
-        SELECT FROM pulse_django_worker AS worker
+        SELECT 1 FROM pulse_django_worker AS worker
         WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
             AND pg_catalog.concat(worker.name, ':', worker.boot_id) = declaration.worker::text
     )
@@ -30,10 +30,19 @@ WHERE declaration.scope::text = %s
 FOR NO KEY UPDATE
 """
 
+# The row is locked since ``_STANDING``.
 _DECLARED = """
-UPDATE pulse_django_declaration
-SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = clock_timestamp()
-WHERE scope::text = %s RETURNING scope
+WITH now AS MATERIALIZED (
+    SELECT clock_timestamp() AS declared_at
+),
+written AS (
+    UPDATE pulse_django_declaration AS declaration
+    SET worker = %s, booted_at = %s, fingerprint = %s, declared_at = now.declared_at
+    FROM now
+    WHERE declaration.scope::text = %s
+    RETURNING declaration.scope
+)
+SELECT scope FROM written
 """
 
 

@@ -28,32 +28,66 @@ _VERDICT = """CASE
             ELSE {wanted}
         END"""
 
-_IS_HELD = "job.locked_by::text = ending.holder AND job.attempts = ending.attempt{still}"
+_IS_HELD = "job.locked_by::text = {row}.holder AND job.attempts = {row}.attempt{still}"
 _LEAVES = "ending.verdict IN ('COMPLETED', 'CANCELLED')"
 
-# The fenced write and the ledger's row in one statement: neither can exist without the other.
+# The fenced write and the ledger's row in one statement: neither can exist without the other. What is written is worked
+# out first, of rows that are locked (docs/adr/0065).
 _STAY = f"""
+staying AS MATERIALIZED (
+    SELECT
+        id, holder, attempt, token, due_at, started_at, last_seen_at, outcome, verdict, error_class, message, traceback,
+        batch_id, awaited, error,
+        had_refunds + COALESCE(refund, 0) AS refunds,
+        had_losses + COALESCE(loss, 0) AS losses,
+        CASE
+            WHEN verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + delay * interval '1 second'
+        END AS next_run_at,
+        lane_key::text = '' OR delay IS NULL OR delay <= 0::float8 AS ready,
+        CASE WHEN verdict = 'DEAD_LETTERED' THEN clock_timestamp() END AS finished_at,
+        COALESCE({{error}}) AS last_error,
+        progress::jsonb AS progress
+    FROM ending
+    WHERE NOT {_LEAVES}
+),
 stayed AS (
     UPDATE pulse_django_job_hot AS job
-    SET status = ending.verdict,
+    SET status = staying.verdict,
         locked_by = NULL,
         lease_until = NULL,
         token = NULL,
         deadline = NULL,
-        refunds = job.refunds + COALESCE(ending.refund, 0),
-        losses = job.losses + COALESCE(ending.loss, 0),
-        next_run_at = CASE
-            WHEN ending.verdict IN ('PENDING', 'RETRYING') THEN clock_timestamp() + ending.delay * interval '1 second'
-            ELSE job.next_run_at
-        END,
-        ready = job.lane_key::text = '' OR ending.delay IS NULL OR ending.delay <= 0::float8,
-        finished_at = CASE WHEN ending.verdict = 'DEAD_LETTERED' THEN clock_timestamp() END,
-        last_error = COALESCE({{error}}, job.last_error),
-        progress = COALESCE(ending.progress::jsonb, job.progress)
-    FROM ending
-    WHERE job.id = ending.id AND job.id = ANY (ARRAY(SELECT id FROM ending)) AND {_IS_HELD} AND NOT {_LEAVES}
-    RETURNING ending.*
+        refunds = staying.refunds,
+        losses = staying.losses,
+        next_run_at = COALESCE(staying.next_run_at, job.next_run_at),
+        ready = staying.ready,
+        finished_at = staying.finished_at,
+        last_error = COALESCE(staying.last_error, job.last_error),
+        progress = COALESCE(staying.progress, job.progress)
+    FROM staying
+    WHERE job.id = ANY (ARRAY[staying.id]) AND {_IS_HELD.format(row="staying", still="{still}")}
+    RETURNING
+        job.id, staying.holder, staying.attempt, staying.token, staying.due_at, staying.started_at,
+        staying.last_seen_at, staying.outcome, staying.verdict, staying.error_class, staying.message,
+        staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
 ),"""  # noqa: S608 - made of constants
+
+# What a job that leaves does not carry along itself.
+_BRINGS = (
+    *("holder", "token", "last_seen_at", "outcome", "verdict", "error_class", "message", "traceback", "error"),
+    *("refund", "loss", "cancel_reason", "progress", "result"),
+)
+_ENDED = """
+ended AS MATERIALIZED (
+    SELECT
+        id, source_holder AS holder, attempts AS attempt, source_token AS token, next_run_at AS due_at, started_at,
+        source_last_seen_at AS last_seen_at, source_outcome AS outcome, source_verdict AS verdict,
+        source_error_class AS error_class, source_message AS message, source_traceback AS traceback, batch_id, awaited,
+        task, queue, source_error AS error
+    FROM gone
+    UNION ALL
+    SELECT * FROM stayed
+)"""
 
 # ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
 _LEDGER = """,
@@ -83,7 +117,7 @@ results AS MATERIALIZED (
 ),"""
 _LEFT = leave_all(
     "ending",
-    also="job.locked_by, job.token",
+    also=["job.locked_by", "job.token"],
     beside="results",
     status="'COMPLETED'",
     result="CASE WHEN are_some THEN results[pg_catalog.array_position(ids, id)]::jsonb END",
@@ -111,20 +145,20 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
         return _COMPLETE
     left = leave(
         "ending",
-        f"{_IS_HELD.format(still=still)} AND {_LEAVES}",
-        status="(source).verdict",
-        refunds="refunds + COALESCE((source).refund, 0)",
-        losses="losses + COALESCE((source).loss, 0)",
-        last_error="COALESCE((source).error, last_error)",
-        cancel_reason="COALESCE((source).cancel_reason, cancel_reason)",
-        progress="COALESCE((source).progress::jsonb, progress)",
-        result="(source).result::jsonb",
-        completed_by="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).holder END",
-        completed_token="CASE WHEN (source).outcome = 'SUCCEEDED' THEN (source).token END",  # noqa: S106 - no password
+        f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}",
+        brings=_BRINGS,
+        status="source_verdict",
+        refunds="refunds + COALESCE(source_refund, 0)",
+        losses="losses + COALESCE(source_loss, 0)",
+        last_error="COALESCE(source_error, last_error)",
+        cancel_reason="COALESCE(source_cancel_reason, cancel_reason)",
+        progress="COALESCE(source_progress::jsonb, progress)",
+        result="source_result::jsonb",
+        completed_by="CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END",
+        completed_token="CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END",  # noqa: S106 - no password
     )
-    ended = "SELECT (source).* FROM gone UNION ALL SELECT * FROM stayed"
     stay = _STAY.format(still=still, error=error)
-    return f"{stay}{left},\n{note_stayed('stayed')},\nended AS MATERIALIZED ({ended}){_LEDGER}"
+    return f"{stay}{left},\n{note_stayed('stayed')},{_ENDED}{_LEDGER}"
 
 
 # The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
@@ -135,11 +169,12 @@ _LATE = """
         SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
     ) AS late (too_late)"""
 _WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
+_HAD = "late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key"
 PARTS = {
     True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
     False: {
-        "verdict": f"late.too_late, job.batch_id, job.awaited, {verdict(**_FACTS, too_late='late.too_late')}",
-        "limit": ", created_at, give_up_after, batch_id, awaited",
+        "verdict": f"{_HAD}, {verdict(**_FACTS, too_late='late.too_late')}",
+        "limit": ", created_at, give_up_after, batch_id, awaited, losses, lane_key",
         "late": _LATE,
     },
 }

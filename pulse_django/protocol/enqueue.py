@@ -49,7 +49,7 @@ _WHO_HAS_KEY = "SELECT job_id FROM pulse_django_key WHERE task::text = %s AND ke
 # every key that it contains.
 _FREE_ORPHANED_KEY = """
 DELETE FROM pulse_django_key AS key
-WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = key.job_id)
+WHERE key.task::text = %s AND key.key::text = %s AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = key.job_id)
 RETURNING key.job_id
 """
 
@@ -155,7 +155,8 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
         return run_joined(jobs.write_alias, _enqueue(names), params)
     key, rule = new.unique
     if rule.per is not None:
-        window = (rule.per.total_seconds(), new.task, key)
+        seconds = rule.per.total_seconds()
+        window = (seconds, new.task, key, seconds)
         return run_joined(jobs.write_alias, _enqueue(names, take=unique.TAKE_WINDOW), (*window, *params))
     conflict = unique.conflict_of(rule)
     return run_joined(jobs.write_alias, _enqueue(names, conflict=conflict.sql), (*params, *conflict.params))

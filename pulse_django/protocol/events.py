@@ -19,7 +19,7 @@ WITH old AS MATERIALIZED (
     SELECT name
     FROM pulse_django_event AS event
     WHERE sent_at < statement_timestamp() - %s::float8 * interval '1 second' AND NOT EXISTS (
-        SELECT FROM pulse_django_dependency AS need
+        SELECT 1 FROM pulse_django_dependency AS need
         WHERE need.needs_event::text = event.name::text AND need.needs_event IS NOT NULL AND need.met_at IS NULL
     )
     ORDER BY sent_at

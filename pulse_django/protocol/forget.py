@@ -22,7 +22,7 @@ WITH walked AS MATERIALIZED (
     FROM (SELECT job_id FROM {table} WHERE job_id > %s ORDER BY job_id LIMIT %s) AS part
 ),
 gone AS MATERIALIZED (
-    SELECT job_id FROM walked WHERE NOT EXISTS (SELECT FROM pulse_django_job WHERE id = walked.job_id)
+    SELECT job_id FROM walked WHERE NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = walked.job_id)
 ),
 deleted AS (
     DELETE FROM {table} WHERE job_id = ANY (ARRAY(SELECT job_id FROM gone))
@@ -37,10 +37,10 @@ WITH old AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
     WHERE closed_at < statement_timestamp() - %s::float8 * interval '1 second' AND closed_at IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
-        AND NOT EXISTS (SELECT FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE batch_id = batch.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = batch.id)
         AND NOT EXISTS (
-            SELECT FROM pulse_django_dependency
+            SELECT 1 FROM pulse_django_dependency
             WHERE needs_batch = batch.id AND needs_batch IS NOT NULL AND met_at IS NULL
         )
     ORDER BY closed_at

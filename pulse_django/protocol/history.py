@@ -6,6 +6,8 @@ meets a row which has been moved fails, where one that meets a deleted row passe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pulse_django.words.declared_options import COLUMNS
 
 from .unresolved import note_over
@@ -23,14 +25,14 @@ CARRIED = (
 # As a sub-select it is worked out once for a statement.
 _TODAY = "(SELECT pg_catalog.to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYYMMDD')::int)"
 
-# With the array, the DELETE uses the primary key whatever the statistics are. For a table that was empty when it was
-# analysed, the planner would otherwise choose to read all rows.
+# With the array, also one of a single id, the DELETE uses the primary key whatever the statistics are. For a table that
+# was empty when it was analysed, the planner would otherwise choose to read all rows.
 _LEAVE = """
 gone AS (
     DELETE FROM pulse_django_job_hot AS job
     {using}
-    WHERE job.id = ANY (ARRAY(SELECT id FROM {source})) AND {condition}
-    RETURNING {carried}, {also}
+    WHERE job.id = ANY (ARRAY{ids}) AND {condition}
+    RETURNING {carried}
 ),
 history AS (
     INSERT INTO pulse_django_job_over ({columns})
@@ -39,30 +41,30 @@ history AS (
 {unresolved}"""
 
 
-def leave(source: str, condition: str, **values: str) -> str:
+def leave(source: str, condition: str, *, brings: Sequence[str] = (), **values: str) -> str:
     """Return the SQL that moves the jobs of ``source`` which meet the condition, with these new values.
 
-    Its rows are ``gone``, and each has the row of ``source`` in its last column: to join them again, a planner that
-    expects one row would compare each with all others.
+    Its rows are ``gone``, and have the columns that ``source`` brings, as ``source_<name>``: to join them again, a
+    planner that expects one row would compare each with all others.
     """
     return _left(
         using=f"USING {source}",
-        source=source,
-        condition=f"job.id = {source}.id AND {condition}",
-        also=f"{source} AS source",
+        ids=f"[{source}.id]",
+        condition=condition,
+        also=[f"{source}.{column} AS source_{column}" for column in brings],
         gone="gone",
         values=values,
     )
 
 
-def leave_all(source: str, *, also: str, beside: str, **values: str) -> str:
+def leave_all(source: str, *, also: Sequence[str], beside: str, **values: str) -> str:
     """Return the SQL that moves all jobs of ``source``, which are locked, without joining them to it.
 
     ``also`` are further columns of theirs that the values need, and ``beside`` is a relation of one row.
     """
     return _left(
         using="",
-        source=source,
+        ids=f"(SELECT id FROM {source})",  # noqa: S608 - made of constants
         condition="job.locked_by IS NOT NULL",
         also=also,
         gone=f"gone CROSS JOIN {beside}",
@@ -70,15 +72,14 @@ def leave_all(source: str, *, also: str, beside: str, **values: str) -> str:
     )
 
 
-def _left(*, using: str, source: str, condition: str, also: str, gone: str, values: dict[str, str]) -> str:
+def _left(*, using: str, ids: str, condition: str, also: Sequence[str], gone: str, values: dict[str, str]) -> str:
     carried = {column: column for column in CARRIED}
     columns = carried | {"era": _TODAY, "finished_at": "clock_timestamp()"} | values
     return _LEAVE.format(
         using=using,
-        source=source,
+        ids=ids,
         condition=condition,
-        carried=", ".join(f"job.{column}" for column in CARRIED),
-        also=also,
+        carried=", ".join([*(f"job.{column}" for column in CARRIED), *also]),
         columns=", ".join(columns),
         gone=gone,
         values=", ".join(columns.values()),

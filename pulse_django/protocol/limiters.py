@@ -80,36 +80,42 @@ RETURNING name
 
 # Counts from the first failure on. One that another one has closed meanwhile counts no failures of runs from before.
 _FAILED = """
-WITH counted AS (
-    SELECT
-        name, closed_until,
-        CASE
-            WHEN failures > 0 AND failures_since > clock_timestamp() - %(within)s::float8 * interval '1 second'
-            THEN failures + 1
-            ELSE 1
-        END AS failures
+WITH locked AS MATERIALIZED (
+    SELECT name, failures, failures_since, closed_until, closed_reason, half_open
     FROM pulse_django_limiter
     WHERE name::text = %(name)s
     FOR NO KEY UPDATE
 ),
-found AS (
-    SELECT name, failures FROM counted WHERE closed_until IS NULL OR closed_until <= clock_timestamp()
+counted AS MATERIALIZED (
+    SELECT
+        *, clock_timestamp() AS now,
+        CASE
+            WHEN failures > 0 AND failures_since > clock_timestamp() - %(within)s::float8 * interval '1 second'
+            THEN failures + 1
+            ELSE 1
+        END AS n
+    FROM locked
+),
+judged AS MATERIALIZED (
+    SELECT
+        *, half_open OR n >= %(most)s AS opens,
+        CASE WHEN n = 1 THEN now ELSE failures_since END AS since,
+        now + %(seconds)s::float8 * interval '1 second' AS closes_until
+    FROM counted
+    WHERE closed_until IS NULL OR closed_until <= now
+),
+written AS (
+    UPDATE pulse_django_limiter AS limiter
+    SET failures_since = judged.since,
+        failures = CASE WHEN judged.opens THEN 0 ELSE judged.n END,
+        closed_until = CASE WHEN judged.opens THEN judged.closes_until ELSE judged.closed_until END,
+        closed_reason = CASE WHEN judged.opens THEN %(reason)s ELSE judged.closed_reason END,
+        half_open = judged.opens
+    FROM judged
+    WHERE limiter.name::text = judged.name::text
+    RETURNING limiter.half_open
 )
-UPDATE pulse_django_limiter AS limiter
-SET failures_since = CASE WHEN found.failures = 1 THEN clock_timestamp() ELSE limiter.failures_since END,
-    failures = CASE WHEN limiter.half_open OR found.failures >= %(most)s THEN 0 ELSE found.failures END,
-    closed_until = CASE
-        WHEN limiter.half_open OR found.failures >= %(most)s
-        THEN clock_timestamp() + %(seconds)s::float8 * interval '1 second'
-        ELSE limiter.closed_until
-    END,
-    closed_reason = CASE
-        WHEN limiter.half_open OR found.failures >= %(most)s THEN %(reason)s ELSE limiter.closed_reason
-    END,
-    half_open = limiter.half_open OR found.failures >= %(most)s
-FROM found
-WHERE limiter.name::text = found.name::text
-RETURNING limiter.half_open
+SELECT half_open FROM written
 """
 
 
@@ -117,7 +123,7 @@ RETURNING limiter.half_open
 _FORGET_FULL = f"""
 DELETE FROM pulse_django_bucket AS bucket
 WHERE NOT EXISTS (
-    SELECT FROM (
+    SELECT 1 FROM (
         SELECT CASE WHEN bucket.scope::text = name::text THEN 'rate' ELSE 'key_rate' END AS rate, {IN_FORCE} AS n
         FROM pulse_django_limiter
         WHERE name::text = pg_catalog.split_part(bucket.scope::text, ':', 1)

@@ -26,7 +26,7 @@ logger = SafeLogger(__name__)
 # Nothing is taken from a live holder, whose next beat extends what it has; its host may have another LEASE_TTL than we.
 _MEND = """
 WITH wrong AS MATERIALIZED (
-    SELECT id
+    SELECT id, locked_by, token, started_at, attempts, refunds, max_attempts, lease_until, lease_ttl
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text = 'RUNNING' AND (
         locked_by IS NULL OR token IS NULL OR started_at IS NULL OR lease_until IS NULL
@@ -35,35 +35,55 @@ WITH wrong AS MATERIALIZED (
     )
     ORDER BY id
     FOR NO KEY UPDATE
+),
+mended AS MATERIALIZED (
+    SELECT
+        id,
+        COALESCE(token, pg_catalog.nextval('pulse_django_token')) AS token,
+        COALESCE(started_at, clock_timestamp()) AS started_at,
+        GREATEST(attempts, refunds + 1) AS attempts,
+        GREATEST(max_attempts, attempts - refunds, 1) AS max_attempts,
+        LEAST(lease_until, clock_timestamp() + COALESCE(lease_ttl, %s)) AS lease_until
+    FROM wrong
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET locked_by = COALESCE(job.locked_by, 'nobody'),
+        token = mended.token,
+        started_at = mended.started_at,
+        attempts = mended.attempts,
+        max_attempts = mended.max_attempts,
+        lease_until = mended.lease_until
+    FROM mended
+    WHERE job.id = mended.id AND job.status::text = 'RUNNING'
+    RETURNING job.id
 )
-UPDATE pulse_django_job_hot AS job
-SET locked_by = COALESCE(job.locked_by, 'nobody'),
-    token = COALESCE(job.token, pg_catalog.nextval('pulse_django_token')),
-    started_at = COALESCE(job.started_at, clock_timestamp()),
-    attempts = GREATEST(job.attempts, job.refunds + 1),
-    max_attempts = GREATEST(job.max_attempts, job.attempts - job.refunds, 1),
-    lease_until = LEAST(job.lease_until, clock_timestamp() + COALESCE(job.lease_ttl, %s))
-FROM wrong
-WHERE job.id = wrong.id AND job.status::text = 'RUNNING'
-RETURNING job.id
+SELECT id FROM written
 """
 
 # After the server's clock was set back: what was granted before it reaches further than any lease now.
 _SHORTEN = """
 WITH long AS MATERIALIZED (
-    SELECT id
+    SELECT id, lease_until, lease_ttl
     FROM pulse_django_job_hot
     WHERE status::text = 'RUNNING'
         AND lease_until > statement_timestamp() + COALESCE(lease_ttl, %(longest)s) + interval '1 second'
     ORDER BY id
     LIMIT %(limit)s
     FOR NO KEY UPDATE
+),
+short AS MATERIALIZED (
+    SELECT id, GREATEST(lease_until - %(step)s, clock_timestamp() + COALESCE(lease_ttl, %(ttl)s)) AS lease_until
+    FROM long
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET lease_until = short.lease_until
+    FROM short
+    WHERE job.id = short.id AND job.status::text = 'RUNNING'
+    RETURNING job.id
 )
-UPDATE pulse_django_job_hot AS job
-SET lease_until = GREATEST(job.lease_until - %(step)s, clock_timestamp() + COALESCE(job.lease_ttl, %(ttl)s))
-FROM long
-WHERE job.id = long.id AND job.status::text = 'RUNNING'
-RETURNING job.id
+SELECT id FROM written
 """
 
 

@@ -13,15 +13,21 @@ from pulse_django.words.needs import Need
 
 from .circles import refuse_circles
 
+# The INSERT copies as well: Citus mixes up the columns of one that computes beside a CTE.
 _ADD = """
-INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
-SELECT
-    job, needs, batch, event, COALESCE(name, ''), on_dead, moment, clock_timestamp() + timeout * interval '1 second'
-FROM pg_catalog.json_to_recordset(%s::json) AS need (
-    job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+WITH need AS MATERIALIZED (
+    SELECT
+        job, needs, batch, event, COALESCE(name, '') AS name, on_dead, moment,
+        clock_timestamp() + timeout * interval '1 second' AS until
+    FROM pg_catalog.json_to_recordset(%s::json) AS said (
+        job bigint, needs bigint, batch bigint, event text, name text, on_dead text, moment text, timeout float8
+    )
 )
+INSERT INTO pulse_django_dependency (job_id, needs, needs_batch, needs_event, name, on_dead, moment, until)
+SELECT job, needs, batch, event, name, on_dead, moment, until
+FROM need
 WHERE NOT EXISTS (
-    SELECT FROM pulse_django_dependency AS old
+    SELECT 1 FROM pulse_django_dependency AS old
     WHERE old.job_id = need.job AND old.met_at IS NULL AND (
         old.needs = need.needs OR old.needs_batch = need.batch AND old.moment::text = need.moment
         OR old.needs_event::text = need.event

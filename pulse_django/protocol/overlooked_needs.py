@@ -23,26 +23,26 @@ WITH walked AS MATERIALIZED (
 overlooked AS MATERIALIZED (
     SELECT id
     FROM walked
-    WHERE NOT EXISTS (SELECT FROM pulse_django_unresolved WHERE job_id = walked.id)
+    WHERE NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE job_id = walked.id)
         AND NOT EXISTS (
-            SELECT FROM pulse_django_batch AS batch WHERE batch.id = walked.batch_id AND batch.paused_at IS NOT NULL
+            SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = walked.batch_id AND batch.paused_at IS NOT NULL
         )
         AND (
-            NOT EXISTS (SELECT FROM pulse_django_dependency WHERE job_id = walked.id AND met_at IS NULL)
+            NOT EXISTS (SELECT 1 FROM pulse_django_dependency WHERE job_id = walked.id AND met_at IS NULL)
             OR EXISTS (
-                SELECT FROM pulse_django_dependency AS need
+                SELECT 1 FROM pulse_django_dependency AS need
                 WHERE need.job_id = walked.id AND need.met_at IS NULL AND NOT EXISTS (
-                    SELECT FROM pulse_django_unresolved AS change
+                    SELECT 1 FROM pulse_django_unresolved AS change
                     WHERE change.job_id = need.needs OR change.batch_id = need.needs_batch
                         OR change.event::text = need.needs_event::text
                 ) AND (
                     need.needs IS NOT NULL
-                        AND NOT EXISTS (SELECT FROM pulse_django_job_hot WHERE id = need.needs)
+                        AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
                     OR need.needs_batch IS NOT NULL AND NOT EXISTS (
-                        SELECT FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
                     )
                     OR need.needs_event IS NOT NULL AND EXISTS (
-                        SELECT FROM pulse_django_event WHERE name::text = need.needs_event::text
+                        SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
                     )
                 )
             )
@@ -66,17 +66,17 @@ overlooked AS MATERIALIZED (
     SELECT id
     FROM walked
     WHERE sealed_at IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pulse_django_unresolved WHERE batch_id = walked.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE batch_id = walked.id AND batch_id IS NOT NULL)
         AND NOT EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NULL
                 AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
         )
         AND NOT EXISTS (
-            SELECT FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
         )
         AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
         ))
 ),

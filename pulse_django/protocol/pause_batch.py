@@ -16,13 +16,19 @@ HOLD_LIMIT = 1_000
 
 _PAUSE = f"""{TREE},
 found AS MATERIALIZED (
-    SELECT id, clock_timestamp() AS now
+    SELECT id
     FROM pulse_django_batch
     WHERE id = ANY (ARRAY(SELECT id FROM tree)) AND closed_at IS NULL AND paused_at IS NULL
     ORDER BY id
     FOR NO KEY UPDATE
+),
+open AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
+),
+written AS (
+    UPDATE pulse_django_batch AS batch SET paused_at = open.now FROM open WHERE batch.id = open.id RETURNING batch.id
 )
-UPDATE pulse_django_batch AS batch SET paused_at = found.now FROM found WHERE batch.id = found.id RETURNING batch.id
+SELECT id FROM written
 """  # noqa: S608 - made of constants
 
 _RESUME = f"""{TREE},
@@ -54,7 +60,7 @@ WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch AS batch
     WHERE paused_at IS NOT NULL AND closed_at IS NULL AND EXISTS (
-        SELECT FROM pulse_django_job_hot
+        SELECT 1 FROM pulse_django_job_hot
         WHERE batch_id = batch.id AND batch_id IS NOT NULL AND finished_at IS NULL AND {CLAIMABLE}
     )
     ORDER BY id

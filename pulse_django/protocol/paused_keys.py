@@ -29,7 +29,7 @@ SELECT lane_key, clock_timestamp() + %(seconds)s::float8 * interval '1 second', 
 FROM pg_catalog.unnest(%(lane_keys)s::text[]) AS wanted (lane_key)
 ON CONFLICT (lane_key) DO UPDATE SET
     paused_until = excluded.paused_until, reason = excluded.reason, paused_by = excluded.paused_by,
-    paused_at = clock_timestamp()
+    paused_at = excluded.paused_at
 WHERE paused.paused_until IS NOT NULL
     AND (excluded.paused_until IS NULL OR paused.paused_until < excluded.paused_until)
 RETURNING lane_key

@@ -86,7 +86,7 @@ ending AS MATERIALIZED (
         id, locked_by::text AS holder, attempts AS attempt, token, next_run_at AS due_at, started_at, last_seen_at,
         outcome, verdict, message, task, queue, batch_id, awaited,
         (free AND verdict = 'RETRYING')::int AS refund, (outcome = 'WORKER_LOST')::int AS loss,
-        delay,
+        delay, refunds AS had_refunds, losses AS had_losses, lane_key,
         CASE
             WHEN spent OR verdict <> 'DEAD_LETTERED' THEN message
             WHEN killer
@@ -183,7 +183,7 @@ def _compiled_reap_pick(over: JobQuerySet, alias: str, limit: int) -> Compiled:
     columns = (
         "id", "locked_by", "attempts", "token", "next_run_at", "started_at", "refunds", "max_attempts", "losses",
         "lease_until", "lease_ttl", "deadline", "max_losses", "free_losses", "cancel_requested_at", "task", "queue",
-        "created_at", "give_up_after", "batch_id", "awaited",
+        "created_at", "give_up_after", "batch_id", "awaited", "lane_key",
     )  # fmt: skip
     return compiled(skip_locked(over.order_by("id").values(*columns))[:limit], alias)
 

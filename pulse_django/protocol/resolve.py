@@ -128,6 +128,8 @@ left_over AS (
 SELECT job_id FROM left_over
 """  # noqa: S608 - made of constants
 
+_WAITS = "job.status::text = 'WAITING'"
+
 # A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
 _FREE = f"""
 WITH paused AS MATERIALIZED (
@@ -154,7 +156,7 @@ waiter AS MATERIALIZED (
             THEN pg_catalog.format('batch %%s, which it needs, was cancelled', lost.needs_batch)
         END AS reason,
         batch.paused_at IS NULL AND NOT EXISTS (
-            SELECT FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
+            SELECT 1 FROM pulse_django_dependency WHERE job_id = job.id AND met_at IS NULL
         ) AS is_free,
         batch.paused_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM paused)) AS is_resumed
     FROM pulse_django_job_hot AS job
@@ -172,7 +174,7 @@ resumed AS (
     INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM waiter WHERE is_resumed
 ),
 lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
-{leave("lost", "job.status::text = 'WAITING'", status="'CANCELLED'", cancel_reason="(source).reason")},
+{leave("lost", _WAITS, brings=["reason"], status="'CANCELLED'", cancel_reason="source_reason")},
 freed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
@@ -192,9 +194,9 @@ WITH change AS MATERIALIZED (
     SELECT
         id,
         batch_id IS NOT NULL AND batch_id <> ALL (%(batches)s::bigint[])
-            AND EXISTS (SELECT FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
+            AND EXISTS (SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = one.batch_id) AS has_batch,
         job_id IS NOT NULL AND job_id <> ALL (%(waiting)s::bigint[]) AND EXISTS (
-            SELECT FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = one.job_id AND job.status::text = 'WAITING'
         ) AS has_job
     FROM pulse_django_unresolved AS one
     WHERE id = ANY (%(rows)s::bigint[])

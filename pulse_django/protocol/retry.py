@@ -21,24 +21,34 @@ from .unique import HOLDS_KEY
 # ``attempts`` stays: a zombie of an old run must never meet its own number again. What a retry grants is refunds, and
 # only as many as the runs asked for need.
 _REVIVE = """
+reviving AS MATERIALIZED (
+    SELECT
+        id,
+        LEAST(attempts, refunds + GREATEST(0, %s - (max_attempts - attempts + refunds))) AS refunds,
+        clock_timestamp() + (%s::float8 + place::float8 * %s::float8) * interval '1 second' AS next_run_at,
+        lane_key::text = '' AS ready
+    FROM in_line
+    WHERE {which}
+),
 revived AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'PENDING',
-        refunds = LEAST(job.attempts, job.refunds + GREATEST(0, %s - (job.max_attempts - job.attempts + job.refunds))),
-        next_run_at = clock_timestamp() + (%s::float8 + in_line.place::float8 * %s::float8) * interval '1 second',
-        ready = job.lane_key::text = '',
+        refunds = reviving.refunds,
+        next_run_at = reviving.next_run_at,
+        ready = reviving.ready,
         finished_at = NULL,
         cancel_requested_at = NULL,
         cancel_reason = ''
-    FROM in_line
-    WHERE job.id = in_line.id AND job.status::text = 'DEAD_LETTERED' AND {which}
+    FROM reviving
+    WHERE job.id = reviving.id AND job.status::text = 'DEAD_LETTERED'
     RETURNING job.id
 )"""
 
 # Those that hold their unique key again may have a twin, so they are left for the next statement.
 _RETRY = f"""
 WITH dead AS MATERIALIZED (
-    SELECT id, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed
+    SELECT
+        id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
         AND attempts = COALESCE(%s::int, attempts)
@@ -46,9 +56,11 @@ WITH dead AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 in_line AS (
-    SELECT id, is_keyed, row_number() OVER (ORDER BY id) - 1 AS place FROM dead
+    SELECT
+        id, attempts, max_attempts, refunds, lane_key, is_keyed, row_number() OVER (ORDER BY id) - 1 AS place
+    FROM dead
 ),
-{_REVIVE.format(which="NOT in_line.is_keyed")}
+{_REVIVE.format(which="NOT is_keyed")}
 SELECT id, NULL FROM revived
 UNION ALL
 SELECT id, place FROM in_line WHERE is_keyed
@@ -58,7 +70,8 @@ SELECT id, place FROM in_line WHERE is_keyed
 # of them would refuse the whole list, which is then retried one by one.
 _RETRY_KEYED = f"""
 WITH dead AS MATERIALIZED (
-    SELECT job.id, job.task, job.unique_key, asked.place
+    SELECT
+        job.id, job.attempts, job.max_attempts, job.refunds, job.lane_key, job.task, job.unique_key, asked.place
     FROM ROWS FROM (pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::bigint[])) AS asked (id, place)
     JOIN pulse_django_job_hot AS job ON job.id = asked.id
     WHERE job.status::text = 'DEAD_LETTERED' AND job.attempts = COALESCE(%s::int, job.attempts)
@@ -67,14 +80,14 @@ WITH dead AS MATERIALIZED (
 ),
 in_line AS (
     SELECT
-        id, place,
+        id, attempts, max_attempts, refunds, lane_key, place,
         row_number() OVER (PARTITION BY task, unique_key ORDER BY id) > 1 OR EXISTS (
-            SELECT FROM pulse_django_job_hot
+            SELECT 1 FROM pulse_django_job_hot
             WHERE task::text = dead.task::text AND unique_key::text = dead.unique_key::text AND {HOLDS_KEY}
         ) AS has_twin
     FROM dead
 ),
-{_REVIVE.format(which="NOT in_line.has_twin")}
+{_REVIVE.format(which="NOT has_twin")}
 SELECT id, false FROM revived
 UNION ALL
 SELECT id, true FROM in_line WHERE has_twin
@@ -84,7 +97,7 @@ _EXPIRED_TWINS = f"""
 SELECT id
 FROM pulse_django_job_hot
 WHERE {IS_EXPIRED} AND unique_key IS NOT NULL AND EXISTS (
-    SELECT FROM pulse_django_job_hot AS dead
+    SELECT 1 FROM pulse_django_job_hot AS dead
     WHERE dead.id = ANY (%s::bigint[]) AND dead.task::text = pulse_django_job_hot.task::text
         AND dead.unique_key::text = pulse_django_job_hot.unique_key::text
 )

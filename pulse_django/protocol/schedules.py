@@ -15,7 +15,6 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.schedules import MAX_BY
-from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.payloads import clean_text
@@ -44,23 +43,54 @@ CHANGED = "the schedule was changed before this tick was decided"
 _ZONE = "UTC"  # of an expression whose row names none: the CHECK of the table lets no such row pass
 
 _PAUSE = """
-UPDATE pulse_django_schedule
-SET paused_at = CASE
-        WHEN paused_at IS NULL OR paused_until <= statement_timestamp() THEN clock_timestamp() ELSE paused_at
-    END,
-    paused_until = clock_timestamp() + %s::float8 * interval '1 second',
-    pause_reason = %s, changed_by = %s, changed_at = clock_timestamp()
-WHERE id = ANY (%s::bigint[]) AND gone_at IS NULL
-RETURNING id
+WITH found AS MATERIALIZED (
+    SELECT id, paused_at, paused_until
+    FROM pulse_django_schedule
+    WHERE id = ANY (%s::bigint[]) AND gone_at IS NULL
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+paused AS MATERIALIZED (
+    SELECT
+        id, clock_timestamp() AS now,
+        CASE
+            WHEN paused_at IS NULL OR paused_until <= statement_timestamp() THEN clock_timestamp() ELSE paused_at
+        END AS since,
+        clock_timestamp() + %s::float8 * interval '1 second' AS until
+    FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_at = paused.since, paused_until = paused.until, pause_reason = %s, changed_by = %s,
+        changed_at = paused.now
+    FROM paused
+    WHERE schedule.id = paused.id AND schedule.gone_at IS NULL
+    RETURNING schedule.id
+)
+SELECT id FROM written
 """
 
 # The pause ends now. The next tick removes it: it has to know which ticks were in it.
 _RESUME = """
-UPDATE pulse_django_schedule
-SET paused_until = clock_timestamp(), changed_by = %s, changed_at = clock_timestamp()
-WHERE id = ANY (%s::bigint[]) AND paused_at IS NOT NULL
-    AND (paused_until IS NULL OR paused_until > statement_timestamp())
-RETURNING id
+WITH found AS MATERIALIZED (
+    SELECT id
+    FROM pulse_django_schedule
+    WHERE id = ANY (%s::bigint[]) AND paused_at IS NOT NULL
+        AND (paused_until IS NULL OR paused_until > statement_timestamp())
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+resumed AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM found
+),
+written AS (
+    UPDATE pulse_django_schedule AS schedule
+    SET paused_until = resumed.now, changed_by = %s, changed_at = resumed.now
+    FROM resumed
+    WHERE schedule.id = resumed.id AND schedule.paused_at IS NOT NULL
+    RETURNING schedule.id
+)
+SELECT id FROM written
 """
 
 _NOW = "SELECT clock_timestamp()"
@@ -119,14 +149,14 @@ def pause(
     if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
         raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
     seconds = None if lasting is None else lasting.total_seconds()
-    params = [seconds, clean_text(reason, MAX_REASON), by[:MAX_BY], list(schedule_ids)]
+    params = [list(schedule_ids), seconds, clean_text(reason, MAX_REASON), by[:MAX_BY]]
     return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
 
 
 def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
     """Let ticks fire again from now on. Return the ids of those that were paused."""
     return sorted(
-        resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, [by[:MAX_BY], list(schedule_ids)])
+        resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, [list(schedule_ids), by[:MAX_BY]])
     )
 
 
@@ -200,10 +230,9 @@ def _change(
             write_ticks(alias, [(row.pk, tick, None) for tick in missed])
         row.next_at = first_after(row.timing, now, starts_at=row.starts_at, ends_at=row.ends_at)
     row.changed_by = by[:MAX_BY]
-    row.changed_at = ClockTimestamp()
+    row.changed_at = now
     written = None if row.pk is None else [*_COLUMNS, "changed_by", "changed_at", *(others or {})]
     models.Model.save(row, using=alias, force_insert=row.pk is None, update_fields=written)
-    row.changed_at = now
 
 
 _COLUMNS_THAT_SAY_WHEN = ("cron", "tz", "every", "phase", "starts_at", "ends_at")

@@ -39,7 +39,7 @@ hit AS MATERIALIZED (
     CROSS JOIN share
     CROSS JOIN paused
     WHERE EXISTS (
-        SELECT
+        SELECT 1
         FROM (
             SELECT task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
         ) AS head
@@ -55,26 +55,27 @@ found AS MATERIALIZED (
     ) AS head
     WHERE head.task::text = ANY (paused.tasks)
     LIMIT %s
+),
+aside AS (
+    UPDATE pulse_django_job_hot AS job
+    SET ready = NULL
+    WHERE job.id = ANY (ARRAY(
+        SELECT id FROM pulse_django_job_hot
+        WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
+        ORDER BY id
+        FOR NO KEY UPDATE SKIP LOCKED
+    )) AND job.ready
+    RETURNING job.queue
 )
-UPDATE pulse_django_job_hot AS job
-SET ready = NULL
-WHERE job.id = ANY (ARRAY(
-    SELECT id FROM pulse_django_job_hot
-    WHERE id = ANY (ARRAY(SELECT id FROM found)) AND {CLAIMABLE} AND ready
-    ORDER BY id
-    FOR NO KEY UPDATE SKIP LOCKED
-)) AND job.ready
-RETURNING job.queue
+SELECT queue FROM aside
 """  # noqa: S608 - made of constants
 
-_BRING_BACK = f"""{TASKS_SET_ASIDE}
-UPDATE pulse_django_job_hot AS job
-SET ready = job.lane_key::text = '' OR job.next_run_at <= clock_timestamp()
-WHERE job.id = ANY (ARRAY(
-    SELECT back.id
+_BRING_BACK = f"""{TASKS_SET_ASIDE},
+locked AS MATERIALIZED (
+    SELECT back.id, back.lane_key, back.next_run_at
     FROM met
     CROSS JOIN LATERAL (
-        SELECT id FROM pulse_django_job_hot
+        SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
         WHERE {IS_SET_ASIDE} AND task::text = met.task::text
         ORDER BY id
         LIMIT {SET_ASIDE_LIMIT}
@@ -82,8 +83,18 @@ WHERE job.id = ANY (ARRAY(
     ) AS back
     WHERE met.task::text <> ALL ({PAUSED_TASKS})
     LIMIT %s
-)) AND job.ready IS NULL
-RETURNING job.queue
+),
+back AS MATERIALIZED (
+    SELECT id, lane_key::text = '' OR next_run_at <= clock_timestamp() AS ready FROM locked
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET ready = back.ready
+    FROM back
+    WHERE job.id = ANY (ARRAY[back.id]) AND job.ready IS NULL
+    RETURNING job.queue
+)
+SELECT queue FROM written
 """  # noqa: S608 - made of constants
 
 

@@ -59,15 +59,20 @@ WITH report AS MATERIALIZED (
         id bigint, holder text, attempt int, outcome text, error_class text, message text, traceback text
     )
 ),
+locked AS MATERIALIZED (
+    SELECT id, completed_by, attempts, completed_token, next_run_at, started_at, finished_at
+    FROM pulse_django_job
+    WHERE id = ANY (ARRAY(SELECT id FROM report)) AND completed_by::text = ANY (ARRAY(SELECT holder FROM report))
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
 completed AS MATERIALIZED (
     SELECT
-        job.id, job.completed_by, job.attempts, job.completed_token, job.next_run_at, job.started_at, job.finished_at,
-        report.outcome, report.error_class, report.message, report.traceback, report.outcome = 'SUCCEEDED' AS repeated
+        job.*, report.outcome, report.error_class, report.message, report.traceback,
+        report.outcome = 'SUCCEEDED' AS repeated
     FROM report
-    JOIN pulse_django_job AS job
+    JOIN locked AS job
         ON job.id = report.id AND job.attempts = report.attempt AND job.completed_by::text = report.holder
-    ORDER BY job.id
-    FOR NO KEY UPDATE OF job
 ),
 cleared AS (
     UPDATE pulse_django_job AS job
@@ -104,11 +109,14 @@ entry AS MATERIALIZED (
     ORDER BY attempt.job_id, attempt.number
     FOR NO KEY UPDATE OF attempt
 ),
+late AS MATERIALIZED (
+    SELECT id, outcome, clock_timestamp() AS late_at FROM entry WHERE NOT repeated
+),
 kept AS (
     UPDATE pulse_django_attempt AS attempt
-    SET late_outcome = entry.outcome, late_at = clock_timestamp()
-    FROM entry
-    WHERE attempt.id = entry.id AND NOT entry.repeated AND attempt.late_outcome::text = ''
+    SET late_outcome = late.outcome, late_at = late.late_at
+    FROM late
+    WHERE attempt.id = late.id AND attempt.late_outcome::text = ''
 )
 SELECT job_id, worker, number, repeated FROM entry
 """

@@ -33,9 +33,9 @@ SELECT
         FROM pulse_django_schedule WHERE next_at IS NOT NULL ORDER BY next_at LIMIT 1
     ),
     EXISTS (
-        SELECT FROM pulse_django_schedule AS schedule
+        SELECT 1 FROM pulse_django_schedule AS schedule
         WHERE waiting_at IS NOT NULL AND NOT EXISTS (
-            SELECT FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
 """
@@ -47,13 +47,13 @@ WHERE schedule.gone_at IS NULL
     AND (
         schedule.next_at <= COALESCE(%s::timestamptz, statement_timestamp())
         OR schedule.waiting_at IS NOT NULL AND NOT EXISTS (
-            SELECT FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
+            SELECT 1 FROM pulse_django_job_hot AS job WHERE job.id = schedule.last_job_id AND job.finished_at IS NULL
         )
     )
     AND (
         schedule.task::text = ANY (%s::text[])
         OR NOT EXISTS (
-            SELECT FROM pulse_django_worker AS worker
+            SELECT 1 FROM pulse_django_worker AS worker
             WHERE worker.stopped_at IS NULL AND worker.last_beat_at > statement_timestamp() - %s::interval
                 AND (worker.tasks IS NULL OR pg_catalog.jsonb_exists(worker.tasks, schedule.task::text))
         )
@@ -79,7 +79,8 @@ tick AS (
     SELECT schedule_id, at, outcome, note, job_id FROM given
     -- A tick that waited for the last job may fire now. No other tick is decided twice.
     ON CONFLICT (schedule_id, at) DO UPDATE
-        SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id, decided_at = clock_timestamp()
+        SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id,
+            decided_at = excluded.decided_at
         WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
     RETURNING schedule_id, at
 )

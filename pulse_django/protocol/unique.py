@@ -36,11 +36,13 @@ HOLDS_KEY = "finished_at IS NULL AND unique_key IS NOT NULL AND (NOT unique_unti
 _ON_CONFLICT = f"ON CONFLICT (task, unique_key) WHERE {HOLDS_KEY} DO "
 
 _LATER = "GREATEST(job.next_run_at, excluded.next_run_at)"
+# With a time zone, an instant and an interval are added without the session's: that is IMMUTABLE (docs/adr/0065).
 _UP_TO_LONGEST = (
-    "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, job.created_at + %s::float8 * interval '1 second'))"
+    "GREATEST(job.next_run_at, LEAST(excluded.next_run_at, "
+    "(job.created_at AT TIME ZONE 'UTC' + %s::float8 * interval '1 second') AT TIME ZONE 'UTC'))"
 )
-# Only of a job that has not started and has not expired. One that has started and holds the key was enqueued until the
-# end: ``_LET_GO``.
+# Only of a job that has not started and has not expired when this one is created. One that has started and holds the
+# key was enqueued until the end: ``_LET_GO``.
 _CHANGE = f"""UPDATE
 SET args = excluded.args,
     kwargs = excluded.kwargs,
@@ -55,25 +57,26 @@ SET args = excluded.args,
     weight = excluded.weight,
     ready = excluded.lane_key::text = '',
     next_run_at = {{due}}
-WHERE job.attempts = 0 AND NOT ({is_expired("job.")})
+WHERE job.attempts = 0 AND NOT ({is_expired("job.", now="excluded.created_at")})
 """
 # It changes nothing, and locks the other job's row until the caller's transaction ends. If a worker claimed that job
 # before, the run would not see what the transaction writes, and no job would follow.
 _HOLD_BACK = "UPDATE SET unique_key = job.unique_key WHERE false"
 
 # The periods that a caller sees to go on need no lock. Without the condition each call would lock the row, and calls
-# that change nothing would wait for one another.
+# that change nothing would wait for one another. Behind a wait the end of a rival's period is compared with that of the
+# one which would begin now.
 _TAKE_WINDOW = """
     INSERT INTO pulse_django_window AS win (task, key, until, job_id)
     SELECT wanted.task, wanted.key, clock_timestamp() + %s::float8 * interval '1 second', wanted.job_id
     FROM ({wanted}) AS wanted (task, key, job_id)
     WHERE NOT EXISTS (
-        SELECT FROM pulse_django_window AS held
+        SELECT 1 FROM pulse_django_window AS held
         WHERE held.task::text = wanted.task::text AND held.key::text = wanted.key::text
             AND held.until > statement_timestamp()
     )
     ON CONFLICT (task, key) DO UPDATE SET until = excluded.until, job_id = excluded.job_id
-    WHERE win.until <= statement_timestamp()
+    WHERE excluded.until - win.until >= %s::float8 * interval '1 second'
     RETURNING job_id
 """
 _ONE_WANTED = "SELECT %s::text, %s::text, pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
@@ -84,11 +87,17 @@ TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
 
 # The instant was read before the wait for a rival. A period that began then would be too short, or over already.
 _BEGIN_WINDOWS_WITH_JOBS = """
+WITH begun AS MATERIALIZED (
+    SELECT
+        id, created_at + %s::float8 * interval '1 second' AS until,
+        created_at + %s::float8 * interval '1 second' - interval '10 ms' AS nearly_until
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[])
+)
 UPDATE pulse_django_window AS win
-SET until = job.created_at + %s::float8 * interval '1 second'
-FROM pulse_django_job_hot AS job
-WHERE win.job_id = ANY (%s::bigint[]) AND job.id = ANY (%s::bigint[]) AND job.id = win.job_id
-    AND win.until < job.created_at + %s::float8 * interval '1 second' - interval '10 ms'
+SET until = begun.until
+FROM begun
+WHERE win.job_id = ANY (%s::bigint[]) AND win.job_id = begun.id AND win.until < begun.nearly_until
 RETURNING win.job_id
 """
 
@@ -137,7 +146,7 @@ _FREE_ORPHANED_WINDOWS = f"""
 DELETE FROM pulse_django_window AS win
 USING {_KEYS}
 WHERE win.task::text = wanted.task AND win.key::text = wanted.key
-    AND NOT EXISTS (SELECT FROM pulse_django_job WHERE id = win.job_id)
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job WHERE id = win.job_id)
 RETURNING win.job_id
 """  # noqa: S608 - made of constants
 
@@ -178,7 +187,7 @@ def begin_windows_with_jobs(jobs: JobReader, rule: Unique, job_ids: Sequence[int
     """Let the periods that these new jobs took begin when the jobs were written."""
     if rule.per is not None and job_ids:
         seconds = rule.per.total_seconds()
-        run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, list(job_ids), list(job_ids), seconds])
+        run_joined(jobs.write_alias, _BEGIN_WINDOWS_WITH_JOBS, [seconds, seconds, list(job_ids), list(job_ids)])
 
 
 def holders(jobs: JobReader, rule: Unique, keys: Sequence[TaskKey]) -> dict[TaskKey, int]:

@@ -119,7 +119,7 @@ def _all_or_none(jobs: JobReader, rule: Unique) -> AbstractContextManager[None]:
 def _insert(jobs: JobReader, rule: Unique, rows: Iterable[Row], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     document = f"[{','.join(row.text for row in rows)}]"
     conflict = unique.conflict_of(rule)
-    window = () if rule.per is None else (rule.per.total_seconds(),)
+    window = () if rule.per is None else (rule.per.total_seconds(),) * 2
     statement = _statement(names, conflict.sql, rule.per is not None)
     return run_joined(jobs.write_alias, statement, (document, *window, *conflict.params))
 

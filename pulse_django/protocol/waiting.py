@@ -19,38 +19,44 @@ from .statements import check_delay
 # Only of what waits and has not expired. A run has its own deadline, and its outcome decides when the next one begins.
 _WAITING = f"""
 WITH waiting AS MATERIALIZED (
-    SELECT id
+    SELECT id, queue, lane_key, ready
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING')
         AND attempts = COALESCE(%s::int, attempts) AND NOT ({IS_EXPIRED})
     ORDER BY id
     FOR NO KEY UPDATE
+),
+changed AS MATERIALIZED (
+    SELECT id, {{computed}} FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET {{change}}
+    FROM changed
+    WHERE job.id = changed.id AND job.status::text IN ('PENDING', 'RETRYING')
+    RETURNING job.id
 )
-UPDATE pulse_django_job_hot AS job
-SET {{change}}
-FROM waiting
-WHERE job.id = waiting.id AND job.status::text IN ('PENDING', 'RETRYING')
-RETURNING job.id
+SELECT id FROM written
 """  # noqa: S608 - made of constants
 
 _RESCHEDULE = _WAITING.format(
-    change="next_run_at = clock_timestamp() + %s::float8 * interval '1 second', ready = job.lane_key::text = ''"
+    computed="clock_timestamp() + %s::float8 * interval '1 second' AS next_run_at, lane_key::text = '' AS ready",
+    change="next_run_at = changed.next_run_at, ready = changed.ready",
 )
 
 # A job without a limit of its task has that of its queue, which another queue may not have.
-_OF_QUEUE_ALONE = (
-    f"pg_catalog.split_part(job.lane_key::text, ':', 1) IN ('', pg_catalog.concat('{OF_QUEUE}', job.queue))"
-)
+_OF_QUEUE_ALONE = f"pg_catalog.split_part(lane_key::text, ':', 1) IN ('', pg_catalog.concat('{OF_QUEUE}', queue))"
 _ELSEWHERE = f"""
     CASE
         WHEN %s::text IS NOT NULL AND {_OF_QUEUE_ALONE} THEN pg_catalog.concat(
-            %s::text, pg_catalog.substr(job.lane_key::text, pg_catalog.strpos(job.lane_key::text || ':', ':'))
+            %s::text, pg_catalog.substr(lane_key::text, pg_catalog.strpos(lane_key::text || ':', ':'))
         )
-        ELSE job.lane_key::text
+        ELSE lane_key::text
     END"""
 _MOVE = _WAITING.format(
-    change=f"queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority), lane_key = {_ELSEWHERE}, "
-    f"ready = job.ready AND ({_ELSEWHERE}) = job.lane_key::text"
+    computed=f"{_ELSEWHERE} AS lane_key, ready AND ({_ELSEWHERE}) = lane_key::text AS ready",
+    change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority), lane_key = changed.lane_key, "
+    "ready = changed.ready",
 )
 
 
@@ -81,7 +87,7 @@ def move(
     check_attempt(attempt)
     limiter = limiter_of_queue(queue) if queue is not None and queue in conf.current().queue_limits else ""
     elsewhere = [queue, limiter]
-    return _change(jobs, _MOVE, job_ids, [attempt, queue, priority, *elsewhere, *elsewhere])
+    return _change(jobs, _MOVE, job_ids, [attempt, *elsewhere, *elsewhere, queue, priority])
 
 
 def _change(jobs: JobReader, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:

@@ -38,24 +38,24 @@ due AS MATERIALIZED (
     ORDER BY duty.name
     FOR NO KEY UPDATE OF duty SKIP LOCKED
 ),
+taking AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM due
+),
 taken AS (
     UPDATE pulse_django_duty AS duty
-    SET taken_at = clock_timestamp()
-    FROM due
-    WHERE duty.name::text = due.name::text
+    SET taken_at = taking.now
+    FROM taking
+    WHERE duty.name::text = taking.name::text
     RETURNING duty.name
-),
-first AS (
-    INSERT INTO pulse_django_duty (name, taken_at, done_at)
-    SELECT name, clock_timestamp(), clock_timestamp() FROM wanted
-    WHERE NOT EXISTS (SELECT FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
-    ON CONFLICT (name) DO NOTHING
-    RETURNING name
 ),
 server AS ({SERVER_CLOCK})
 SELECT
     server.*,
-    ARRAY(SELECT name::text FROM taken UNION ALL SELECT name::text FROM first),
+    ARRAY(SELECT name::text FROM taken),
+    ARRAY(
+        SELECT name FROM wanted
+        WHERE NOT EXISTS (SELECT 1 FROM pulse_django_duty AS duty WHERE duty.name::text = wanted.name)
+    ),
     ARRAY(SELECT name::text FROM pulse_django_duty WHERE done_at < taken_at),
     ARRAY(
         SELECT duty.name::text
@@ -63,18 +63,41 @@ SELECT
         JOIN wanted ON duty.name::text = wanted.name
         WHERE duty.taken_at < clock_timestamp() - wanted.seconds * interval '{LONG_OVERDUE} seconds'
     ),
-    EXISTS (SELECT FROM pulse_django_schedule),
-    EXISTS (SELECT FROM pulse_django_limiter),
+    EXISTS (SELECT 1 FROM pulse_django_schedule),
+    EXISTS (SELECT 1 FROM pulse_django_limiter),
     {ARE_EXPIRED},
-    EXISTS (SELECT FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
+    EXISTS (SELECT 1 FROM pulse_django_pausedkey WHERE {IS_OF_TASK}) OR {ARE_SET_ASIDE},
     {ARE_UNRESOLVED},
-    EXISTS (SELECT FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
-    EXISTS (SELECT FROM pulse_django_batch) OR EXISTS (SELECT FROM pulse_django_dependency)
-        OR EXISTS (SELECT FROM pulse_django_step) OR EXISTS (SELECT FROM pulse_django_event)
+    EXISTS (SELECT 1 FROM pulse_django_batch WHERE paused_at IS NOT NULL AND closed_at IS NULL),
+    EXISTS (SELECT 1 FROM pulse_django_batch) OR EXISTS (SELECT 1 FROM pulse_django_dependency)
+        OR EXISTS (SELECT 1 FROM pulse_django_step) OR EXISTS (SELECT 1 FROM pulse_django_event)
 FROM server
 """  # noqa: S608 - made of constants
 
-_DONE = "UPDATE pulse_django_duty SET done_at = clock_timestamp() WHERE name::text = ANY (%s::text[]) RETURNING name"
+# The first time in the life of these tables.
+_TAKE_NEW = """
+INSERT INTO pulse_django_duty (name, taken_at, done_at)
+SELECT name, clock_timestamp(), clock_timestamp() FROM pg_catalog.unnest(%s::text[]) AS wanted (name)
+ON CONFLICT (name) DO NOTHING
+RETURNING name
+"""
+
+_DONE = """
+WITH taken AS MATERIALIZED (
+    SELECT name FROM pulse_django_duty WHERE name::text = ANY (%s::text[]) ORDER BY name FOR NO KEY UPDATE
+),
+done AS MATERIALIZED (
+    SELECT name, clock_timestamp() AS now FROM taken
+),
+written AS (
+    UPDATE pulse_django_duty AS duty
+    SET done_at = done.now
+    FROM done
+    WHERE duty.name::text = done.name::text
+    RETURNING duty.name
+)
+SELECT name FROM written
+"""
 
 
 class Turn(NamedTuple):
@@ -100,10 +123,12 @@ class DutyManager(models.Manager["Duty"]):
         """Take the duties that nobody did for so many seconds."""
         names = sorted(every)
         [row] = run_alone(self._alias, _TAKE, [names, [every[name] for name in names]])
-        started_at, up_for, *lists = row[:5]
-        taken, unfinished, overdue = map(frozenset, lists)
-        clock, there_are = ServerClock(started_at, up_for), row[5:]
-        return Turn(clock, taken, unfinished, overdue - taken, *there_are)
+        started_at, up_for, taken, new, *lists = row[:6]
+        if new:
+            taken += [name for (name,) in run_alone(self._alias, _TAKE_NEW, [sorted(new)])]
+        unfinished, overdue = map(frozenset, lists)
+        clock, there_are = ServerClock(started_at, up_for), row[6:]
+        return Turn(clock, frozenset(taken), unfinished, overdue - frozenset(taken), *there_are)
 
     def done(self, names: Collection[str]) -> None:
         """Note that these were done to the end."""

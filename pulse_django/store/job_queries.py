@@ -38,21 +38,21 @@ class Depth(NamedTuple):
     is_more: bool  # than was counted
 
 
-def is_expired(row: str = "") -> str:
+def is_expired(row: str = "", *, now: str = "statement_timestamp()") -> str:
     """Return the SQL that says whether a job has not started in time. ``row`` goes before each column: ``job.``.
 
     The first three conditions are those of the index. ``JobQuerySet.startable`` says the opposite to the ORM.
     """
     return (
         f"{row}attempts = 0 AND {row}expires_at IS NOT NULL AND {row}status::text = 'PENDING' "
-        f"AND {row}expires_at <= statement_timestamp()"
+        f"AND {row}expires_at <= {now}"
     )
 
 
 IS_EXPIRED = is_expired()
-ARE_EXPIRED = f"EXISTS (SELECT FROM pulse_django_job_hot WHERE {IS_EXPIRED})"
-ARE_UNRESOLVED = """EXISTS (SELECT FROM pulse_django_unresolved) OR EXISTS (
-        SELECT FROM pulse_django_dependency
+ARE_EXPIRED = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_EXPIRED})"  # noqa: S608 - made of constants
+ARE_UNRESOLVED = """EXISTS (SELECT 1 FROM pulse_django_unresolved) OR EXISTS (
+        SELECT 1 FROM pulse_django_dependency
         WHERE until <= statement_timestamp() AND until IS NOT NULL AND met_at IS NULL
     )"""
 
@@ -91,7 +91,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS jobs
     FROM (
         (
-            SELECT
+            SELECT 1
             FROM pulse_django_job_hot
             WHERE {IN_LANE}
                 AND next_run_at > statement_timestamp()
@@ -100,7 +100,7 @@ CROSS JOIN LATERAL (
         )
         UNION ALL
         (
-            SELECT
+            SELECT 1
             FROM pulse_django_job_hot
             WHERE {CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND NOT ready
                 AND lane.lane_key::text = ''

@@ -105,7 +105,7 @@ IN_LANE = (
 )
 _LANES = f"""{LANES_CTE}
 SELECT queue, priority, lane_key FROM lane
-WHERE EXISTS (SELECT FROM pulse_django_job_hot WHERE {IN_LANE})
+WHERE EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IN_LANE})
 """  # noqa: S608 - made of constants
 
 

@@ -19,7 +19,7 @@ from pulse_django.words.counters import Counters
 from .job_queries import depths
 from .json_columns import read
 from .minute_counts import counted_by_workers, counted_in
-from .transactions import run_joined
+from .transactions import joined, run_joined
 
 if TYPE_CHECKING:
     from pulse_django.models import Minute  # noqa: F401 - named in the base class below
@@ -55,18 +55,24 @@ LIMIT 1
 _WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), vitals::text FROM pulse_django_worker ORDER BY id"
 
 _WRITE = """
-WITH written AS (
-    INSERT INTO pulse_django_minute (minute, signs, totals, workers) VALUES (%s, %s::jsonb, %s::jsonb, %s::jsonb)
-    ON CONFLICT (minute) DO NOTHING
-    RETURNING minute
-),
-relieved AS (
-    UPDATE pulse_django_minute AS earlier
-    SET totals = NULL, workers = NULL, signs = earlier.signs - 'queues'::text
-    FROM written
-    WHERE earlier.minute <> written.minute AND earlier.totals IS NOT NULL
+INSERT INTO pulse_django_minute (minute, signs, totals, workers) VALUES (%s, %s::jsonb, %s::jsonb, %s::jsonb)
+ON CONFLICT (minute) DO NOTHING
+RETURNING minute
+"""
+
+_RELIEVE = """
+WITH earlier AS MATERIALIZED (
+    SELECT minute, signs - 'queues'::text AS signs
+    FROM pulse_django_minute
+    WHERE minute <> %s AND totals IS NOT NULL
+    ORDER BY minute
+    FOR NO KEY UPDATE
 )
-SELECT minute FROM written
+UPDATE pulse_django_minute AS minute
+SET totals = NULL, workers = NULL, signs = earlier.signs
+FROM earlier
+WHERE minute.minute = earlier.minute AND minute.totals IS NOT NULL
+RETURNING minute.minute
 """
 
 _NOTE = "UPDATE pulse_django_minute SET signs = signs || %s::jsonb WHERE minute = %s RETURNING minute"
@@ -112,7 +118,11 @@ class MinuteManager(models.Manager["Minute"]):
         if is_latest:
             signs |= {"queues": self._depths()}
         values = [json.dumps(value) for value in (signs, totals, workers)]
-        return bool(run_joined(self._alias, _WRITE, [minute, *values]))
+        with joined(self._alias):
+            is_first = bool(run_joined(self._alias, _WRITE, [minute, *values]))
+            if is_first:
+                run_joined(self._alias, _RELIEVE, [minute])
+        return is_first
 
     def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
         """Add to what a minute says."""

@@ -42,11 +42,11 @@ def lease_ran_out_lately(within: timedelta) -> Q:
 
 _IS_UNNEEDED = """NOT (
     "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
-        SELECT FROM pulse_django_batch AS batch
+        SELECT 1 FROM pulse_django_batch AS batch
         WHERE batch.id = "pulse_django_job".batch_id AND batch.closed_at IS NULL
     )
     OR "pulse_django_job".awaited AND EXISTS (
-        SELECT FROM pulse_django_dependency AS need
+        SELECT 1 FROM pulse_django_dependency AS need
         WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
     )
 )"""

@@ -25,13 +25,13 @@ INSERT INTO pulse_django_queue AS queue (name, paused_at, paused_until, pause_re
 VALUES (%s, clock_timestamp(), clock_timestamp() + %s::interval, %s)
 ON CONFLICT (name) DO UPDATE SET
     paused_at = CASE
-        WHEN queue.paused_until <= statement_timestamp() THEN excluded.paused_at  -- the earlier pause had ended
+        WHEN queue.paused_until <= excluded.paused_at THEN excluded.paused_at  -- the earlier pause had ended
         ELSE COALESCE(queue.paused_at, excluded.paused_at)
     END,
     paused_until = excluded.paused_until,
     pause_reason = excluded.pause_reason
 WHERE %s::boolean OR %s::timestamptz IS NOT DISTINCT FROM
-    CASE WHEN queue.paused_until <= statement_timestamp() THEN NULL ELSE queue.paused_at END
+    CASE WHEN queue.paused_until <= excluded.paused_at THEN NULL ELSE queue.paused_at END
 RETURNING queue.id
 """
 

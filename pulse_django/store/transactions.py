@@ -123,6 +123,21 @@ def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> 
     )
 
 
+def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
+    """Ask several questions in one message, in the transaction that there is, if any. Return the rows of each."""
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        return [_execute(connection, sql, params) for sql, params in questions]
+    with _told_briefly(), connection.cursor() as cursor:
+        cursor.execute("; ".join(sql for sql, _ in questions), [value for _, params in questions for value in params])
+        answers = [list(cursor.fetchall())]
+        while len(answers) < len(questions):
+            cursor.nextset()
+            answers.append(list(cursor.fetchall()))
+        return answers
+
+
 def copy_joined(alias: str, statement: str, rows: bytes) -> None:
     """Write rows by COPY in the transaction that is open."""
     connection = connections[alias]

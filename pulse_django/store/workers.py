@@ -53,7 +53,7 @@ WITH noted AS (
         -- Long, and nearly always the same: a value that is not replaced is not written again.
         tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
         vitals = excluded.vitals,
-        last_beat_at = clock_timestamp(),
+        last_beat_at = excluded.last_beat_at,
         stopped_at = NULL
     RETURNING worker.id, worker.queues
 )
@@ -75,10 +75,20 @@ class Standing(NamedTuple):
 
 
 _FAREWELL = """
-UPDATE pulse_django_worker
-SET in_flight = 0, stopped_at = clock_timestamp(), last_beat_at = clock_timestamp()
-WHERE name::text = %s AND boot_id::text = %s
-RETURNING id
+WITH leaving AS MATERIALIZED (
+    SELECT id FROM pulse_django_worker WHERE name::text = %s AND boot_id::text = %s FOR NO KEY UPDATE
+),
+gone AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS now FROM leaving
+),
+written AS (
+    UPDATE pulse_django_worker AS worker
+    SET in_flight = 0, stopped_at = gone.now, last_beat_at = gone.now
+    FROM gone
+    WHERE worker.id = gone.id
+    RETURNING worker.id
+)
+SELECT id FROM written
 """
 
 

@@ -12,13 +12,35 @@ if TYPE_CHECKING:
     from .jobs import AnyJob
 
 _EXPIRE = """
-UPDATE pulse_django_job AS job SET lease_until = clock_timestamp() - interval '1 microsecond'
-WHERE id = %s AND locked_by IS NOT NULL RETURNING id
+WITH held AS MATERIALIZED (
+    SELECT id FROM pulse_django_job WHERE id = %s AND locked_by IS NOT NULL FOR NO KEY UPDATE
+),
+over AS MATERIALIZED (
+    SELECT id, clock_timestamp() - interval '1 microsecond' AS lease_until FROM held
+),
+written AS (
+    UPDATE pulse_django_job AS job SET lease_until = over.lease_until
+    FROM over
+    WHERE job.id = over.id AND job.locked_by IS NOT NULL
+    RETURNING job.id
+)
+SELECT id FROM written
 """
 
 _JUMP = """
-UPDATE pulse_django_job AS job SET next_run_at = clock_timestamp()
-WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL RETURNING id
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM pulse_django_job WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL FOR NO KEY UPDATE
+),
+due AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS next_run_at FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job AS job SET next_run_at = due.next_run_at
+    FROM due
+    WHERE job.id = due.id AND job.finished_at IS NULL AND job.locked_by IS NULL
+    RETURNING job.id
+)
+SELECT id FROM written
 """
 
 

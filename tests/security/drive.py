@@ -411,15 +411,17 @@ def schedules() -> None:
     Schedule.objects.declare(declarer, [code], silence=hour)
     Schedule.objects.change(Schedule.objects.get(name="code").pk, {"queue": "mail"})
     Schedule.objects.follow_code(Schedule.objects.get(name="code").pk)
-    sql("UPDATE pulse_django_schedule SET next_at = clock_timestamp() - interval '1 s'")
+    sql("UPDATE pulse_django_schedule SET next_at = %s", now_in_python() - SOON)
     assert look_at_schedules(ALIAS).due_in is not None
     assert tick_due(ALIAS).job_ids
-    fired = "SELECT pg_catalog.min(at) FROM pulse_django_tick WHERE outcome::text = 'FIRED'"
-    sql(f"UPDATE pulse_django_schedule SET next_at = ({fired})")
+    [(fired,)] = sql("SELECT pg_catalog.min(at) FROM pulse_django_tick WHERE outcome::text = 'FIRED'")
+    sql("UPDATE pulse_django_schedule SET next_at = %s", fired)
     tick_due(ALIAS)  # with the keys of jobs that are there
     assert run_now(ALIAS, schedule.pk)
     assert facts.recent(ALIAS, [schedule.pk])
-    sql("UPDATE pulse_django_tick SET at = at - interval '40 days'")
+    long_ago = timedelta(days=40)
+    for at in {at for (at,) in sql("SELECT at FROM pulse_django_tick")}:
+        sql("UPDATE pulse_django_tick SET at = %s WHERE at = %s", at - long_ago, at)
     assert forget_ticks(ALIAS, timedelta(days=30))
     form = {"name": "f", "task": "shop.echo", "args": "[1]", "kwargs": "{}", "missed": "once", "overlap": "skip"}
     owned = ScheduleForm(form | {"every": "1:00:00"}, owner="customer:1", quota=3)

@@ -139,7 +139,7 @@ class TestPlansOfAnEmptyTable:
         )
         return int(read)
 
-    @pytest.mark.parametrize("rows", [0, 5])
+    @pytest.mark.parametrize("rows", [0, 5, 200])
     @pytest.mark.usefixtures("prepared")
     def test_claims_read_little_of_a_full_one(self, rows: int, rival: Rival) -> None:
         me, lanes = Identity("me"), [Lane("default", 0)]
@@ -154,7 +154,7 @@ class TestPlansOfAnEmptyTable:
             assert Job.objects.waiting(None)
         assert self.read(rival) - before < self.WAITING
 
-    @pytest.mark.parametrize("rows", [0, 5])
+    @pytest.mark.parametrize("rows", [0, 5, 200])
     @pytest.mark.usefixtures("prepared")
     def test_claims_with_limits_read_little_of_a_full_one(self, rows: int, rival: Rival) -> None:
         """Of jobs that run, too: these are counted, under each of a limit's numbers."""

@@ -5,22 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import connections
+from pulse_django.store.transactions import read_message
 
 # As seconds: a project without time zones would be given instants that do not say which they are.
 _ENDS = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
-    (
-        SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
-        FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
-        JOIN pg_class ON oid = relid::oid
-        WHERE isleaf
-    ),
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8
 FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
 CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
+"""
+
+# Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
+_ESTIMATE = """
+SELECT pg_catalog.sum(GREATEST(reltuples, 0))::bigint
+FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass)
+JOIN pg_class ON oid = relid::oid
+WHERE isleaf
 """
 
 
@@ -36,12 +38,11 @@ class Extent:
 
 def extent_of(alias: str) -> Extent | None:
     """Look at the first and the last job; None: there is none."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_ENDS)
-        row = cursor.fetchone()
-    if row is None:
+    rows, [(estimate,)] = read_message(alias, [(_ENDS, ()), (_ESTIMATE, ())])
+    if not rows:
         return None
-    now, estimate, oldest_id, oldest_at, newest_id, newest_at = row
+    [row] = rows
+    now, oldest_id, oldest_at, newest_id, newest_at = row
     return Extent(
         now=_instant(now),
         estimate=int(estimate) if estimate > 0 else None,

@@ -36,11 +36,8 @@ FROM (
         SELECT pg_catalog.to_char((statement_timestamp() AT TIME ZONE 'UTC')::date + ahead, 'YYYYMMDD')::int
         FROM pg_catalog.generate_series(0, 1) AS ahead
     ) AS next (era)
-    WHERE NOT EXISTS (
-        SELECT FROM pg_inherits
-        WHERE inhrelid = pg_catalog.to_regclass('pulse_django_job_' || era::text)::oid
-            AND inhparent = 'pulse_django_job_over'::regclass::oid
-    )
+    WHERE pg_catalog.pg_partition_root(pg_catalog.to_regclass('pulse_django_job_' || era::text))::oid
+        IS DISTINCT FROM 'pulse_django_job'::regclass::oid
 ) AS missing (era, what)
 ORDER BY era
 LIMIT %(limit)s

@@ -148,7 +148,7 @@ FROM (
     )
 ) AS job
 WHERE job.attempts > 0 AND job.completed_by IS NULL AND NOT EXISTS (
-    SELECT FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts
+    SELECT 1 FROM pulse_django_attempt AS attempt WHERE attempt.job_id = job.id AND attempt.number = job.attempts
 )
 ORDER BY job.id
 LIMIT %(limit)s

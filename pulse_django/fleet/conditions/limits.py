@@ -28,10 +28,10 @@ due AS (
     FROM lane
     CROSS JOIN LATERAL ({limits_of("lane")}) AS limits
     CROSS JOIN LATERAL ({first_that_can_start(IN_LANE)}) AS earliest
-    WHERE EXISTS (SELECT FROM pulse_django_limiter)  -- asked once: without one, nothing else is read
+    WHERE EXISTS (SELECT 1 FROM pulse_django_limiter)  -- asked once: without one, nothing else is read
         AND NOT (lane.lane_key::text = '') AND limits.limiter <> '' AND (
             limits.limiter NOT LIKE '{OF_QUEUE}%%'
-            OR EXISTS (SELECT FROM pulse_django_limiter WHERE name::text = limits.limiter)
+            OR EXISTS (SELECT 1 FROM pulse_django_limiter WHERE name::text = limits.limiter)
         )
         AND earliest.next_run_at < statement_timestamp() - %(limiter_starved)s::float8 * interval '1 s'
     GROUP BY 1
@@ -98,7 +98,7 @@ FROM (
             LIMIT %(sample)s
         ) AS aside
         WHERE {is_not_paused("met.")} AND NOT EXISTS (  -- sweeps bring them back, a thousand after the other
-            SELECT FROM pulse_django_duty
+            SELECT 1 FROM pulse_django_duty
             WHERE name::text = 'sweep' AND done_at > statement_timestamp() - %(unreaped)s
         )
     )

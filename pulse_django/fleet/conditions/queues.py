@@ -72,7 +72,7 @@ SELECT due.queue, pg_catalog.concat(
 FROM due
 WHERE due.since < statement_timestamp() - %(silence)s
     AND due.queue::text NOT IN (SELECT name::text FROM paused)
-    AND NOT EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+    AND NOT EXISTS (SELECT 1 FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
 ORDER BY due.since
 LIMIT %(limit)s
 """,
@@ -116,7 +116,7 @@ WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
     AND due.queue::text NOT IN (SELECT name::text FROM paused)
     AND idle.free > 0
     AND NOT EXISTS (
-        SELECT FROM begun
+        SELECT 1 FROM begun
         WHERE begun.queue::text = due.queue::text AND begun.started_at > statement_timestamp() - %(overdue)s
     )
 ORDER BY due.unlimited_since
@@ -142,7 +142,7 @@ SELECT due.queue, pg_catalog.concat(
 FROM due
 WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
     AND due.queue::text NOT IN (SELECT name::text FROM paused)
-    AND EXISTS (SELECT FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+    AND EXISTS (SELECT 1 FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
@@ -219,7 +219,7 @@ CROSS JOIN LATERAL (
     FROM live
     WHERE queues = '[]' OR pg_catalog.jsonb_exists(queues, waiting.queue)
 ) AS serving
-WHERE EXISTS (SELECT FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
+WHERE EXISTS (SELECT 1 FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
     AND serving.one_tells AND NOT serving.one_may_know
 GROUP BY task
 ORDER BY task

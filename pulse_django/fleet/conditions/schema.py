@@ -132,7 +132,7 @@ def _alter(alias: str, statement: str) -> None:
 def _is_there(alias: str, model: type[Model], name: str) -> bool:
     with connections[alias].cursor() as cursor:
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass::oid)",
+            "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = %s AND conrelid = %s::regclass::oid)",
             [name, indexed_table(model)],
         )
         return bool(cursor.fetchone()[0])

@@ -30,8 +30,8 @@ CROSS JOIN LATERAL (
     SELECT finished_at FROM pulse_django_job WHERE id = unmet.needs AND era <> 0 LIMIT 1
 ) AS need
 WHERE need.finished_at < statement_timestamp() - %(silence)s
-    AND EXISTS (SELECT FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
-    AND NOT EXISTS (SELECT FROM pulse_django_job_hot WHERE id = unmet.needs)
+    AND EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.job_id AND status::text = 'WAITING')
+    AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = unmet.needs)
 ORDER BY need.finished_at
 LIMIT %(limit)s
 """,

@@ -141,23 +141,23 @@ _PAIRS = loose_scan(
     order="queue, priority DESC",
     following=("priority < pair.priority",),
 )
-_DUE = f"SELECT FROM pulse_django_job_hot WHERE {IN_LANE} AND next_run_at <= statement_timestamp()"
+_DUE = f"SELECT 1 FROM pulse_django_job_hot WHERE {IN_LANE} AND next_run_at <= statement_timestamp()"  # noqa: S608
 _LINE = f"""{lanes_cte(_PAIRS)}
 SELECT
     (SELECT count(*) FROM (
-        SELECT FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
+        SELECT 1 FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
         WHERE lane.priority > %(priority)s::smallint
         LIMIT %(most)s
     ) AS higher),
     (SELECT count(*) FROM (
-        SELECT FROM pulse_django_job_hot
+        SELECT 1 FROM pulse_django_job_hot
         WHERE {CLAIMABLE} AND queue::text = %(queue)s::text AND priority = %(priority)s::smallint AND ready
             AND lane_key::text = %(lane_key)s::text AND next_run_at <= statement_timestamp()
             AND (next_run_at, id) < (%(due)s::timestamptz, %(id)s::bigint)
         LIMIT %(most)s
     ) AS own),
     (SELECT count(*) FROM (
-        SELECT FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
+        SELECT 1 FROM lane CROSS JOIN LATERAL ({_DUE} LIMIT %(most)s) AS due
         WHERE lane.priority = %(priority)s::smallint AND lane.lane_key::text <> %(lane_key)s::text
         LIMIT %(most)s
     ) AS beside)
