@@ -29,8 +29,9 @@ def schema_name() -> str:
 
 
 def options(given: str = "") -> str:
-    """Return what a session on the cluster gets as ``options``: what was given, and its schema."""
-    return f"{given} -c search_path={schema_name()}".strip() if is_on_citus() else given
+    """Return what a session on the cluster gets as ``options``: what was given, its schema, and witnesses' triggers."""
+    ours = f"-c search_path={schema_name()} -c citus.enable_unsafe_triggers=on"
+    return f"{given} {ours}".strip() if is_on_citus() else given
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def database_url(*, host: str = "", port: int | str = "", name: str = "", **opti
         options |= {"host": host, "port": port}
     else:
         where = f"{login}{host}:{port}/{name}"
-    return f"postgres://{where}?{urlencode(options)}"
+    return f"postgres://{where}?{urlencode(options, quote_via=quote)}"
 
 
 def through(proxy: SwallowingProxy) -> dict[str, str]:

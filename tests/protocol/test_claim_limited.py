@@ -199,7 +199,7 @@ def test_people_override_field_by_field_and_for_a_time() -> None:
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
     Limiter.objects.override("stripe", {"running": 2}, for_=MINUTE, by="ann", reason="slow")
     assert claim(*lanes) == 2
-    sql("UPDATE pulse_django_limiter SET override_until = clock_timestamp()")
+    sql("UPDATE pulse_django_limiter SET override_until = statement_timestamp()")
     assert claim(*lanes) == 1
     Limiter.objects.override("stripe", {"per_key": None})
     assert claim(*lanes) == 2
