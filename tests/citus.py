@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from django.core.management import call_command
 from django.db import connection
@@ -32,6 +33,21 @@ def options(given: str = "") -> str:
     """Return what a session on the cluster gets as ``options``: what was given, its schema, and witnesses' triggers."""
     ours = f"-c search_path={schema_name()} -c citus.enable_unsafe_triggers=on"
     return f"{given} {ours}".strip() if is_on_citus() else given
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    url: str
+
+
+class Cluster:
+    """What a chaos run asks of its server, as far as a cluster that it did not start can answer."""
+
+    def __init__(self, url: str) -> None:
+        self.primary = Server(url)
+
+    def deadlocks(self) -> list[str]:
+        return []  # they are in the logs of the nodes
 
 
 @contextmanager
