@@ -59,7 +59,7 @@ def test_schemas_that_are_uneven_over_nodes_are_a_hint(groups: tuple[int, ...], 
     advice = citus.of_the_balance(NODES, shards)
     counts = f"{groups.count(1)} on db-1:5432, {groups.count(2)} on db-2:5432"
     assert (advice.level, advice.what) == (level, f"schemas with jobs: {counts}")
-    assert ("citus_rebalance_start" in advice.to_do) == (level is Level.HINT)
+    assert ("citus_schema_move" in advice.to_do) == (level is Level.HINT)
 
 
 def test_a_cluster_without_nodes_for_schemas_is_not_uneven() -> None:

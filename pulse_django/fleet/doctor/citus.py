@@ -123,7 +123,8 @@ def of_the_balance(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
             level=Level.HINT,
             what=what,
             why="The node with most schemas reaches its limit while others have time to spare.",
-            to_do="Move one with citus_schema_move, or call citus_rebalance_start. Workers may go on meanwhile.",
+            to_do="Raise the sequence pulse_django_token on the node that is to take one, so that fencing tokens go on "
+            "rising, and move it with citus_schema_move. Workers may go on meanwhile.",
         )
     return Advice(topic="balance", level=Level.GOOD, what=what, why="No node has much more to do than another.")
 
