@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from .jobs import AnyJob
 
 _EXPIRE = """
-UPDATE pulse_django_job AS job SET lease_until = statement_timestamp() - interval '1 microsecond'
+UPDATE pulse_django_job AS job SET lease_until = clock_timestamp() - interval '1 microsecond'
 WHERE id = %s AND locked_by IS NOT NULL RETURNING id
 """
 
 _JUMP = """
-UPDATE pulse_django_job AS job SET next_run_at = statement_timestamp()
+UPDATE pulse_django_job AS job SET next_run_at = clock_timestamp()
 WHERE id = %s AND finished_at IS NULL AND locked_by IS NULL RETURNING id
 """
 
