@@ -129,6 +129,7 @@ def test_what_copy_spells_specially_is_a_name_like_any_other(name: str) -> None:
     assert (job.task, job.queue, job.trace) == (name, name, name)
 
 
+@pytest.mark.one_server("Citus reports an error of COPY without its SQLSTATE")
 def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> None:
     new = NewJob(task="tests.add", args=["a secret"])
     object.__setattr__(new, "priority", 1_000)
@@ -139,6 +140,7 @@ def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> Non
     assert not Job.objects.exists()
 
 
+@pytest.mark.one_server("its trigger is a function of the session")
 def test_a_copy_that_is_interrupted_does_not_repeat_the_job_that_it_was_at() -> None:
     new = NewJob(task="tests.add", kwargs={"card": "a secret"})
     with pytest.raises(OperationalError, match="interrupted") as ended, transaction.atomic():
