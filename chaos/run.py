@@ -289,7 +289,7 @@ class Run:
                     arguments = (key, wish) if kind in (handlers.kept, handlers.gathered) else (key,)
                     later = timedelta(seconds=0.3) if kind in (handlers.gathered, handlers.follower) else None
                     job = kind.using(run_after=later).enqueue(*arguments).id
-                    row = [wish, kind.key, key, int(job)]
+                    row = [wish, kind.name, key, int(job)]
                     cursor.execute("INSERT INTO chaos_wish (wish, task, key, job_id) VALUES (%s, %s, %s, %s)", row)
                     if chance.random() < ROLLED_BACK:
                         transaction.set_rollback(True)
