@@ -252,8 +252,8 @@ def test_the_largest_payload_that_the_setting_allows_is_stored_whatever_its_shap
 def test_a_payload_past_all_settings_is_refused_by_the_table() -> None:
     with pytest.raises(IntegrityError, match="pulse_job_payload_is_bounded"):
         sql(
-            "INSERT INTO pulse_django_job (task, args) VALUES ('tests.add',"
-            " (SELECT jsonb_agg(n) FROM generate_series(1, 3000000) AS n))"
+            "INSERT INTO pulse_django_job (task, args)"
+            " SELECT 'tests.add', jsonb_agg(n) FROM generate_series(1, 3000000) AS n"
         )
 
 

@@ -70,7 +70,7 @@ def test_every_migration_is_reversible() -> None:
 
 
 def test_the_table_has_its_storage_parameters() -> None:
-    [(options,)] = sql("SELECT reloptions FROM pg_class WHERE relname = 'pulse_django_job_hot'")
+    [(options,)] = sql("SELECT reloptions FROM pg_class WHERE oid = 'pulse_django_job_hot'::regclass")
     assert "fillfactor=50" in options
     assert "autovacuum_vacuum_scale_factor=0" in options
     assert "autovacuum_vacuum_threshold=5000" in options
