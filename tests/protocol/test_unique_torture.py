@@ -30,7 +30,11 @@ from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from tests.protocol.steps import sql, success
 
-pytestmark = [pytest.mark.usefixtures("pulse_db"), pytest.mark.session("it ends sessions by their backend")]
+pytestmark = [
+    pytest.mark.usefixtures("pulse_db"),
+    pytest.mark.session("it ends sessions by their backend"),
+    pytest.mark.one_server("it ends the other sessions of its database, in which other tests run at the same time"),
+]
 
 SECONDS = 3.0
 KEYS = "abcdefgh"
