@@ -249,6 +249,7 @@ def test_the_largest_payload_that_the_setting_allows_is_stored_whatever_its_shap
         Job.objects.enqueue(NewJob(task="tests.add", args=[1] * 1_999_000))
 
 
+@pytest.mark.one_server("Citus reports an error of INSERT ... SELECT without its SQLSTATE")
 def test_a_payload_past_all_settings_is_refused_by_the_table() -> None:
     with pytest.raises(IntegrityError, match="pulse_job_payload_is_bounded"):
         sql(
