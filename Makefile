@@ -16,11 +16,12 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled proofs chaos chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled citus proofs chaos chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
 	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
+	@echo "make citus       the same, crashes and chaos in a distributed schema of Citus: CITUS_URL=postgres://user@coordinator/database"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for limits and for graphs"
@@ -48,6 +49,22 @@ test: $(READY)
 POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
 pooled: $(READY)
 	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) -m "not proof" $(POOLED) $(ARGS)
+
+# A cluster of Citus is not part of CI. Its database has the extension and the nodes, and the tests make and drop schemas
+# test_pulse_... there. What needs a server of its own, and why, is printed.
+CITUS = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_exactly_once.py \
+	tests/crash/test_children.py tests/crash/test_chunks.py tests/crash/test_overstayers.py tests/crash/test_stopping.py \
+	tests/crash/test_workflows.py tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
+CITUS_SEEDS ?= 1 2
+citus: $(READY)
+ifeq ($(CITUS_URL),)
+	@echo "Nothing was run: make citus needs CITUS_URL, the coordinator's database: make citus CITUS_URL=postgres://user@host/database"
+else
+	@export PULSE_TEST_CITUS=1 DATABASE_URL='$(CITUS_URL)' failed=0; \
+	$(PY) -m pytest -n $(JOBS) -m "not proof" $(CITUS) $(ARGS) || failed=1; \
+	for seed in $(CITUS_SEEDS); do $(PY) -m chaos.run --seed $$seed || failed=1; done; \
+	exit $$failed
+endif
 
 proofs: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)

@@ -22,6 +22,7 @@ class Nemesis:
     is_for_all: bool = False  # it is done to the database
     excuses: bool = True  # a lease may be lost by it
     stops: bool = False  # the worker does not get to run meanwhile
+    controls_server: bool = False  # the server has to be one that the run has started
     can_be: Callable[[Worker], bool] = lambda _: True  # here
 
 
@@ -224,16 +225,16 @@ NEMESES = (
     Nemesis("answers lost", lost_answers),
     Nemesis("wall clock an hour ahead", jump(3600), excuses=False, can_be=can_jump),
     Nemesis("wall clock an hour behind", jump(-3600), excuses=False, can_be=can_jump),
-    Nemesis("PostgreSQL restarted", restart, is_for_all=True),
-    Nemesis("PostgreSQL crashed", crash, is_for_all=True),
-    Nemesis("kill -9 of PostgreSQL", killed, is_for_all=True),
-    Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True),
-    Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True),
-    Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True),
-    Nemesis("standby promoted", fail_over, is_for_all=True),
+    Nemesis("PostgreSQL restarted", restart, is_for_all=True, controls_server=True),
+    Nemesis("PostgreSQL crashed", crash, is_for_all=True, controls_server=True),
+    Nemesis("kill -9 of PostgreSQL", killed, is_for_all=True, controls_server=True),
+    Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True, controls_server=True),
+    Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True, controls_server=True),
+    Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True, controls_server=True),
+    Nemesis("standby promoted", fail_over, is_for_all=True, controls_server=True),
     Nemesis("table locked", lock_table, is_for_all=True),
     Nemesis("running rows locked", lock_rows, is_for_all=True),
-    Nemesis("writes refused", refuse_writes, is_for_all=True),
+    Nemesis("writes refused", refuse_writes, is_for_all=True, controls_server=True),
     Nemesis("snapshot held", hold_a_snapshot, is_for_all=True, excuses=False),
     Nemesis("partitions made and dropped", change_partitions, is_for_all=True, excuses=False),
     *[Nemesis(f"thread {name!r} ends", end_a_thread(name)) for name in THREADS],

@@ -22,6 +22,7 @@ from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
+from tests import citus
 from tests.cluster import Cluster
 
 WORKERS = 4
@@ -45,6 +46,8 @@ def main() -> int:
     parser.add_argument("--mutant", default="", help="a bug to plant in the workers: the run must find it")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    if citus.is_on_citus():
+        return play_on_citus(options)
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)  # a server that root starts runs as somebody else
         cluster = Cluster(Path(folder))
@@ -56,13 +59,14 @@ def main() -> int:
             cluster.end()
 
 
-def play(cluster: Cluster, folder: Path, options: argparse.Namespace) -> int:
+def play(cluster: Cluster | citus.Cluster, folder: Path, options: argparse.Namespace) -> int:
     import django
 
     django.setup()
     from django.core.management import call_command
 
-    call_command("migrate", verbosity=0)
+    if not citus.is_on_citus():  # where it has been done
+        call_command("migrate", verbosity=0)
     from chaos import stage, witness
 
     witness.install()
@@ -79,6 +83,20 @@ def play(cluster: Cluster, folder: Path, options: argparse.Namespace) -> int:
             with connection.cursor() as cursor:
                 cursor.execute(mutant.schema)
     return Run(stage.Database(cluster), folder, options).verdict()
+
+
+def play_on_citus(options: argparse.Namespace) -> int:
+    """Play in a schema of the cluster that DATABASE_URL leads to, whose servers are not stopped."""
+    import django
+
+    django.setup()
+    from django.db import connection
+
+    from tests.crash.processes import database_url
+
+    connection.settings_dict["OPTIONS"]["options"] = citus.options()
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder, citus.distributed_schema():
+        return play(citus.Cluster(database_url()), Path(folder), options)
 
 
 class Run:
@@ -195,6 +213,9 @@ class Run:
         if not nemesis.can_be(worker):
             self.happened[f"{nemesis.name} (NOT: this machine has no C compiler)"] += 1
             return
+        if nemesis.controls_server and citus.is_on_citus():
+            self.happened[f"{nemesis.name} (NOT: the cluster is not this run's to stop)"] += 1
+            return
         label, struck = ("", {""}) if nemesis.is_for_all else (worker.label, worker.labels)
         begin = self.database.now()
         nemesis.act(worker, self.database, wait)
@@ -268,7 +289,7 @@ class Run:
                     arguments = (key, wish) if kind in (handlers.kept, handlers.gathered) else (key,)
                     later = timedelta(seconds=0.3) if kind in (handlers.gathered, handlers.follower) else None
                     job = kind.using(run_after=later).enqueue(*arguments).id
-                    row = [wish, kind.key, key, int(job)]
+                    row = [wish, kind.name, key, int(job)]
                     cursor.execute("INSERT INTO chaos_wish (wish, task, key, job_id) VALUES (%s, %s, %s, %s)", row)
                     if chance.random() < ROLLED_BACK:
                         transaction.set_rollback(True)

@@ -14,6 +14,7 @@ from django.test.utils import setup_databases, teardown_databases
 
 from pulse_django.store.transactions import limited
 from pulse_django.words.identity import Identity
+from tests import citus
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
 
@@ -74,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_pooled() and (mark := item.get_closest_marker("session")):
             item.add_marker(pytest.mark.skip(reason=f"through a transaction pooler: {mark.args[0]}"))
+        if citus.is_on_citus() and (mark := item.get_closest_marker("one_server")):
+            item.add_marker(pytest.mark.skip(reason=f"on Citus: {mark.args[0]}"))
         if item.nodeid.removeprefix("tests/").startswith(PROOFS):
             item.add_marker(pytest.mark.proof)
     if not is_pooled():  # there, what handlers do to their sessions stays behind for the tests that follow
@@ -106,7 +109,11 @@ def django_db_setup(
 ) -> Iterator[dict[str, Any]]:
     """Create the test database always: pytest-django would create it only for tests that carry its mark."""
     # What waits for a lock for ever should fail and not hang; longer than any step of a rival's may take.
-    connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=25s"
+    connection.settings_dict["OPTIONS"]["options"] = citus.options("-c lock_timeout=25s")
+    if citus.is_on_citus():
+        with django_db_blocker.unblock(), citus.distributed_schema():
+            yield dict(connection.settings_dict)
+        return
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # one database for each process that runs tests
         connection.settings_dict["TEST"]["NAME"] = f"test_{connection.settings_dict['NAME']}_{worker}"
     with django_db_blocker.unblock():
@@ -191,7 +198,7 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def empty_tables() -> None:
-    name = str(connection.settings_dict["NAME"])
+    name = citus.schema_name() if citus.is_on_citus() else str(connection.settings_dict["NAME"])
     assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
     with connection.cursor() as cursor:
         for table in TABLES:

@@ -10,7 +10,7 @@ from django.db.models import Value
 from factory.django import DjangoModelFactory
 
 from pulse_django.models import IdempotencyKey, Job, Queue, StoredAttempt, Worker
-from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.eras import era_of
 from pulse_django.words.leases import Lease
 from pulse_django.words.states import Status
@@ -23,8 +23,8 @@ def today() -> int:
 
 
 def now(offset: timedelta = timedelta()) -> Any:
-    """The server's clock, ``offset`` from now."""
-    return ClockTimestamp() + Value(offset)
+    """The server's clock, ``offset`` from now. Not that of each row, which Citus refuses in an UPDATE."""
+    return StatementTimestamp() + Value(offset)
 
 
 class JobFactory(DjangoModelFactory):

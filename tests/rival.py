@@ -9,8 +9,14 @@ from typing import Any, TypeVar
 
 from django.db import connection, transaction
 
+from tests.citus import is_on_citus
+
 T = TypeVar("T")
 PATIENCE = 20.0  # seconds until a step that never comes fails the test
+# Not pg_stat_activity: within a transaction it goes on showing who was there at the first look.
+BLOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid)))"
+# Sessions of Citus wait for each other on the node. Their numbers there hold those that they have here.
+BLOCKED_ON_CITUS = "SELECT EXISTS (SELECT FROM citus_lock_waits WHERE blocking_gpid %% 10000000000 = %s)"
 
 
 class Rival:
@@ -52,10 +58,7 @@ class Rival:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with connection.cursor() as cursor:
-                # Not pg_stat_activity: within a transaction it goes on showing who was there at the first look.
-                cursor.execute(
-                    "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid)))", [by]
-                )
+                cursor.execute(BLOCKED_ON_CITUS if is_on_citus() else BLOCKED, [by])
                 [(blocked,)] = cursor.fetchall()
             if blocked:
                 return

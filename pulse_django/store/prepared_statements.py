@@ -7,7 +7,7 @@ would read all of them later.
 
 Settings and prepared statements belong to a session of the server. Behind a transaction pooler they would stay in a
 session that others use next, and ours would not have them. So each new connection is asked first whether its process is
-the one that it was connected to; a pooler answers for another.
+the one that it was connected to; a pooler answers for another. On Citus nothing is prepared either.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ SET enable_mergejoin = off;
 """
 
 _PLACE = re.compile("%s|%%")  # of a parameter, and the sign itself
-_BACKEND = "SELECT pg_catalog.pg_backend_pid()"
+# Citus cannot plan a statement that it sends to a node in steps while it does not know the parameters.
+_BACKEND = "SELECT pg_catalog.pg_backend_pid(), EXISTS (SELECT 1 FROM pg_extension WHERE extname = 'citus'::name)"
 # The server does not know a statement that was prepared, or has another one by that name: the session is shared.
 _SHARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 
@@ -121,7 +122,7 @@ def _call(name: str, params: int) -> str:
 
 
 def _is_direct(cursor: Any) -> bool:
-    """Whether the process that answers is the one that was connected to."""
+    """Whether the process that answers is the one that was connected to, and plans by itself."""
     cursor.execute(_BACKEND)
-    [answers] = cursor.fetchone()
-    return bool(answers == cursor.connection.info.backend_pid)
+    answers, is_citus = cursor.fetchone()
+    return bool(answers == cursor.connection.info.backend_pid and not is_citus)

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from django.db import connection
 
+from tests import citus
 from tests.proxy import SwallowingProxy
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,6 +28,8 @@ def environment(**extra: str) -> dict[str, str]:
 
 def database_url(*, host: str = "", port: int | str = "", name: str = "", **options: object) -> str:
     """The database of the running test; ``host`` leads there by another way, as through a proxy."""
+    if citus.is_on_citus():
+        options["options"] = citus.options(str(options.get("options", "")))
     settings, name = connection.settings_dict, name or str(connection.settings_dict["NAME"])
     host, port = host or settings["HOST"], port or settings["PORT"] or 5432
     secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
@@ -36,7 +39,7 @@ def database_url(*, host: str = "", port: int | str = "", name: str = "", **opti
         options |= {"host": host, "port": port}
     else:
         where = f"{login}{host}:{port}/{name}"
-    return f"postgres://{where}?{urlencode(options)}"
+    return f"postgres://{where}?{urlencode(options, quote_via=quote)}"
 
 
 def through(proxy: SwallowingProxy) -> dict[str, str]:

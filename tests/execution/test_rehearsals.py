@@ -165,9 +165,11 @@ def second(pulse_db: None) -> Iterator[str]:
 
 
 own_session = pytest.mark.session("its second database is a search_path of the session")
+one_server = pytest.mark.one_server("its second database is a schema that is not distributed")
 
 
 @own_session
+@one_server
 @pytest.mark.usefixtures("second")
 class TestAnotherDatabase:
     def test_what_is_written_there_is_rolled_back(self) -> None:
@@ -195,6 +197,7 @@ class TestAnotherDatabase:
 
 
 @own_session
+@one_server
 def test_no_connection_is_left_open_that_was_not(second: str) -> None:
     assert_idempotent(elsewhere, "carefully")
     assert connections[second].connection is None
@@ -204,6 +207,7 @@ def test_no_connection_is_left_open_that_was_not(second: str) -> None:
 
 
 @own_session
+@one_server
 def test_a_database_that_the_test_may_not_use_is_left_alone(second: str) -> None:
     """Django forbids a test what its ``databases`` does not name."""
 

@@ -38,7 +38,10 @@ from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture
 from tests.two_databases import SECOND, SHARDS, empty, second_database
 
-pytestmark = pytest.mark.session("dropping its second database ends connections of the pooler")
+pytestmark = [
+    pytest.mark.session("dropping its second database ends connections of the pooler"),
+    pytest.mark.one_server("its second database is one that Citus does not know"),
+]
 ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhere"])
 
 

@@ -32,7 +32,7 @@ def success(claim: Claim) -> Report:
 def expire(job: Job) -> None:
     """Let the lease of a running job run out now."""
     assert sql(
-        "UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 ms'"
+        "UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 ms'"
         " WHERE id = %s AND status = 'RUNNING' RETURNING id",
         job.pk,
     )
@@ -41,7 +41,7 @@ def expire(job: Job) -> None:
 def next_run_is_due(job: Job) -> None:
     """Let a waiting job's time come now."""
     assert sql(
-        "UPDATE pulse_django_job SET next_run_at = clock_timestamp()"
+        "UPDATE pulse_django_job SET next_run_at = statement_timestamp()"
         " WHERE id = %s AND finished_at IS NULL RETURNING id",
         job.pk,
     )

@@ -160,7 +160,7 @@ class TestPausedQueues:
         make_job()
         Queue.objects.pause("default", lasting=timedelta(hours=1))
         assert Job.objects.claim(worker) == []
-        sql("UPDATE pulse_django_queue SET paused_until = clock_timestamp()")
+        sql("UPDATE pulse_django_queue SET paused_until = statement_timestamp()")
         assert claim_one(worker)
 
     def test_pausing_again_renews_reason_and_end_but_keeps_the_start(self) -> None:

@@ -125,7 +125,7 @@ def test_a_limiter_that_was_closed_once_does_not_say_when_it_has_room() -> None:
     declare(running=1)
     lane = enqueue()
     Limiter.objects.close("stripe", for_=MINUTE)
-    sql("UPDATE pulse_django_limiter SET closed_until = closed_until - interval '2 min'")
+    sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
     assert claim(lane) == 1
     answer = Job.objects.claim_limited(ME, "stripe", [lane], {lane: 9}, limit=9)
     assert (answer.claims, answer.due_in) == ([], None)
@@ -164,7 +164,7 @@ class TestRefusals:
         assert refusal(lane) is None
         Limiter.objects.close("stripe", for_=MINUTE)
         assert refusal(lane) == ("stripe", "closed")
-        sql("UPDATE pulse_django_limiter SET closed_until = closed_until - interval '2 min'")
+        sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp() - interval '1 min'")
         assert refusal(lane) == ("stripe", "full")
 
     def test_one_free_key_is_no_refusal(self) -> None:
@@ -199,7 +199,7 @@ def test_people_override_field_by_field_and_for_a_time() -> None:
     lanes = [enqueue(key=key) for key in ("a", "b", "c")]
     Limiter.objects.override("stripe", {"running": 2}, for_=MINUTE, by="ann", reason="slow")
     assert claim(*lanes) == 2
-    sql("UPDATE pulse_django_limiter SET override_until = clock_timestamp()")
+    sql("UPDATE pulse_django_limiter SET override_until = statement_timestamp()")
     assert claim(*lanes) == 1
     Limiter.objects.override("stripe", {"per_key": None})
     assert claim(*lanes) == 2

@@ -129,6 +129,7 @@ def test_what_copy_spells_specially_is_a_name_like_any_other(name: str) -> None:
     assert (job.task, job.queue, job.trace) == (name, name, name)
 
 
+@pytest.mark.one_server("Citus reports an error of COPY without its SQLSTATE")
 def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> None:
     new = NewJob(task="tests.add", args=["a secret"])
     object.__setattr__(new, "priority", 1_000)
@@ -139,6 +140,7 @@ def test_an_error_of_the_table_does_not_repeat_the_jobs_that_it_refused() -> Non
     assert not Job.objects.exists()
 
 
+@pytest.mark.one_server("its trigger is a function of the session")
 def test_a_copy_that_is_interrupted_does_not_repeat_the_job_that_it_was_at() -> None:
     new = NewJob(task="tests.add", kwargs={"card": "a secret"})
     with pytest.raises(OperationalError, match="interrupted") as ended, transaction.atomic():
@@ -247,11 +249,12 @@ def test_the_largest_payload_that_the_setting_allows_is_stored_whatever_its_shap
         Job.objects.enqueue(NewJob(task="tests.add", args=[1] * 1_999_000))
 
 
+@pytest.mark.one_server("Citus reports an error of INSERT ... SELECT without its SQLSTATE")
 def test_a_payload_past_all_settings_is_refused_by_the_table() -> None:
     with pytest.raises(IntegrityError, match="pulse_job_payload_is_bounded"):
         sql(
-            "INSERT INTO pulse_django_job (task, args) VALUES ('tests.add',"
-            " (SELECT jsonb_agg(n) FROM generate_series(1, 3000000) AS n))"
+            "INSERT INTO pulse_django_job (task, args)"
+            " SELECT 'tests.add', jsonb_agg(n) FROM generate_series(1, 3000000) AS n"
         )
 
 

@@ -226,6 +226,7 @@ class TestDays:
         finally:
             sql("SELECT pulse_django_drop_day(%s)", era_of(made))
 
+    @pytest.mark.one_server("the partitions that hold its rows are shards with names of their own")
     def test_jobs_of_a_day_without_a_partition_are_kept_elsewhere_and_moved_later(self) -> None:
         job = make_job(Status.COMPLETED, era=era_of(OLD))
         [(where,)] = sql("SELECT tableoid::regclass::text FROM pulse_django_job")
@@ -282,6 +283,7 @@ class TestDays:
         assert (drop(), StoredAttempt.objects.count()) == ([], 1)
         assert (drop(), StoredAttempt.objects.count()) == ([OLD], 0)
 
+    @pytest.mark.one_server("the partitions that hold its rows are shards with names of their own")
     def test_a_job_that_ends_while_its_day_is_made_ends_well(self, rival: Rival) -> None:
         """A settle waits for the lock, and is not refused its row."""
         day = datetime.now(UTC).date()

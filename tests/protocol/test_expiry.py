@@ -153,7 +153,7 @@ class TestRaces:
             Job.objects.filter(pk__in=[]).count()
             assert Job.objects.expire() == []  # its row is locked
             rival.commit()
-            sql("UPDATE pulse_django_job SET expires_at = clock_timestamp() - interval '1 hour'")
+            sql("UPDATE pulse_django_job SET expires_at = statement_timestamp() - interval '1 hour'")
             assert Job.objects.expire() == []  # and now it has started
             assert Job.objects.get(pk=job.pk).status == Status.RUNNING
         finally:
@@ -197,7 +197,7 @@ _SWEPT_BY_HAND = expire_verb._SWEEP.replace("LIMIT %s", "LIMIT 1000")
 def _mark_claimed(job_id: int) -> None:
     sql(
         "UPDATE pulse_django_job_hot SET status = 'RUNNING', attempts = 1, locked_by = 'w', token = 1,"
-        " lease_until = clock_timestamp() + interval '1 minute', started_at = clock_timestamp() WHERE id = %s",
+        " lease_until = statement_timestamp() + interval '1 minute', started_at = statement_timestamp() WHERE id = %s",
         job_id,
     )
 

@@ -93,7 +93,7 @@ class TestBreaker:
         return [Limiter.objects.failed("stripe", THREE, reason="Timeout") for _ in range(times)]
 
     def reopen_time_comes(self) -> None:
-        sql("UPDATE pulse_django_limiter SET closed_until = clock_timestamp()")
+        sql("UPDATE pulse_django_limiter SET closed_until = statement_timestamp()")
 
     def test_enough_failures_close_it(self) -> None:
         assert self.fail(2) == [False, False]
@@ -107,7 +107,7 @@ class TestBreaker:
 
     def test_failures_further_apart_do_not_count_together(self) -> None:
         self.fail(2)
-        sql("UPDATE pulse_django_limiter SET failures_since = clock_timestamp() - interval '61 s'")
+        sql("UPDATE pulse_django_limiter SET failures_since = statement_timestamp() - interval '61 s'")
         assert self.fail(2) == [False, False]
         assert self.fail() == [True]
 

@@ -92,7 +92,7 @@ class TestAPause:
         enqueue()
         PausedKey.objects.pause_task(SEND, for_=MINUTE)
         assert not Job.objects.claim(ME)
-        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp()")
+        sql("UPDATE pulse_django_pausedkey SET paused_until = statement_timestamp()")
         assert Job.objects.claim(ME)
 
     def test_a_later_end_stays(self) -> None:
@@ -251,7 +251,7 @@ class TestSettingAside:
         enqueue(SEND, lane_key=":0000a", run_after=MINUTE)
         PausedKey.objects.pause_task(SEND)
         assert Job.objects.set_aside() == []
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
         assert Job.objects.promote() == ["default"]
         assert not Job.objects.claim(ME)
         assert Job.objects.set_aside() == ["default"]
@@ -305,7 +305,7 @@ class TestBringingBack:
         self.aside("a", "b", "c")
         assert Job.objects.bring_back() == []
         PausedKey.objects.resume_task("b")
-        sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp() WHERE lane_key = 'task=c'")
+        sql("UPDATE pulse_django_pausedkey SET paused_until = statement_timestamp() WHERE lane_key = 'task=c'")
         assert Job.objects.bring_back() == ["default"] * 2
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
@@ -362,7 +362,7 @@ def debounced(job: Job) -> None:
 
 def retried(job: Job) -> None:
     assert Job.objects.claim_these(ME, [job.pk])
-    sql("UPDATE pulse_django_job SET max_attempts = 1, lease_until = clock_timestamp() - interval '1 s'")
+    sql("UPDATE pulse_django_job SET max_attempts = 1, lease_until = statement_timestamp() - interval '1 s'")
     [reaped] = Job.objects.reap()
     assert reaped.status == Status.DEAD_LETTERED
     assert Job.objects.retry([job.pk]).revived
@@ -395,7 +395,7 @@ class TestVerbs:
         Job.objects.bring_back()
         Job.objects.promote()
         assert len(Job.objects.claim(ME, limit=9)) == is_due
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
         Job.objects.promote()
         assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
 
@@ -411,9 +411,9 @@ class TestVerbs:
         enqueue()
         Job.objects.claim(ME)
         PausedKey.objects.pause_task(SEND)
-        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
+        sql("UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 s'")
         Job.objects.reap()
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp()")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
         assert not Job.objects.claim(ME)
         assert Job.objects.set_aside() == ["default"]
 

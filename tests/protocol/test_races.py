@@ -149,7 +149,7 @@ def test_a_reaper_that_meets_a_heartbeat_halfway_reaps_nothing(rival: Rival) -> 
     rival.begin()
     rival.run(
         sql,
-        "UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '30 s' WHERE id = %s",
+        "UPDATE pulse_django_job SET lease_until = statement_timestamp() + interval '30 s' WHERE id = %s",
         job.pk,
     )
 
@@ -177,7 +177,7 @@ def test_a_heartbeat_revives_a_lease_that_ran_out_but_was_not_reaped() -> None:
 def test_a_heartbeat_never_shortens_a_lease() -> None:
     job = make_job(Status.RUNNING)
     sql(
-        "UPDATE pulse_django_job SET lease_until = clock_timestamp() + interval '1 hour' WHERE id = %s",
+        "UPDATE pulse_django_job SET lease_until = statement_timestamp() + interval '1 hour' WHERE id = %s",
         job.pk,
     )
     before = row_of(job.pk)["lease_until"]

@@ -30,7 +30,11 @@ from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from tests.protocol.steps import sql, success
 
-pytestmark = [pytest.mark.usefixtures("pulse_db"), pytest.mark.session("it ends sessions by their backend")]
+pytestmark = [
+    pytest.mark.usefixtures("pulse_db"),
+    pytest.mark.session("it ends sessions by their backend"),
+    pytest.mark.one_server("it ends the other sessions of its database, in which other tests run at the same time"),
+]
 
 SECONDS = 3.0
 KEYS = "abcdefgh"
@@ -38,27 +42,34 @@ ENQUEUERS, WORKERS = 8, 4
 ROLLED_BACK, REPEATABLE, LISTED, ABANDONED, FAILED = 0.3, 0.2, 0.2, 0.1, 0.1
 DELAY, LONGEST, PERIOD = timedelta(milliseconds=20), timedelta(milliseconds=300), timedelta(milliseconds=400)
 
-INSTALL = """
-CREATE TABLE witness (seq bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, key text, holds boolean, waits interval);
-CREATE TABLE wish (seq bigint GENERATED ALWAYS AS IDENTITY, key text, version bigint);
+# Sent one by one, and with the schema's name in the function: both are for Citus, whose node runs it.
+INSTALL = (
+    """
+CREATE TABLE witness (seq bigint GENERATED ALWAYS AS IDENTITY, job_id bigint, key text, holds boolean, waits interval)
+""",
+    "CREATE TABLE wish (seq bigint GENERATED ALWAYS AS IDENTITY, key text, version bigint)",
+    """
 CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO witness (job_id, key, holds, waits) VALUES (
+    INSERT INTO {schema}.witness (job_id, key, holds, waits) VALUES (
         COALESCE(NEW.id, OLD.id), COALESCE(NEW.args, OLD.args)->>0,
         NEW.id IS NOT NULL AND NEW.finished_at IS NULL AND (TG_ARGV[0] = 'end' OR NEW.attempts = 0),
         CASE WHEN NEW.attempts = 0 THEN NEW.next_run_at - NEW.created_at END
     );
     RETURN NULL;
 END
-$$;
+$$
+""",
+    """
 CREATE TRIGGER witness AFTER INSERT OR UPDATE OR DELETE ON pulse_django_job_hot
     FOR EACH ROW EXECUTE FUNCTION witness('{until}')
-"""
-REMOVE = """
-DROP TRIGGER IF EXISTS witness ON pulse_django_job_hot;
-DROP FUNCTION IF EXISTS witness();
-DROP TABLE IF EXISTS witness, wish
-"""
+""",
+)
+REMOVE = (
+    "DROP TRIGGER IF EXISTS witness ON pulse_django_job_hot",
+    "DROP FUNCTION IF EXISTS witness()",
+    "DROP TABLE IF EXISTS witness, wish",
+)
 
 
 class RolledBack(Exception):
@@ -72,7 +83,9 @@ class Run:
         self.ran: dict[str, set[int]] = defaultdict(set)  # versions by key
         self._versions = count()
         self._over = threading.Event()
-        sql(INSTALL.format(until="start" if rule.until_start else "end"))
+        [(schema,)] = sql("SELECT current_schema()")
+        for statement in INSTALL:
+            sql(statement.format(schema=schema, until="start" if rule.until_start else "end"))
 
     def go(self) -> None:
         loops: list[Callable[[], None]] = [self._enqueue] * ENQUEUERS + [self._work] * WORKERS + [self._end_a_session]
@@ -147,11 +160,13 @@ class Run:
 
 @pytest.fixture
 def witnessed(pulse_db: None) -> Iterator[None]:
-    sql(REMOVE)
+    for statement in REMOVE:
+        sql(statement)
     with override_settings(PULSE={"RETRY_BACKOFF_CAP": 0.05}):
         yield
     connection.close()
-    sql(REMOVE)
+    for statement in REMOVE:
+        sql(statement)
 
 
 def run(rule: Unique) -> Run:

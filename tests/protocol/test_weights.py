@@ -110,7 +110,7 @@ def test_a_limit_counts_weights(weights: list[int], first: list[int], then: list
     lane = enqueue(*weights, limiter="stripe")
     assert claim_limited(lane) == first
     assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
-    sql("UPDATE pulse_django_job_hot SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s", _first())
+    sql("UPDATE pulse_django_job_hot SET lease_until = statement_timestamp() - interval '1 s' WHERE id = %s", _first())
     Job.objects.reap()
     assert claim_limited(lane)[: len(then)] == then
 

@@ -14,8 +14,8 @@ import psycopg
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, transaction
 from django.db import connections as django_connections
-from django.db import transaction
 from django.db.backends.signals import connection_created
 from django.db.backends.utils import CursorWrapper
 from django.test import Client
@@ -33,7 +33,8 @@ from pulse_django.execution.moving import finish, movable
 from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.fleet import conditions
 from pulse_django.fleet.conditions import schema
-from pulse_django.fleet.doctor import connections
+from pulse_django.fleet.doctor import citus, connections
+from pulse_django.fleet.doctor.advice import rows
 from pulse_django.fleet.explanation import explain
 from pulse_django.fleet.limits import limits
 from pulse_django.fleet.paused_tasks import paused_tasks
@@ -572,6 +573,9 @@ def commands() -> None:
         with suppress(SystemExit, CommandError):
             call_command(*command, stdout=io.StringIO(), stderr=io.StringIO())
     connections._hears_itself(ALIAS)
+    for question in (citus._NODES, citus._SHARDS):
+        with suppress(ProgrammingError):  # this server has none of the tables of Citus
+            rows(ALIAS, question)
     preview(Job.objects.all(), limit=3)
     api.cancel(jobs[0].pk, children=True)
     list(api.jobs(status=Status.PENDING, queue="mail", task="t"))

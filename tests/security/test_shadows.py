@@ -86,7 +86,8 @@ def under_attack() -> Iterator[None]:
 
 
 def test_no_statement_calls_what_was_planted(attacked: psycopg.Connection, sent: dict[str, str]) -> None:
-    found = {text: called for spelt, text in sent.items() if (called := called_by(attacked, spelt))}
+    ours = {spelt: text for spelt, text in sent.items() if "pg_dist_" not in text}  # which only Citus can read
+    found = {text: called for spelt, text in ours.items() if (called := called_by(attacked, spelt))}
     assert not found, "\n\n".join(f"{called}\n  by {text}" for text, called in found.items())
 
 

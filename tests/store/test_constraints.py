@@ -109,7 +109,8 @@ def test_ids_are_bigints() -> None:
     assert {kind for _, _, kind, _ in kinds} == {"bigint"}
     ours = {table for table, column, _, identity in kinds if column == "id" and identity != "YES"}
     assert ours == {"pulse_django_job"}  # partitions have no identity before PostgreSQL 17: a sequence stands in
-    assert sql("SELECT pg_get_serial_sequence('pulse_django_job', 'id')") == [("public.pulse_django_job_id_seq",)]
+    [(schema, sequence)] = sql("SELECT current_schema(), pg_get_serial_sequence('pulse_django_job', 'id')")
+    assert sequence == f"{schema}.pulse_django_job_id_seq"
 
 
 def test_no_index_holds_or_is_conditioned_on_what_a_heartbeat_changes() -> None:

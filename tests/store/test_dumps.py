@@ -50,6 +50,7 @@ def dump_and_restore(alias: str) -> None:
 
 
 @pytest.mark.session("pg_dump sets up its session")
+@pytest.mark.one_server("its copy is a database that Citus does not know")
 def test_a_restored_queue_goes_on(restored: str) -> None:
     keyed = Job.objects.enqueue(NewJob(task="tests.add", idempotency_key="k"))
     Job.objects.settle([success(claim_one(Identity("me")))])

@@ -21,7 +21,7 @@ def taken() -> set[str]:
 
 
 def age(name: str, seconds: float) -> None:
-    at = "clock_timestamp() - %s * interval '1 s'"
+    at = "statement_timestamp() - %s * interval '1 s'"
     sql(f"UPDATE pulse_django_duty SET taken_at = {at}, done_at = {at} WHERE name = %s", seconds, seconds, name)
 
 

@@ -34,7 +34,10 @@ PREPARED = "SELECT count(*), sum(generic_plans)::int, sum(custom_plans)::int FRO
 
 asked = partial(run_alone, "default", plan_once=True)
 
-pytestmark = pytest.mark.session("settings and prepared statements belong to a session of its own")
+pytestmark = [
+    pytest.mark.session("settings and prepared statements belong to a session of its own"),
+    pytest.mark.one_server("nothing is prepared there"),
+]
 
 
 @pytest.fixture

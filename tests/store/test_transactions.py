@@ -66,7 +66,7 @@ def test_our_statements_run_read_committed_and_durably_whatever_the_session_says
 def test_a_verb_that_waited_behind_a_rival_does_not_fail_to_serialise(rival: Rival) -> None:
     job = make_job(Status.RUNNING)
     rival.begin()
-    rival.run(sql, "UPDATE pulse_django_job SET lease_until = clock_timestamp() WHERE id = %s", job.pk)
+    rival.run(sql, "UPDATE pulse_django_job SET lease_until = statement_timestamp() WHERE id = %s", job.pk)
     # Under SERIALIZABLE both would fail with 40001 once the rival commits.
     waiter = Rival()
     try:

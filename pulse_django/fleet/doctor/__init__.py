@@ -11,6 +11,7 @@ from pulse_django.store.tables import problem_with_tables
 from pulse_django.words.payloads import error_in_one_line
 
 from .advice import Advice, Level
+from .citus import on_citus
 from .connections import on_connections
 from .fleet import on_the_fleet
 from .tables import on_the_tables
@@ -19,7 +20,7 @@ from .timing import on_timing
 __all__ = ["Advice", "Level", "examine"]
 
 Examiner = Callable[[str, conf.PulseSettings], Iterator[Advice]]
-EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_the_tables)
+EXAMINERS: tuple[Examiner, ...] = (on_timing, on_the_fleet, on_connections, on_the_tables, on_citus)
 
 
 def examine(alias: str) -> list[Advice]:
