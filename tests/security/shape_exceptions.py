@@ -14,6 +14,7 @@ _LEAVES = "A job leaves the hot partition for history, with the note for whoever
 _NOTED = "Who needs what changes here has to look at it. A change without its note would be waited for for ever."
 _DELETED = "What belongs to a job is deleted with it. A walk that looks for orphans is minutes behind."
 _ADMITTED = "The key admits one job. A key without its job would refuse all others."
+_MOVES = "A job moves between plain servers with all that belongs to it. Within Citus, Citus moves whole shards."
 
 # What is written, and why together.
 SEVERAL_WRITES = {
@@ -43,6 +44,12 @@ SEVERAL_WRITES = {
     "INSERT pulse_django_unresolved, UPDATE pulse_django_dependency": _NOTED,
     "DELETE pulse_django_unresolved, UPDATE pulse_django_unresolved": "Notes are taken down, or the half of one that "
     "was dealt with: of rows that are locked once.",
+    "DELETE pulse_django_amendment, DELETE pulse_django_attempt, DELETE pulse_django_job_hot, "
+    "DELETE pulse_django_key, DELETE pulse_django_window, INSERT pulse_django_departure": _MOVES,
+    "INSERT pulse_django_amendment, INSERT pulse_django_arrival, INSERT pulse_django_attempt, "
+    "INSERT pulse_django_job_hot, INSERT pulse_django_key, INSERT pulse_django_window": _MOVES,
+    "DELETE pulse_django_departure, INSERT pulse_django_amendment, INSERT pulse_django_attempt, "
+    "INSERT pulse_django_job_hot, INSERT pulse_django_key, INSERT pulse_django_window": _MOVES,
     "INSERT pulse_django_worker": "A beat is noted, and answered with which one the worker is of those that live.",
     "INSERT pulse_django_step": "A sleep begins, or goes on: the answer is how long it still takes.",
     "INSERT pulse_django_unresolved": "A walk notes what it finds, and answers how far it came.",
