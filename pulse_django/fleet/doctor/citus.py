@@ -113,8 +113,8 @@ def of_the_shard(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
 
 
 def of_the_balance(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
-    held = Counter({node.group: 0 for node in nodes if node.holds_shards})
-    held += Counter(shard.group for shard in shards)
+    found = Counter(shard.group for shard in shards)
+    held = {**{node.group: 0 for node in nodes if node.holds_shards}, **found}
     what = ", ".join(f"{count} on {_address(nodes, group)}" for group, count in sorted(held.items()))
     what = f"schemas with jobs: {what or 'none'}"
     if held and max(held.values()) - min(held.values()) > MOST_APART:

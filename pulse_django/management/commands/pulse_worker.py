@@ -93,6 +93,8 @@ class Command(BaseCommand):
                 require_numbers(alias, shards()[alias])
                 found.append(alias)
             except OperationalError as error:
+                if len(aliases) == 1:
+                    raise
                 away = error
                 self.stderr.write(self.style.WARNING(f"Shard {alias!r} cannot be queried: {error_in_one_line(error)}"))
         if away is not None and not found:
