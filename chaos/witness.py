@@ -58,8 +58,8 @@ CREATE TABLE chaos_wish (
 """,
 )
 BY = "COALESCE(current_setting('chaos.worker', true), '')"
-# A node of Citus knows nothing of the session, so a change counts as that of the job's holder. What only the session
-# can show, as that nobody but its holder extends a lease, is not shown there.
+# A node of Citus does not know the session, so a change counts as one of the job's holder. On Citus the checker cannot
+# tell whether another session has extended a lease.
 BY_ON_CITUS = "pg_catalog.split_part(COALESCE(OLD.locked_by, NEW.locked_by, ''), ':', 1)"
 
 

@@ -183,7 +183,9 @@ def _anchors(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iter
 def _shard_of_limit(
     task: Task, limit: Limit, limiter: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Tasks that share a limit share its shard: that of the first of them."""
+    """Tasks that share a limit share its shard: that of the first of them, which must be the same in every process."""
+    if limit.name:
+        registry.discover()
     sharing = (registry.get(name) for name in registry) if limit.name else ()
     first = next((one for one in sharing if one is not None and _has_limiter(one, limiter)), registry.get(key_of(task)))
     return _placed_limiter(limit, limiter, task, args, kwargs, first)

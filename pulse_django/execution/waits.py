@@ -51,11 +51,11 @@ class Waits:
         return self._batch("workflow")
 
     def wait_for(self, *needs: object, on_dead: str = OnDead.HOLD) -> Any:
-        """Wait for jobs or batches. Return what they returned, or the progress of a batch: one value, or a list.
+        """Wait for jobs or batches. Return the result of each job and the progress of each batch: one value, or a list.
 
         If they are not over, this call ends the run, and the job is WAITING. It uses no worker, and the attempt does
         not count. When they are over, the handler starts again, so do work before this call in ``step()``. ``on_dead``
-        says what becomes of this job if one that it needs is a dead letter.
+        decides what happens to this job if one that it needs becomes a dead letter.
         """
         wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
         if not wanted:

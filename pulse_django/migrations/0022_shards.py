@@ -3,7 +3,7 @@
 from django.db import migrations, models
 
 import pulse_django.store.sql_functions
-from pulse_django.migrations._rights import same_owner
+from pulse_django.migrations._rights import grant_like, same_owner
 
 
 class Migration(migrations.Migration):
@@ -32,5 +32,8 @@ class Migration(migrations.Migration):
         ),
         migrations.RunSQL(
             same_owner("TABLE pulse_django_departure", "TABLE pulse_django_arrival"), migrations.RunSQL.noop
+        ),
+        migrations.RunSQL(
+            grant_like("SELECT", "pulse_django_queue", "SELECT ON pulse_django_departure"), migrations.RunSQL.noop
         ),
     ]

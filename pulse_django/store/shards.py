@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, models
+from django.db import models
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
@@ -14,7 +14,13 @@ from .transactions import run_joined
 _SEQUENCES = """
 SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnest(%s::text[]) AS name
 """
-_POSITION = "SELECT COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)"
+# NULL: this role may not read it.
+_POSITION = """
+SELECT CASE
+    WHEN pg_catalog.has_sequence_privilege(%s::text, 'SELECT'::text)
+    THEN COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)
+END
+"""
 _RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
 IDS_OF_JOBS = "pulse_django_job_id_seq"
 TOKENS = "pulse_django_token"  # fencing tokens
@@ -46,9 +52,9 @@ def require_numbers(alias: str, shard_number: int) -> None:
 
 
 def problem_with_numbers(alias: str, shard_number: int) -> str:
-    """Say in one sentence why the ids of a database do not say its shard. Empty: they do."""
-    connections[alias].ensure_connection()
-    counted = shard_number_of(position_of(alias, IDS_OF_JOBS))
+    """Say in one sentence why the ids of a database do not say its shard. Empty: they do, or this role cannot know."""
+    position = _position(alias, IDS_OF_JOBS)
+    counted = shard_number if position is None else shard_number_of(position)
     if counted == shard_number:
         return ""
     if counted > shard_number:
@@ -63,8 +69,13 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
 
 
 def position_of(alias: str, sequence: str) -> int:
-    """Return the last value that a sequence gave; 0 before the first."""
-    return int(run_joined(alias, _POSITION, [sequence])[0][0])
+    """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
+    return _position(alias, sequence) or 0
+
+
+def _position(alias: str, sequence: str) -> int | None:
+    found: int | None = run_joined(alias, _POSITION, [sequence, sequence])[0][0]
+    return found
 
 
 def _models_with_ids() -> list[type[models.Model]]:

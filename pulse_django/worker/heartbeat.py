@@ -67,7 +67,6 @@ class Vitals:
     refused: Counter[str] = field(default_factory=Counter)  # writes of runs that had lost their lease, by verb
     database_errors: int = 0  # of children; the keeper's own stand on its lines
     limit_refusals: Counters = field(default_factory=dict)  # claims that brought nothing, by limit and reason
-    restarts: Counter[str] = field(default_factory=Counter)  # of the keeper's threads that ended, by name
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,7 +76,6 @@ class Vitals:
             "refused": dict(self.refused),
             "limit_refusals": self.limit_refusals,
             "database_errors": self.database_errors,
-            "restarts": dict(self.restarts),
         }
 
 

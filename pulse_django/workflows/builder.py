@@ -33,7 +33,7 @@ class Workflow:
     def __init__(
         self, name: str = "workflow", *, context: Mapping[str, Any] | None = None, on_dead: OnDead | str = OnDead.HOLD
     ) -> None:
-        """``on_dead``: what becomes of a job if one that it needs is a dead letter."""
+        """``on_dead`` decides what happens to a job if one that it needs becomes a dead letter."""
         NAME.check("name", name)
         self.name = name
         self.context = context

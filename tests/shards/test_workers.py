@@ -50,7 +50,7 @@ class TestOneWorker:
     def test_it_serves_those_that_are_named(self, workers: Workers, environment: dict[str, str]) -> None:
         for alias in BOTH:
             tasks.add.using(database=alias).enqueue(1, 1)
-        workers.ready("--shard", SECOND, env=environment)
+        workers.ready("--shard", SECOND, "--shard", SECOND, env=environment)
         wait_until(lambda: done(SECOND) == 1)
         assert done("default") == 0
 

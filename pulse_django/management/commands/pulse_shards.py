@@ -106,7 +106,8 @@ class Command(BaseCommand):
             return
         raise CommandError(
             f"{left.waiting} waiting, {left.running} running and {left.for_others} jobs that wait for others are left "
-            f"in shard {left.alias!r}. Let workers run them there, and run this again."
+            f"in shard {left.alias!r}, and {left.departed} are on their way. Let workers run them there, and run this "
+            f"again."
         )
 
 

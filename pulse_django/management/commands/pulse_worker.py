@@ -105,7 +105,7 @@ class Command(BaseCommand):
         queues = options["queues"]
         flags = options | {
             "queues": tuple(name.strip() for name in queues.split(",") if name.strip()) if queues else None,
-            "aliases": tuple(map(checked_shard, options["shard"])) if options["shard"] else None,
+            "aliases": tuple(map(checked_shard, dict.fromkeys(options["shard"]))) if options["shard"] else None,
             "watchdog": False if options["no_watchdog"] else None,
             "burst": options["burst"] or None,
         }

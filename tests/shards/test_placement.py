@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,30 +16,18 @@ from pulse_django.checks import check_shards
 from pulse_django.database_checks import check_database
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
 from pulse_django.execution.placement import by_key, shard_of_schedule
+from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run, running
 from pulse_django.models import Event, Job, PausedKey
 from pulse_django.store.shards import number_ids, problem_with_numbers
 from pulse_django.words.identity import Identity
 from pulse_django.workflows.builder import Workflow
 from testproject.shop import tasks
-from tests.two_databases import SECOND, SHARDS, empty, second_database
+from tests.two_databases import SECOND, SHARDS
 
-pytestmark = pytest.mark.session("dropping its second database ends connections of the pooler")
 MAIL_IN_SECOND = {"SHARDS": SHARDS, "QUEUE_SHARDS": {"mail": SECOND}}
 SPREAD = {"SHARDS": SHARDS, "QUEUE_SHARDS": {"mail": ["default", SECOND]}, "PLACEMENT": "by_key"}
 BESIDE_DATA = {"SHARDS": SHARDS, "PLACEMENT": "where_the_data_is"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _two_shards(django_db_setup: Any, django_db_blocker: Any) -> Iterator[None]:
-    with django_db_blocker.unblock(), second_database():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _clean(pulse_db: None) -> Iterator[None]:
-    yield
-    empty(SECOND)
 
 
 @task(queue_name="mail")
@@ -108,6 +95,14 @@ class TestByQueue:
     @override_settings(PULSE=MAIL_IN_SECOND)
     def test_tasks_that_share_a_limit_share_its_shard(self) -> None:
         assert where(send_parcel.enqueue("a")) == where(post_limited.enqueue("b")) == SECOND
+
+    @override_settings(PULSE=MAIL_IN_SECOND)
+    def test_their_shard_does_not_depend_on_what_a_process_has_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(registry, "_tasks", {send_parcel.registered_name: send_parcel})
+        found: list[str] = []
+        monkeypatch.setattr(registry, "discover", lambda: found.append("discovered") or registry.add(post_limited))
+        assert api.shard_of(send_parcel, "a") == SECOND, "where the first of all tasks with this limit is"
+        assert found
 
     @override_settings(PULSE={**MAIL_IN_SECOND, "QUEUE_LIMITS": {"mail": {"running": 3}}})
     def test_so_does_a_queue_with_a_limit(self) -> None:
@@ -208,7 +203,7 @@ def in_mars(queue: str, task: str, key: str | None) -> str:
 
 
 class TestAFunctionOfTheProject:
-    @override_settings(PULSE={"SHARDS": SHARDS, "PLACEMENT": "tests.execution.test_placement.in_mars"})
+    @override_settings(PULSE={"SHARDS": SHARDS, "PLACEMENT": "tests.shards.test_placement.in_mars"})
     def test_its_answer_is_checked(self) -> None:
         with pytest.raises(InvalidJob, match="placement: 'mars' is not in DATABASES"):
             post.enqueue("a")
@@ -268,7 +263,7 @@ class TestNumbers:
             assert problem_with_numbers(SECOND, 3) == ""
             assert number_ids(SECOND, 2) == []
             with connections[SECOND].cursor() as cursor:  # setval is not undone by a rollback
-                cursor.execute("SELECT sequencename FROM pg_sequences WHERE last_value > %s", [3 << 48])
+                cursor.execute("SELECT sequencename FROM pg_sequences WHERE last_value >= %s", [3 << 48])
                 for (name,) in cursor.fetchall():
                     cursor.execute("SELECT setval(%s::regclass, %s)", [name, (1 << 48) + 1_000])
 

@@ -35,8 +35,8 @@ from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
-from tests.crash.workers import Workers, wait_until, workers  # noqa: F401 - a fixture
-from tests.two_databases import SECOND, SHARDS, empty, second_database
+from tests.crash.workers import Workers, wait_until
+from tests.two_databases import SECOND, SHARDS
 
 pytestmark = [
     pytest.mark.session("dropping its second database ends connections of the pooler"),
@@ -45,16 +45,9 @@ pytestmark = [
 ELSEWHERE = override_settings(DATABASE_ROUTERS=["tests.two_databases.JobsElsewhere"])
 
 
-@pytest.fixture(scope="module")
-def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[str, str]]:
-    with django_db_blocker.unblock(), second_database() as environment:
-        yield environment
-
-
 @pytest.fixture(autouse=True)
-def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
+def _no_data(_clean: None) -> Iterator[None]:
     yield
-    empty(SECOND)
     Fence.objects.all().delete()
     Invoice.objects.all().delete()
 
@@ -203,7 +196,7 @@ class TestChildren:
             sent = tasks.add.using(database="default").enqueue(5, 5)
         assert api.get(sent.id).parent_id is None
 
-    def test_a_worker_keeps_them_there(self, workers: Workers, environment: dict[str, str]) -> None:  # noqa: F811
+    def test_a_worker_keeps_them_there(self, workers: Workers, environment: dict[str, str]) -> None:
         stranger = tasks.add.using(queue_name="nobody-runs-this").enqueue(7, 7)
         parent = tasks.start_children.using(database=SECOND).enqueue(2)
         workers.ready("--shard", SECOND, env=environment)
