@@ -105,7 +105,7 @@ def check_vendor(**_: Any) -> list[CheckMessage]:
             hint=HINT_POSTGRESQL,
             id="pulse_django.E007",
         )
-        for alias in _known_shards()
+        for alias in known_shards()
         if (vendor := connections[alias].vendor) != "postgresql"
     ]
 
@@ -135,11 +135,12 @@ def check_shards(**_: Any) -> list[CheckMessage]:
     return found
 
 
-def _known_shards() -> list[str]:
+def known_shards() -> dict[str, int | None]:
+    """Return the databases that hold jobs, with their numbers, if the settings can be read. Otherwise the router's."""
     parsed, problems = conf.parse(getattr(settings, conf.SETTING, {}))
-    if any(problem.is_error for problem in problems) or not parsed.shards:
-        return [routers_alias()]
-    return [alias for alias in parsed.shards if alias in connections]
+    if any(problem.is_error for problem in problems):
+        return {routers_alias(): None}
+    return {alias: number for alias, number in (parsed.shards or {routers_alias(): 0}).items() if alias in connections}
 
 
 def check_data(**_: Any) -> list[CheckMessage]:
@@ -158,7 +159,7 @@ def check_data(**_: Any) -> list[CheckMessage]:
             "SILENCED_SYSTEM_CHECKS and see docs/how-to/several-databases.md.",
             id="pulse_django.W008",
         )
-        for alias in _known_shards()
+        for alias in known_shards()
         if (problem := why_not_one_transaction(alias))
     ]
 

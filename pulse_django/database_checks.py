@@ -9,8 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import connections
 
-from .checks import HINT_POSTGRESQL, check_shards, check_vendor
-from .execution.databases import shards
+from .checks import HINT_POSTGRESQL, check_shards, check_vendor, known_shards
 from .store.shards import problem_with_numbers
 from .store.tables import problem_with_tables
 
@@ -21,10 +20,15 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
     """Ask the server itself. Runs in ``migrate`` and ``check --database``, where connecting is expected."""
     if check_vendor() or check_shards():
         return []
-    return [message for alias in shards() if alias in (databases or ()) for message in _check_shard(alias)]
+    return [
+        message
+        for alias, number in known_shards().items()
+        if alias in (databases or ())
+        for message in _check_shard(alias, number)
+    ]
 
 
-def _check_shard(alias: str) -> list[CheckMessage]:
+def _check_shard(alias: str, shard_number: int | None) -> list[CheckMessage]:
     missing = "" if _is_migrating() else problem_with_tables(alias)
     with connections[alias].cursor() as cursor:
         cursor.execute(
@@ -35,7 +39,7 @@ def _check_shard(alias: str) -> list[CheckMessage]:
         found = dict(cursor.fetchall())
     return [
         *_check_tables(missing),
-        *_check_numbers(alias, missing),
+        *_check_numbers(alias, shard_number, missing),
         *_check_version(found),
         *_check_durability(found),
         *_check_session(found),
@@ -54,8 +58,10 @@ def _check_tables(missing: str) -> list[CheckMessage]:
     )
 
 
-def _check_numbers(alias: str, missing: str) -> list[CheckMessage]:
-    if missing or _is_migrating() or not (problem := problem_with_numbers(alias, shards()[alias])):
+def _check_numbers(alias: str, shard_number: int | None, missing: str) -> list[CheckMessage]:
+    if missing or shard_number is None or _is_migrating():
+        return []
+    if not (problem := problem_with_numbers(alias, shard_number)):
         return []
     return [Error(f"{problem}.", hint="See docs/how-to/shards.md.", id="pulse_django.E017")]
 

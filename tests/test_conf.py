@@ -10,6 +10,7 @@ from django.test import override_settings
 
 from pulse_django import Limit, conf
 from pulse_django.conf import PulseSettings, parse
+from pulse_django.database_checks import check_database
 
 
 def ids(raw: object) -> list[str]:
@@ -131,6 +132,13 @@ def test_the_system_checks_report_all_problems_together() -> None:
     assert set(found) == {"pulse_django.E002", "pulse_django.E004", "pulse_django.W001"}
     assert found["pulse_django.E004"].is_serious()
     assert found["pulse_django.W001"].hint
+
+
+@pytest.mark.django_db
+def test_the_server_is_asked_whatever_is_wrong_with_the_settings() -> None:
+    with override_settings(PULSE={"MAX_ATTEMPTS": 0}):
+        assert check_database(databases=["default"]) == []
+        assert check_database(databases=None) == []
 
 
 def test_using_broken_settings_raises_everything_that_is_wrong() -> None:
