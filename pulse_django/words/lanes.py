@@ -59,19 +59,30 @@ def in_slots(held: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int]) -> dict[
 
 
 def in_jobs(
-    takes: Mapping[Lane, int], jobs_a_slot: Mapping[Lane, int], *, gathered: Mapping[str, int], free: int, most: int
+    takes: Mapping[Lane, int],
+    jobs_a_slot: Mapping[Lane, int],
+    *,
+    gathered: Mapping[str, int],
+    free: int,
+    most: int,
+    more_soon: bool = False,
 ) -> dict[Lane, int]:
     """Return how many jobs to claim of each lane for the slots that it was dealt; at most ``most`` in all.
 
     ``jobs_a_slot`` has the lanes of chunks, and ``gathered`` how many jobs wait there for others. A chunk is claimed
-    only if one of the ``free`` slots is left for it.
+    only if one of the ``free`` slots is left for it. If ``most`` cuts a chunk, it is left for the next claim, unless no
+    other chunk is claimed and ``most`` will not grow: ``more_soon`` says that it will.
     """
     jobs = {lane: take for lane, take in takes.items() if lane not in jobs_a_slot}
     left = most - sum(jobs.values())
     for lane, take in takes.items():
         if lane in jobs_a_slot:
             size = jobs_a_slot[lane]
-            count = min(min(take, free) * size - gathered.get(lane.key, 0), left)
+            waiting = gathered.get(lane.key, 0)
+            count = wanted = min(take, free) * size - waiting
+            if wanted > left:
+                whole = (waiting + left) // size * size - waiting
+                count = whole if whole > 0 or more_soon else left
             if count > 0:
                 jobs[lane] = count
                 free, left = free - -(-count // size), left - count

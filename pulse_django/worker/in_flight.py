@@ -54,8 +54,7 @@ class InFlight:
         self._has_had_keys = False  # without, no one asks for the above
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
-        self.is_hungry = True  # jobs of its shard may be due
-        self.reserved = 0  # slots for a claim that is on its way
+        self.is_hungry, self.reserved = True, 0  # jobs of its shard may be due; slots for a claim that is on its way
 
     def __len__(self) -> int:
         """How many leases this child has."""
@@ -101,6 +100,11 @@ class InFlight:
             return 0
         limit = min(MOST_AT_ONCE, self._shared_leases.room, MOST_UNREPORTED - len(self._unreported))
         return min(limit, self._max_jobs - self.all_taken) if self._max_jobs else limit
+
+    @property
+    def has_room_soon(self) -> bool:
+        """Whether more can be claimed as soon as ends are reported that wait for it."""
+        return MOST_UNREPORTED - len(self._unreported) < MOST_AT_ONCE
 
     @property
     def free_slots(self) -> int:

@@ -162,7 +162,10 @@ class KeyedLanes:
         if not jobs_a_slot:
             return deal(part, slots, held=self._held, weight=_weight)
         takes, flight = deal(part, slots, held=in_slots(self._held, jobs_a_slot), weight=_weight), self._in_flight
-        return in_jobs(takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs())
+        return in_jobs(
+            takes, jobs_a_slot, gathered=flight.gathering, free=flight.free_slots, most=flight.most_jobs(),
+            more_soon=flight.has_room_soon,
+        )  # fmt: skip
 
     def _claim_part(self, limit: int, part: Sequence[Lane], takes: Mapping[Lane, int]) -> tuple[Claims, set[Lane]]:
         """Claim from lanes with the same limits, or none. Return which had fewer jobs than they might give."""

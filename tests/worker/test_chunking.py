@@ -330,6 +330,10 @@ CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":ch
         ({CHUNKS: 100, PLAIN: 100}, 0, 30, 200, {PLAIN: 100, CHUNKS: 100}),  # no more than one claim may bring
         ({CHUNKS: 3, OTHER: 3}, 0, 4, 200, {CHUNKS: 30, OTHER: 1}),  # three slots, and the fourth
         ({PLAIN: 9}, 0, 0, 200, {PLAIN: 9}),
+        ({CHUNKS: 4}, 0, 4, 35, {CHUNKS: 30}),  # a chunk that would be cut is left for the next claim
+        ({CHUNKS: 4}, 3, 4, 35, {CHUNKS: 27}),
+        ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
+        ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
     ],
 )
 def test_a_claim_brings_whole_chunks_for_free_slots(
@@ -337,6 +341,11 @@ def test_a_claim_brings_whole_chunks_for_free_slots(
 ) -> None:
     sizes = {CHUNKS: 10, OTHER: 1}
     assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
+
+
+@pytest.mark.parametrize(("most", "jobs"), [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})])
+def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon(most: int, jobs: dict[Lane, int]) -> None:
+    assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
 
 
 def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:
