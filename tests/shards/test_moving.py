@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -249,6 +248,19 @@ class TestCommand:
             shards_command("add", "--shard", "nowhere")
 
 
+def move_and_kill(source: str, to: str, arrivals: int, env: dict[str, str]) -> bool:
+    """Start a mover, kill it after so many jobs have arrived, and return False if it ended before."""
+    command = [sys.executable, "manage.py", "pulse_shards", "move", "--all", "--yes", "--batch", "20"]
+    command += ["--from", source, "--to", to]
+    enough = all_in(to).count() + arrivals
+    mover = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: mover.poll() is not None or all_in(to).count() >= enough)
+    is_alive = mover.poll() is None
+    mover.kill()
+    mover.wait()
+    return is_alive
+
+
 @pytest.mark.proof
 def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, environment: dict[str, str]) -> None:
     """Waiting jobs are moved to and fro under live workers. PULSE_MOVED_JOBS says how many."""
@@ -257,20 +269,15 @@ def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, 
     for _ in range(count // 1_000):
         ids |= set(api.enqueue_many(handlers.naps, [(0.005,)] * 1_000))
     workers.ready("--concurrency", "2", env=environment, settings={"POLL_INTERVAL": 0.5})
-    env = environment_of() | environment
-    kills, source, to = 0, "default", SECOND
+    kills = 0
     until = time.monotonic() + 60
-    while time.monotonic() < until and movable(all_in(source)).exists():
-        command = [sys.executable, "manage.py", "pulse_shards", "move", "--all", "--yes", "--batch", "20"]
-        command += ["--from", source, "--to", to]
-        mover = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            mover.wait(timeout=1.2 + kills % 5 * 0.17)
-        except subprocess.TimeoutExpired:
-            os.kill(mover.pid, signal.SIGKILL)
-            mover.wait()
-            kills += 1
-        source, to = to, source
+    while time.monotonic() < until and kills < 20:
+        waiting = {alias: movable(all_in(alias)).count() for alias in SHARDS}
+        if not any(waiting.values()):
+            break
+        source = max(waiting, key=waiting.__getitem__)
+        [to] = set(SHARDS) - {source}
+        kills += move_and_kill(source, to, 20 + kills * 37 % 200, environment_of() | environment)
     assert kills > 3
     for alias in SHARDS:
         finish(alias)
