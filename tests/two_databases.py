@@ -57,7 +57,7 @@ class JobsInDefault:
 
 def empty(alias: str) -> None:
     with connections[alias].cursor() as cursor:
-        for table in ("attempt", "job", "fence"):
+        for table in ("attempt", "job", "fence", "departure", "arrival"):
             cursor.execute(f"DELETE FROM pulse_django_{table}")
 
 

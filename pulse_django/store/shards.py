@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import models
+from django.db import OperationalError, connections, models, transaction
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
 from .tables import models_with_tables
-from .transactions import run_joined
+from .transactions import LOCK_NOT_AVAILABLE, run_joined
 
 # Those that give ids. That of the fencing tokens belongs to no column.
 _SEQUENCES = """
@@ -21,7 +21,18 @@ SELECT CASE
     THEN COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)
 END
 """
-_RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
+_OWNER = """
+SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s::regclass::oid
+"""
+_LOCK = "ALTER SEQUENCE {sequence} OWNER TO {owner}"
+_RAISE = """
+SELECT pg_catalog.setval(%s::regclass, GREATEST(
+    %s::bigint, COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 1)
+))
+"""
+# Everybody who takes a value waits behind us.
+_WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
+TRIES = 20
 IDS_OF_JOBS = "pulse_django_job_id_seq"
 TOKENS = "pulse_django_token"  # fencing tokens
 
@@ -40,9 +51,24 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     return raised
 
 
-def raise_sequence(alias: str, sequence: str, floor: int) -> int:
-    """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it."""
-    return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])
+def raise_sequence(alias: str, sequence: str, floor: int) -> None:
+    """Let the next values of a sequence be larger than this one, and never lower than they would be.
+
+    ``setval()`` waits for nobody, so a value that somebody takes meanwhile would be given again. To make its owner the
+    owner changes nothing, and takes a lock that keeps everybody out.
+    """
+    for tries_left in reversed(range(TRIES)):
+        if position_of(alias, sequence) >= floor:
+            return
+        try:
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+                cursor.execute(_WAIT_BRIEFLY)
+                cursor.execute(_OWNER, [sequence])
+                cursor.execute(_LOCK.format(sequence=sequence, owner=cursor.fetchone()[0]))
+                cursor.execute(_RAISE, [sequence, floor, sequence])
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not tries_left:
+                raise
 
 
 def require_numbers(alias: str, shard_number: int) -> None:

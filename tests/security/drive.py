@@ -54,7 +54,7 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
-from pulse_django.store.shards import IDS_OF_JOBS, number_ids, problem_with_numbers, raise_sequence
+from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
@@ -548,7 +548,7 @@ def conditions_and_repairs() -> None:
     assert problem_with_tables(ALIAS) == ""
     assert problem_with_numbers(ALIAS, 0) == ""
     assert number_ids(ALIAS, 0) == []
-    raise_sequence(ALIAS, IDS_OF_JOBS, 0)
+    raise_sequence(ALIAS, IDS_OF_JOBS, position_of(ALIAS, IDS_OF_JOBS) + 1)
     move_jobs_to_and_fro()
     check_database(databases=[ALIAS])
 

@@ -8,6 +8,7 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.models import Job
+from pulse_django.store.shards import TOKENS, raise_sequence
 
 from .catalogue import Condition, Repair, RepairRefused, Severity, register
 
@@ -31,9 +32,9 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
     with connections[alias].cursor() as cursor:
-        cursor.execute(
-            f"SELECT pg_catalog.setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token"
-        )
+        cursor.execute(f"SELECT ({_SEEN})")
+        [seen] = cursor.fetchone()
+    raise_sequence(alias, TOKENS, seen)
     return 1
 
 

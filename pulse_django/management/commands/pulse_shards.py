@@ -74,8 +74,9 @@ class Command(BaseCommand):
             require_numbers(alias, number)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        token = raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
-        self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token + 1}.")
+        raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
+        token = position_of(alias, TOKENS) + 1
+        self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token}.")
         self.stdout.write("Start the workers again with these settings, and then the web processes.")
 
     def _move(self, act: str, options: dict[str, Any]) -> None:
