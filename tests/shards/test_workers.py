@@ -145,6 +145,15 @@ class TestSlots:
         assert len(self.all.active) == 7
         assert self.all.of(taken[0]) is first
 
+    @pytest.mark.parametrize("shards", range(1, 9))
+    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self, shards: int) -> None:
+        flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
+        InFlightOfShards(flights)
+        for _ in range(20):
+            assert all(one.room() > 0 for one in flights.values())
+            for one in flights.values():
+                one.learn([0.0001])
+
     def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()
         second.is_hungry = False
