@@ -353,4 +353,6 @@ def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, 
     assert found.keys() == ids, "none is lost"
     assert set(found.values()) == {1}, "none is there twice"
     assert all(set(all_in(alias).values_list("attempts", flat=True)) <= {1} for alias in SHARDS), "each ran once"
+    located = {where.alias: set(where.ids) for where in databases.located_by_shard(ids)}
+    assert located == {alias: set(ids_in(alias)) for alias in located}, "each is found by its id"
     assert all(api.get(job_id).pk == job_id for job_id in list(ids)[:200])
