@@ -24,6 +24,7 @@ from pulse_django.execution.databases import alias_of_id, has_several_shards, lo
 from pulse_django.models import Job
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert
+from pulse_django.words.shards import ranges_of_ids
 
 SHARD = "shard"  # in the address
 Answer = TypeVar("Answer")
@@ -39,6 +40,11 @@ class Shards:
     @property
     def are_several(self) -> bool:
         return has_several_shards()
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """Return the ranges of the ids that each shard gives, by its number. A single database is not asked which."""
+        return ranges_of_ids(list(shards().values()) if self.are_several else [0])
 
     def only(self, alias: str) -> Shards:
         """Return these, narrowed to one."""
@@ -78,9 +84,9 @@ def shards_of(request: HttpRequest, model: type[Model], *, reads: bool = False) 
     return Shards(list(shards()), away)
 
 
-def chosen_shards(request: HttpRequest, model: type[Model]) -> Shards:
+def chosen_shards(request: HttpRequest, model: type[Model], *, reads: bool = False) -> Shards:
     """Return the shard that the address names, or all of them."""
-    found, alias = shards_of(request, model), request.GET.get(SHARD)
+    found, alias = shards_of(request, model, reads=reads), request.GET.get(SHARD)
     return found.only(alias) if alias in found.aliases and found.are_several else found
 
 

@@ -86,7 +86,10 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
+        page = super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
+        if request.method != "POST":
+            shards_of(request, Job).tell(request)
+        return page
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):
