@@ -87,7 +87,7 @@ def shards_of(request: HttpRequest, model: type[Model], *, reads: bool = False) 
 def chosen_shards(request: HttpRequest, model: type[Model], *, reads: bool = False) -> Shards:
     """Return the shard that the address names, or all of them."""
     found, alias = shards_of(request, model, reads=reads), request.GET.get(SHARD)
-    return found.only(alias) if alias in found.aliases and found.are_several else found
+    return found.only(alias) if alias is not None and alias in found.aliases and found.are_several else found
 
 
 def alias_to_write(row: Model) -> str:
@@ -143,7 +143,7 @@ def _answers(alias: str) -> None:
 
 
 def _page_of_what_is_away(model_admin: Any, request: HttpRequest, asked: Shards) -> HttpResponse:
-    request.current_app = model_admin.admin_site.name  # type: ignore[attr-defined]  # {% url %} reads it
+    request.current_app = model_admin.admin_site.name  # {% url %} reads it
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,
@@ -163,7 +163,7 @@ class FoundInItsShard:
         if from_field is not None or not has_several_shards():
             return super().get_object(request, object_id, from_field)  # type: ignore[misc]  # of the ModelAdmin beside it
         try:
-            row_id = self.model._meta.pk.to_python(object_id)  # type: ignore[union-attr]  # each has one
+            row_id = self.model._meta.pk.to_python(object_id)
             alias = shard_of_job(row_id) if self.model is Job else shard_of_row(self.model, row_id)
         except (ValidationError, InvalidJob):
             return None

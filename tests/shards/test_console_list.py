@@ -145,9 +145,7 @@ class TestFilters:
         assert [one for one in found if one in ids] == ids[::-1]
         assert len(found) == len(set(found)) == len(ids) + (2 if query == "age=1h" else 0)
 
-    def test_a_search_by_windows_ends_with_every_match(
-        self, operator: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_search_by_windows_ends_with_every_match(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(page_window, "WINDOW", 3)
         ids = fill("abbabaababbaabbbbbaaaabab")
         moved("default", SECOND, ids=tuple(ids[::4]))

@@ -16,8 +16,8 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, tags_in, words_in
-from pulse_django.console.twins import sentence_about_twins
 from pulse_django.console.shards import chosen_shards
+from pulse_django.console.twins import sentence_about_twins
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards

@@ -26,11 +26,9 @@ def sources_of(everywhere: Shards) -> list[Source]:
     """Return those that hold jobs. Of a single database, all jobs are one source."""
 
     def sources(alias: str) -> list[Source]:
-        if everywhere.are_several:
-            found = extents_of(alias, list(everywhere.ranges.values()))
-        else:
-            found = [extent_of(alias)]
-        numbered = zip(everywhere.ranges, found, strict=True)
+        ranges = everywhere.ranges
+        found = extents_of(alias, list(ranges.values())) if everywhere.are_several else [extent_of(alias)]
+        numbered = zip(ranges, found, strict=True)
         return [Source(alias, number, extent) for number, extent in numbered if extent is not None]
 
     return [source for some in everywhere.ask(sources).values() for source in some]

@@ -92,11 +92,12 @@ def _children_of(job: Job, everywhere: Shards | None) -> list[Job]:
 
 
 def _parent_of(job: Job, everywhere: Shards | None) -> Job | None:
-    if not job.parent_id:
+    parent_id = job.parent_id
+    if not parent_id:
         return None
     where = _shards_of(job, everywhere)
     for alias in where.aliases:
-        if found := where.only(alias).ask(lambda one: _family(one).filter(pk=job.parent_id).first()).get(alias):
+        if found := where.only(alias).ask(lambda one: _family(one).filter(pk=parent_id).first()).get(alias):
             return found
     return None
 
@@ -197,9 +198,7 @@ def spelt(value: Any) -> str:
         return UNREADABLE
 
 
-def shown_of(
-    job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | None = None
-) -> dict[str, Any]:
+def shown_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | None = None) -> dict[str, Any]:
     """Return what the template of a job's page shows. Numbers of the drawing are text, which no locale rewrites."""
     story = story_of(job, amended, everywhere)
     timeline = story.timeline
