@@ -7,7 +7,7 @@ says at its top which one is missing, and why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -48,7 +48,12 @@ class Shards:
 
     def only(self, alias: str) -> Shards:
         """Return these, narrowed to one."""
-        return Shards([alias], self.away)
+        return self.among([alias])
+
+    def among(self, aliases: Iterable[str]) -> Shards:
+        """Return those of these that are named."""
+        named = set(aliases)
+        return Shards([alias for alias in self.aliases if alias in named], self.away)
 
     def ask(self, question: Callable[[str], Answer]) -> dict[str, Answer]:
         """Put a question to each shard, and return the answers. The error of a single database is raised."""
