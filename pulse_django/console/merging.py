@@ -51,7 +51,7 @@ def newest(streams: Streams, most: int, created_at: CreatedAt = _created_at) -> 
     """Return the newest rows first. The next page has ids below the places."""
     edges = {number: edge_below(reads) for number, reads in streams.items()}
     whole = {
-        number: [row for row in _unique(reads, reverse=True) if row.pk >= edges[number]]
+        number: [row for row in _unique(reads, reverse=True) if row.id >= edges[number]]
         for number, reads in streams.items()
     }
     rows = list(islice(merge(*whole.values(), key=created_at, reverse=True), most))
@@ -62,7 +62,7 @@ def oldest(streams: Streams, most: int, created_at: CreatedAt = _created_at) -> 
     """Return the oldest rows first. The next page has ids above the places."""
     edges = {number: edge_above(reads) for number, reads in streams.items()}
     whole = {
-        number: [row for row in _unique(reads, reverse=False) if row.pk < edges[number]]
+        number: [row for row in _unique(reads, reverse=False) if row.id < edges[number]]
         for number, reads in streams.items()
     }
     rows = list(islice(merge(*whole.values(), key=created_at), most))
@@ -81,13 +81,13 @@ def edge_above(reads: Sequence[Read]) -> int:
 
 def _unique(reads: Iterable[Read], *, reverse: bool) -> list[Any]:
     """Return the rows of one stream by id. One that is being moved may have been seen in two shards."""
-    return [row for _, row in sorted({row.pk: row for one in reads for row in one.rows}.items(), reverse=reverse)]
+    return [row for _, row in sorted({row.id: row for one in reads for row in one.rows}.items(), reverse=reverse)]
 
 
 def _page(rows: list[Any], whole: Mapping[int, list[Any]], edges: Places, streams: Streams) -> Merged:
-    shown, places = {row.pk for row in rows}, {}
+    shown, places = {row.id for row in rows}, {}
     for number, some in whole.items():
-        taken = [row.pk for row in some if row.pk in shown]
+        taken = [row.id for row in some if row.id in shown]
         if len(taken) == len(some):
             places[number] = edges[number]
         elif taken:

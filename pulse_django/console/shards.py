@@ -46,6 +46,13 @@ class Shards:
         """Return the ranges of the ids that each shard gives, by its number. A single database is not asked which."""
         return ranges_of_ids(list(shards().values()) if self.are_several else [0])
 
+    def number_of(self, alias: str) -> int:
+        return shards()[alias] if self.are_several else 0
+
+    def first_id(self, number: int) -> int:
+        """Return what the ids that a shard gives are larger than."""
+        return self.ranges[number][0]
+
     def only(self, alias: str) -> Shards:
         """Return these, narrowed to one."""
         return self.among([alias])

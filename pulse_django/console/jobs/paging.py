@@ -146,8 +146,7 @@ class NewestFirst(ChangeList):
         return {source: ids for some in self.everywhere.ask(spans).values() for source, ids in some.items()}
 
     def _before(self, number: int, place: int) -> int:
-        first, _ = self.everywhere.ranges[number]
-        return max(place - 1, first)
+        return max(place - 1, self.everywhere.first_id(number))
 
     def _url_of(self, name: str, places: Mapping[int, int]) -> str:
         return self.get_query_string({name: spelt_places(places)})
