@@ -80,7 +80,8 @@ class PostponeForm(ActForm):
 
 def errors_in_words(form: forms.Form) -> str:
     """Say what is wrong with a form, for a message in place of the page that held it."""
-    return "; ".join(f"{form[field].label}: {' '.join(map(str, said))}" for field, said in form.errors.items())
+    texts = {field: " ".join(map(str, said)) for field, said in form.errors.items()}
+    return "; ".join(f"{form[field].label}: {text}" if field in form.fields else text for field, text in texts.items())
 
 
 class QueueName(forms.CharField):

@@ -19,6 +19,7 @@ from pulse_django.console.board.facts import quantiles_in_words
 from pulse_django.console.jobs.story import share_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
+from pulse_django.console.whole_list import show_all
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -27,7 +28,7 @@ from pulse_django.words.histograms import Histogram
 from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
 
-from .over_shards import HostFilter, listed_once, show_all
+from .over_shards import HostFilter, listed_once
 
 MOST_RUNNING = 200
 MOST_LOST = 50

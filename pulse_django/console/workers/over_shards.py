@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
@@ -36,17 +35,6 @@ def listed_once(everywhere: Shards, workers: QuerySet[Worker]) -> list[Any]:
         latest.serves = served_in_words(serves, silence) or ", ".join(by_shard)
         listed.append(latest)
     return sorted(listed, key=lambda row: row.last_beat_at, reverse=True)
-
-
-def show_all(changelist: Any, rows: list[Any]) -> None:
-    """Let a changelist show these rows on one page."""
-    changelist.result_list = rows
-    changelist.result_count = changelist.full_result_count = len(rows)
-    changelist.show_full_result_count = False
-    changelist.show_admin_actions = False
-    changelist.can_show_all = False
-    changelist.multi_page = False
-    changelist.paginator = Paginator(rows, max(1, len(rows)))
 
 
 class HostFilter(admin.SimpleListFilter):
