@@ -185,3 +185,8 @@ class FoundInItsShard:
     def history_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         found: HttpResponse = super().history_view(request, *args, **kwargs)  # type: ignore[misc]  # the same
         return found
+
+    @about_one_row
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        found: HttpResponse = super().delete_view(request, *args, **kwargs)  # type: ignore[misc]  # the same
+        return found

@@ -92,10 +92,6 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         obj.delete(using=alias_to_write(obj))
 
     @about_one_row
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        return super().delete_view(request, *args, **kwargs)
-
-    @about_one_row
     def changeform_view(
         self,
         request: HttpRequest,
