@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from pulse_django.exceptions import InvalidJob
+from pulse_django.exceptions import InvalidJob, JobOnItsWay
 from pulse_django.execution.databases import alias_of_id, has_several_shards, locate, shards
 from pulse_django.models import Job
 from pulse_django.store.tables import explained
@@ -131,20 +131,24 @@ def shard_of_job(job_id: int) -> str:
 
 
 def about_one_row(view: Callable[..., HttpResponse]) -> Any:
-    """Let a view of a ``ModelAdmin`` say which shards are away, where that may be why it failed."""
+    """Let a view of a ``ModelAdmin`` say which shards are away, where that may be why it failed, or that its job is on
+    its way between two of them."""
 
     @wraps(view)
     def wrapped(self: Any, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             return view(self, request, *args, **kwargs)
+        except JobOnItsWay as error:
+            missing = [inert(str(error))]
         except Error:
-            if not self.has_view_permission(request):
-                raise PermissionDenied from None
             asked = Shards(list(shards()))
             asked.ask(_answers)
             if not asked.away:
                 raise
-            return _page_of_what_is_away(self, request, asked)
+            missing = asked.missing()
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return _page_of_what_is_away(self, request, missing)
 
     return wrapped
 
@@ -154,13 +158,13 @@ def _answers(alias: str) -> None:
         cursor.execute("SELECT 1")
 
 
-def _page_of_what_is_away(model_admin: Any, request: HttpRequest, asked: Shards) -> HttpResponse:
+def _page_of_what_is_away(model_admin: Any, request: HttpRequest, missing: list[str]) -> HttpResponse:
     request.current_app = model_admin.admin_site.name  # {% url %} reads it
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,
         "title": gettext("This page could not be read"),
-        "missing": asked.missing(),
+        "missing": missing,
     }
     return TemplateResponse(request, "admin/pulse_django/away.html", context, status=503)
 

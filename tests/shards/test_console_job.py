@@ -9,7 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from pulse_django.execution import databases, moving
 from pulse_django.models import Job
+from pulse_django.protocol import transfer
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.shards.conftest import away
@@ -76,6 +78,17 @@ def test_a_page_says_that_its_shard_is_away(operator: Client) -> None:
     for answer in answers:
         assert answer.status_code == 503
         assert "Shard s2 could not be read: " in answer.content.decode()
+    assert operator.get(page(there.id)).status_code == 200
+
+
+def test_a_page_says_that_its_job_is_on_its_way(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "MOST_LOOKS", 2)
+    there = tasks.add.using(database=SECOND).enqueue(2, 2)
+    transfer.depart(Job.objects.db_manager(SECOND), moving.movable(Job.objects.using(SECOND).all()), 0)
+    answer = operator.get(page(there.id))
+    assert answer.status_code == 503
+    assert "has left its shard and not arrived in another" in answer.content.decode()
+    moving.finish(SECOND)
     assert operator.get(page(there.id)).status_code == 200
 
 

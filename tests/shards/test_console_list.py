@@ -215,7 +215,14 @@ def test_selected_dead_letters_are_retried_in_each_shard(operator: Client) -> No
     assert [Job.objects.using(alias).get().status for alias in SHARDS] == [Status.PENDING] * 2
 
 
-QUERIES = [{}, {"older": "1000000"}, {"status__exact": "PENDING"}, {"created": "2026"}, {"task": "shop.add"}, {"q": "7"}]
+QUERIES = [
+    {},
+    {"older": "1000000"},
+    {"status__exact": "PENDING"},
+    {"created": "2026"},
+    {"task": "shop.add"},
+    {"q": "7"},
+]
 
 
 def sent_about_jobs(client: Client, query: dict[str, str], alias: str) -> list[str]:
