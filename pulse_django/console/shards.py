@@ -77,15 +77,18 @@ class Shards:
         return answers
 
     def tell(self, request: HttpRequest) -> None:
-        """Say at the top of the page what is missing on it."""
-        for said in self.missing():
-            messages.error(request, said)
+        """Say at the top of the page what is missing on it. What led here may have said so of the same shard."""
+        before = [str(one) for one in messages.get_messages(request)] if request.method == "GET" and self.away else []
+        for alias, said in zip(self.away, self.missing(), strict=True):
+            if not any(one.startswith(_missing(alias, "")) for one in before):
+                messages.error(request, said)
 
     def missing(self) -> list[str]:
-        return [
-            gettext("Shard %(shard)s could not be read: %(error)s") % {"shard": alias, "error": error}
-            for alias, error in self.away.items()
-        ]
+        return [_missing(alias, error) for alias, error in self.away.items()]
+
+
+def _missing(alias: str, error: str) -> str:
+    return gettext("Shard %(shard)s could not be read: %(error)s") % {"shard": alias, "error": error}
 
 
 def shards_of(request: HttpRequest, model: type[Model], *, reads: bool = False) -> Shards:

@@ -14,6 +14,7 @@ from pulse_django.models import Job
 from pulse_django.protocol import transfer
 from pulse_django.words.states import Status
 from testproject.shop import tasks
+from testproject.shop.models import Order
 from tests.shards.conftest import away
 from tests.shards.console import SHARDED, moved
 from tests.two_databases import SECOND
@@ -104,3 +105,18 @@ def test_nobody_sees_more_than_before(operator: Client) -> None:
 @pytest.mark.parametrize("strange", ["x", "9" * 30, (7 << 48) + 1, (1 << 48) + 999_999])
 def test_an_id_of_no_job_is_no_error(operator: Client, strange: Any) -> None:
     assert operator.get(page(strange), follow=True).status_code == 200
+
+
+def test_the_page_of_an_object_has_its_jobs_of_all_shards(operator: Client) -> None:
+    order = Order.objects.create(number=1)
+    try:
+        add, address = tasks.add.using(tags=[order]), reverse("admin:shop_order_change", args=[order.pk])
+        here, there = add.enqueue(1, 1), add.using(database=SECOND).enqueue(2, 2)
+        shown = operator.get(address).content.decode()
+        assert shown.index(f">#{there.id}<") < shown.index(f">#{here.id}<")
+        with away(SECOND):
+            shown = operator.get(address).content.decode()
+        assert f">#{here.id}<" in shown
+        assert "Shard s2 could not be read: " in shown
+    finally:
+        order.delete()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -22,7 +22,7 @@ from .forms import ChangeForm, CloseForm, PauseForm
 class Wanted:
     """What the user gave, and who it is."""
 
-    form: Any
+    form: Any = field(repr=False)
     by: str
     lane: str  # of the key that is to be resumed
 
@@ -76,7 +76,7 @@ class Act:
     """One button."""
 
     do: Callable[[str, LimitFacts, Wanted], str]  # returns what was done in a shard; empty: nothing
-    form: Callable[[Any], Any] = lambda _data: None
+    form: Callable[[Any], Any] = field(default=lambda _data: None, repr=False)
     refused: Any = ""  # what is said where nothing was done in any shard
 
 

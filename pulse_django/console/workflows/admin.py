@@ -50,12 +50,13 @@ class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         inside, open_only = "inside" in request.GET, "open" in request.GET
         page = newest_in(everywhere, before, inside=inside, open_only=open_only)
         everywhere.tell(request)
+        batches: list[Any] = page.rows
         flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
         context = {
             "title": _("Workflows"),
             "workflows": [
                 shown(one) | {"shard": shard_of_row(StoredBatch, one.id) if everywhere.are_several else ""}
-                for one in page.rows
+                for one in batches
             ],
             "has_shards": everywhere.are_several,
             "older": f"?{'&'.join([*flags, f'before={spelt_places(page.places)}'])}" if page.has_more else "",
