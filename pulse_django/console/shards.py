@@ -144,6 +144,8 @@ def about_one_row(view: Callable[..., HttpResponse]) -> Any:
         except JobOnItsWay as error:
             missing = [inert(str(error))]
         except Error:
+            if not has_several_shards():
+                raise
             asked = Shards(list(shards()))
             asked.ask(_answers)
             if not asked.away:
