@@ -145,7 +145,7 @@ WITH RECURSIVE search (low, high) AS (
 SELECT pg_catalog.min(high) FROM search
 """
 _ALL_IDS = "SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}"
-_THESE_IDS = "SELECT %s::bigint, %s::bigint"  # beside others, of rows that have come from another shard
+_THESE_IDS = f"{_ALL_IDS} WHERE id >= %s AND id < %s"  # beside others, of rows that have come from another shard
 # Rows that were written at once may have their ids and their instants in different orders.
 OUT_OF_ORDER = 1_000
 
@@ -216,7 +216,7 @@ def depths(alias: str, in_all: int) -> list[Depth]:
 
 def id_at(alias: str, table: str, column: str, instant: datetime, among: tuple[int, int] | None = None) -> int:
     """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
-    ends = _ALL_IDS.format(table=table) if among is None else _THESE_IDS
-    sql = _ID_AT.format(table=table, column=column, ends=ends)
+    ends = _ALL_IDS if among is None else _THESE_IDS
+    sql = _ID_AT.format(table=table, column=column, ends=ends.format(table=table))
     [(found,)] = run_joined(alias, sql, [*(among or ()), instant])
     return found or 0

@@ -24,6 +24,11 @@ def floor_of_ids(shard_number: int) -> int:
     return shard_number << BITS_OF_COUNT
 
 
+def range_of_ids(shard_number: int) -> tuple[int, int]:
+    """Return the first id that a shard may give, and the first beyond."""
+    return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), _MOST_ID)
+
+
 def number_among(row_id: int, shard_numbers: Iterable[int]) -> int:
     """Return the number whose range an id is in: its own, or the next lower one if there is no such shard any more."""
     known = sorted(shard_numbers)
