@@ -144,6 +144,12 @@ class Child:
         for one in self._shards:
             one.claimer.slot_freed(by_other_shard=len(self._shards) > 1 and one.shard != shard)
 
+    def share_changed(self, shard: int) -> None:
+        """Let other shards look whether they have room: this one has claimed less than it might, or nothing is due."""
+        for one in self._shards:
+            if one.shard != shard:
+                one.claimer.slot_freed(by_other_shard=True)
+
     def _report(self, performed: Performed) -> None:
         self._reporters[str(performed.run.alias)].report(performed)
 

@@ -32,6 +32,7 @@ class Owner(Protocol):
     def start(self, runs: Sequence[Run]) -> None: ...
     def nudge(self) -> None: ...
     def slot_freed(self, shard: int | None) -> None: ...
+    def share_changed(self, shard: int) -> None: ...
 
 
 class ChildShard:
@@ -66,6 +67,7 @@ class ChildShard:
             owner.start,
             self._found_work,
             owner.nudge,
+            partial(owner.share_changed, shard),
         )
         self.relay = ReportRelay(self._tell)
         self._claiming: threading.Thread

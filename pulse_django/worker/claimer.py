@@ -47,12 +47,15 @@ class Claimer:
         start: Callable[[Sequence[Run]], None],
         found_work: Callable[[str, bool], None],
         drained: Callable[[], None],
+        share_changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """``share_changed`` tells other shards that they may have more slots than before, though no run has ended."""
         self.database = database
         self.hears = False  # whether notifications arrive; then polls are only a safety net
         self.drained = False  # nothing was due, and nothing in hand, at the last look
         self._options, self._identity, self._in_flight = options, identity, in_flight
-        self._start, self._found_work, self._tell_drained = start, found_work, drained
+        self._start, self._found_work = start, found_work
+        self._tell_drained, self._tell_share_changed = drained, share_changed
         self._news = Event()
         self._hungry = self._freed = False  # it waits for slots; some were freed since it looked
         self._lacks_room = False
@@ -86,10 +89,7 @@ class Claimer:
         self._news.set()
 
     def slot_freed(self, *, by_other_shard: bool = False) -> None:
-        """There may be room again. Called by other threads, often.
-
-        ``by_other_shard``: no job of this shard has ended, so that nothing has changed unless this one lacks room.
-        """
+        """There may be room again; by another shard only if this one lacks it. Called by other threads, often."""
         if by_other_shard and not self._lacks_room:
             return
         self._freed = True
@@ -111,10 +111,8 @@ class Claimer:
         try:
             return self._run_once()
         except BaseException:
-            self._in_flight.is_hungry = False  # other shards need not wait for this one
+            self._has_looked(is_hungry=False)  # other shards need not wait for this one
             raise
-        finally:
-            self._in_flight.reserved = 0
 
     def _run_once(self) -> float:
         self._unanswered.look()
@@ -122,8 +120,8 @@ class Claimer:
         if self._news.is_set() or time.monotonic() >= self._look_at:
             self._in_flight.is_hungry = True
         self._news.clear()
-        limit = self._in_flight.room()
-        self._lacks_room = not limit
+        self._lacks_room = True  # before the look: whoever frees a slot meanwhile must see it
+        self._lacks_room = not (limit := self._in_flight.room())
         if not limit:
             self._news.wait(min(self._until_poll(), self._wake_others()))
             return 0.0
@@ -133,8 +131,7 @@ class Claimer:
             self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
         self._in_flight.reserved = limit  # the claims of other shards leave them
         pause = self._look(limit, woken)
-        self._in_flight.reserved = 0
-        self._in_flight.is_hungry = pause <= 0
+        self._has_looked(is_hungry=pause <= 0)
         self._look_at = time.monotonic() + pause
         if pause > 0 and not self._news.is_set():
             self._hungry = True
@@ -142,10 +139,13 @@ class Claimer:
                 self._news.wait(pause)
         return 0.0
 
+    def _has_looked(self, *, is_hungry: bool) -> None:
+        self._in_flight.reserved, self._in_flight.is_hungry = 0, is_hungry
+        self._tell_share_changed()
+
     @property
     def _has_wanted_slots(self) -> bool:
-        wanted = self._keyed.wanted_slots
-        return wanted is None or self._in_flight.free_slots >= wanted
+        return (wanted := self._keyed.wanted_slots) is None or self._in_flight.free_slots >= wanted
 
     def farewell(self) -> None:
         """Look once more for claims without an answer."""

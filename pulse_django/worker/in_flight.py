@@ -48,7 +48,7 @@ class InFlight:
         self._unreported: dict[int, Run] = {}
         self._overstaying = OverstayingRuns(shared_leases)
         self._shared_leases, self.alias, self._max_jobs = shared_leases, alias, max_jobs
-        self._prefetch = Prefetch(slots)
+        self.prefetch = Prefetch(slots)
         self._bytes = 0  # of all payloads in hand
         self._settled: Counter[Lane] = Counter()  # what runs weighed that have been settled
         self._has_had_keys = False  # without, no one asks for the above
@@ -82,11 +82,11 @@ class InFlight:
     @property
     def backlog(self) -> int:
         """How many are about to come to their end, if nothing holds them up."""
-        return len(self._active) if self._prefetch.jobs else 0
+        return len(self._active) if self.prefetch.jobs else 0
 
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
-        ahead = 0 if any(one._heavy for one in self.peers) else self._prefetch.jobs
+        ahead = 0 if any(one._heavy for one in self.peers) else self.prefetch.jobs
         limit, worthwhile = min(self.free_slots + ahead, self.most_jobs()), min(MOST_AT_ONCE, ahead // 2)
         if len(self.peers) > 1:
             others = [one._occupied for one in self.peers if one is not self and one.is_hungry]
@@ -121,7 +121,7 @@ class InFlight:
     @property
     def worthwhile_slots(self) -> int:
         """How many free slots are worth a claim of jobs that are not claimed ahead: more while jobs prove short."""
-        return max(1, self._usable // 2) if self._prefetch.jobs >= self.slots else 1
+        return max(1, self._usable // 2) if self.prefetch.jobs >= self.slots else 1
 
     @property
     def for_claim(self) -> Slots:
@@ -293,8 +293,8 @@ class InFlight:
 
     def learn(self, took: Sequence[float]) -> None:
         """Claim ahead while handlers prove short."""
-        self._prefetch.learn(took)
+        self.prefetch.learn(took)
 
     def slow_down(self) -> None:
         """A handler is taking long: claim no more than can begin at once."""
-        self._prefetch.slow_down()
+        self.prefetch.slow_down()

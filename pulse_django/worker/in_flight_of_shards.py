@@ -17,6 +17,7 @@ class InFlightOfShards:
         self._all = list(by_alias.values())
         for one in self._all:
             one.peers = self._all
+            one.prefetch = self._all[0].prefetch  # what is claimed ahead of any shard waits for the same slots
         self.slots = self._all[0].slots
 
     def of(self, run: Run) -> InFlight:

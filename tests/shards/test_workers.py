@@ -201,6 +201,19 @@ class TestSlots:
             for one in flights.values():
                 one.learn([0.0001])
 
+    def test_a_shard_that_has_learned_nothing_gets_its_share_beside_others_that_have(self) -> None:
+        """Else it waits until the backlogs of the others are empty."""
+        flights = [InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(3)]
+        InFlightOfShards({one.alias: one for one in flights})
+        for one in flights[:2]:
+            for _ in range(20):
+                one.learn([0.0001])
+        shares = [one.room() for one in flights]
+        assert shares[0] > 100
+        for one, room in zip(flights[:2], shares, strict=False):
+            self.take(one, room)
+        assert flights[2].room() == shares[0]
+
     def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()
         second.is_hungry = False
