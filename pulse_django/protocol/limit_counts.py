@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from .limiters import IN_FORCE
 
 LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is the hash of what it is for
@@ -241,3 +244,16 @@ spent AS (
     LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope
     ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at
 )"""  # noqa: S608 - made of constants
+
+# What one of these statements says to the next, in settings of the transaction.
+SAID = ("at", "most", "takes", "slots", "heaviest", "key_slots", "probe")
+_SETTING = re.compile(r"pg_catalog\.current_setting\('pulse\.(\w+)'\)")
+_PLAIN_VALUE = re.compile(r"[\w{},:.+ -]*")  # numbers, arrays of them, true, false, an instant
+
+
+def spelt_out(sql: str, values: Mapping[str, str]) -> str:
+    """Return the statement with values in the place of these settings, which Citus keeps on the node that set them."""
+    for value in values.values():
+        if not _PLAIN_VALUE.fullmatch(value):
+            raise ValueError("this is not what a statement of a limited claim says")
+    return _SETTING.sub(lambda found: f"'{values[found[1]]}'::text", sql)
