@@ -26,7 +26,7 @@ from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 
 from .claim import FROM_THE_FIRST, GRANTED, Claims, Left, Slots, claim_pick, claiming, claims_of, unless_paused
-from .limit_counts import AT, COUNT, LOCK, SAID, SPENT, spelt_out
+from .limit_counts import AT, COUNT, LOCK, SAID, SPEND, SPENT, SPENT_BY, spelt_out
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
 MOST_LANES = 60
@@ -135,14 +135,19 @@ def claim_limited(
         left=_LEFT,
         started=AT,
         probe="pg_catalog.current_setting('pulse.probe')::boolean",
-        spent=SPENT,
+        spent="" if (apart := is_for_citus(connections[jobs.write_alias])) else SPENT,
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
         [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
     ]  # fmt: skip
-    lock = [limiter, whole, [whole, limiter, *keys]]
-    [[_, locked]], [counted], rows = _in_one_transaction(jobs.write_alias, lock, count, sql, [*values, limiter, whole])
+    lock, limiters = [limiter, whole, [whole, limiter, *keys]], [limiter, whole]
+    if apart:
+        [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
+    else:
+        [[_, locked]], [counted], rows = run_message(
+            jobs.write_alias, [(LOCK, lock), (COUNT, count), (sql, [*values, *limiters])]
+        )
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
     _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
@@ -159,17 +164,20 @@ def claim_limited(
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
 
 
-def _in_one_transaction(
-    alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any]
+def _one_by_one(
+    alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
 ) -> list[list[Row]]:
-    """Lock, count, claim. On Citus each is a message, and the next one names what this one said."""
-    if not is_for_citus(connections[alias]):
-        return run_message(alias, [(LOCK, lock), (COUNT, count), (claim, params)])
+    """Do so on Citus: a message for each statement, and the next one names what this one said."""
     with joined(alias):
         locked = run_joined(alias, LOCK, lock)
         counted = run_joined(alias, spelt_out(COUNT, {"got": locked[0][0]}), count)
         said = dict(zip(SAID, counted[0], strict=False))
-        return [locked, counted, run_joined(alias, spelt_out(claim, said), params)]
+        rows = run_joined(alias, spelt_out(claim, said), params)
+        if lanes := [claim.lane_key for claim in claims_of(rows, "")]:
+            spent = run_joined(alias, spelt_out(SPENT_BY, said), [lanes, *limiters])
+            if spent:
+                run_joined(alias, SPEND, [list(column) for column in zip(*spent, strict=True)])
+        return [locked, counted, rows]
 
 
 def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:
