@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import models
+from django.db import connections, models
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
+from .citus import is_for_citus
+from .citus_nodes import node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
 from .transactions import run_joined
 
@@ -23,6 +25,7 @@ END
 """
 _RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
 IDS_OF_JOBS = "pulse_django_job_id_seq"
+SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
 
 
@@ -33,7 +36,7 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     """
     floor = floor_of_ids(shard_number)
     raised = []
-    for (sequence,) in run_joined(alias, _SEQUENCES, [[model._meta.db_table for model in _models_with_ids()]]):
+    for (sequence,) in run_joined(alias, _SEQUENCES, [_tables_with_ids(alias)]):
         if position_of(alias, sequence) < floor:
             raise_sequence(alias, sequence, floor)
             raised.append(sequence)
@@ -42,6 +45,8 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
 
 def raise_sequence(alias: str, sequence: str, floor: int) -> int:
     """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it."""
+    if sequence == TOKENS and (node := node_of(alias)):
+        return raise_tokens_on(alias, node, floor)
     return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])
 
 
@@ -70,6 +75,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
 
 def position_of(alias: str, sequence: str) -> int:
     """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
+    if sequence == TOKENS and (node := node_of(alias)):
+        return tokens_on(alias, node)
     return _position(alias, sequence) or 0
 
 
@@ -78,6 +85,11 @@ def _position(alias: str, sequence: str) -> int | None:
     return found
 
 
-def _models_with_ids() -> list[type[models.Model]]:
-    """Return those whose ids the database counts."""
-    return [one for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]
+def _tables_with_ids(alias: str) -> list[str]:
+    """Return those whose ids are to say their shard. On Citus they are those that draw their ids where one connects to.
+
+    The others' may be drawn by the node that has the rows, which counts in a range that could begin with the number.
+    """
+    if is_for_citus(connections[alias]):
+        return list(SAY_THEIR_SHARD)
+    return [one._meta.db_table for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]

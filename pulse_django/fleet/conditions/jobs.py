@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from django.db import connections
 
 from pulse_django import conf
 from pulse_django.models import Job
+from pulse_django.store import citus_nodes
+from pulse_django.store.shards import TOKENS, position_of
+from pulse_django.store.transactions import run_joined
 
-from .catalogue import Condition, Repair, RepairRefused, Severity, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 
 
 def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
@@ -30,11 +33,25 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
+    if node := citus_nodes.node_of(alias):
+        citus_nodes.raise_tokens_on(alias, node, _seen(alias))
+        return 1
     with connections[alias].cursor() as cursor:
         cursor.execute(
             f"SELECT pg_catalog.setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token"
         )
     return 1
+
+
+def _seen(alias: str) -> int:
+    return int(run_joined(alias, _SEEN, [])[0][0] or 0)
+
+
+def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
+    """The sequence that claims draw from is on the node, and Citus does not know it."""
+    seen, position = _seen(alias), position_of(alias, TOKENS)
+    if seen > position:
+        yield Subject(TOKENS, f"stands at {position}, and {seen} was granted")
 
 
 register(
@@ -183,6 +200,7 @@ FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
 LIMIT %(limit)s
 """,
+        look_on_citus=_repeated_on_citus,
         repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
     )
 )
