@@ -73,6 +73,10 @@ def _long_transaction(rival: Rival) -> Iterator[None]:
         rival.rollback()
 
 
+# Of the session in which the table is written: on Citus that of its node.
+FLUSH = "SELECT pg_stat_force_next_flush() FROM (SELECT count(*) FROM pulse_django_queue) AS here"
+
+
 @contextmanager
 def _table_bloat(_: Rival) -> Iterator[None]:
     sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
@@ -80,7 +84,7 @@ def _table_bloat(_: Rival) -> Iterator[None]:
         for number in range(30):
             QueueFactory(name=f"q{number}")
         sql("DELETE FROM pulse_django_queue")
-        sql("SELECT pg_stat_force_next_flush()")
+        sql(FLUSH)
         yield
     finally:
         sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
