@@ -122,10 +122,14 @@ class Command(BaseCommand):
             raise CommandError("--from and --to are the same shard.")
         if act == "drain" and (why := _why_jobs_still_come(source)):
             raise CommandError(f"Shard {source!r} still gets new jobs: {why}.")
-        for alias in shards():
-            number_problem = shard_facts(alias).problem if alias in (source, to) else ""
-            if number_problem:
-                raise CommandError(f"Shard {alias!r}: {number_problem}")
+        for alias in (source, to):
+            facts = shard_facts(alias)
+            if facts.problem:
+                raise CommandError(f"Shard {alias!r}: {facts.problem}")
+            if facts.node:
+                raise CommandError(
+                    f"Jobs leave and join {alias!r}, a schema of Citus, only with it: move it by --node."
+                )
         if options["yes"]:
             begun = finish(source)
             if begun.moved or begun.went_back:
