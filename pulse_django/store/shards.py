@@ -44,7 +44,12 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
 
 
 def raise_sequence(alias: str, sequence: str, floor: int) -> int:
-    """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it."""
+    """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it.
+
+    One that is there already is left alone: others may draw from it, and would get values twice.
+    """
+    if (position := position_of(alias, sequence)) >= max(floor, 1):
+        return position
     if sequence == TOKENS and (node := node_of(alias)):
         return raise_tokens_on(alias, node, floor)
     return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])

@@ -14,6 +14,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue
 from pulse_django.words.lanes import Lane, deal
 from pulse_django.words.limiting import Limit, Rate
+from tests.citus import is_on_citus
 from tests.factories import lease_of
 from tests.protocol.steps import sql
 from tests.rival import Rival
@@ -22,6 +23,12 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 ME = Identity("me")
 MINUTE = timedelta(minutes=1)
+
+
+# A plain server gets one message. What Citus gets can be shown there, too.
+@pytest.fixture(autouse=True, params=["one by one"] if is_on_citus() else ["in one message", "one by one"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pulse_django.protocol.claim_limited.is_for_citus", lambda _: request.param == "one by one")
 
 
 def declare(name: str = "stripe", **numbers: object) -> None:

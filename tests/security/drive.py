@@ -54,7 +54,7 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
-from pulse_django.store.shards import IDS_OF_JOBS, number_ids, problem_with_numbers, raise_sequence
+from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
@@ -90,6 +90,7 @@ from tests.conftest import empty_tables, leave_no_line_behind
 from tests.console import test_every_page as pages
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
+from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
 from tests.security.test_grants import VERBS
 
@@ -548,7 +549,7 @@ def conditions_and_repairs() -> None:
     assert problem_with_tables(ALIAS) == ""
     assert problem_with_numbers(ALIAS, 0) == ""
     assert number_ids(ALIAS, 0) == []
-    raise_sequence(ALIAS, IDS_OF_JOBS, 0)
+    raise_sequence(ALIAS, IDS_OF_JOBS, position_of(ALIAS, IDS_OF_JOBS) + 1)
     move_jobs_to_and_fro()
     check_database(databases=[ALIAS])
 
@@ -650,5 +651,5 @@ def addresses() -> list[pages.Address]:
 
 
 # Statements of Django's own, on its own tables, come with the pages only.
-OWN: list[Callable[[], object]] = [*BY_ROLES, *STORAGE, *RUNTIME, *OPERATING]
+OWN: list[Callable[[], object]] = [*BY_ROLES, *STORAGE, *RUNTIME, *OPERATING, *CITUS]
 EVERYTHING = [*OWN, web]

@@ -183,8 +183,6 @@ def _subject(row: Sequence[Any]) -> Subject:
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
     """Ask in one statement. If it fails there is no answer: each is asked alone then, as on Citus, which refuses it."""
-    if is_for_citus(connections[alias]):
-        return {}
     questions = [
         f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
         f" FROM ({one.sql}) AS found (key, words))"
@@ -193,6 +191,8 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
     if not questions:
         return {}
     try:
+        if is_for_citus(connections[alias]):
+            return {}
         rows = _rows(alias, " UNION ALL ".join(questions), replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
         if is_lost(alias):
