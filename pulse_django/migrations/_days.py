@@ -19,7 +19,6 @@ class Layout(NamedTuple):
     create: str  # the partition for days that have none, and what it is a partition of
     parent: str  # of the days
     like: str  # has the columns and the check that a new day gets
-    lock: str  # what a new day locks
 
 
 _OTHER = """
@@ -39,10 +38,8 @@ TWO_LEVELS = Layout(
     create="CREATE TABLE pulse_django_job_over PARTITION OF pulse_django_job DEFAULT PARTITION BY LIST (era);" + _OTHER,
     parent="pulse_django_job_over",
     like="pulse_django_job_over",
-    lock="ONLY %s.pulse_django_job_over",
 )
-# Citus knows no LOCK TABLE ONLY.
-ONE_LEVEL = Layout(create=_OTHER, parent="pulse_django_job", like="pulse_django_job_other", lock="%s.pulse_django_job")
+ONE_LEVEL = Layout(create=_OTHER, parent="pulse_django_job", like="pulse_django_job_other")
 
 # A schema is distributed after it is migrated, so the extension decides.
 _IS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus'::name)"
@@ -52,7 +49,9 @@ _IS_DISTRIBUTED = "SELECT EXISTS (SELECT FROM pg_dist_schema WHERE schemaid = cu
 # Functions with the rights of the tables' owner, so that a watchdog's role need not own them.
 #
 # The lock comes first: a statement that has planned with the old partitions would miss what is moved, or be refused the
-# row that it inserts. What is in the partition for other days is moved, unless there are more than ``most`` jobs.
+# row that it inserts. ONLY: a settle holds the lock of the hot partition, and wants this one.
+#
+# What is in the partition for other days is moved, unless there are more than ``most`` jobs.
 _MAKE_DAY = """
 CREATE OR REPLACE FUNCTION pulse_django_make_day(era int, most int) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
@@ -68,7 +67,7 @@ BEGIN
     IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
         RETURN false;
     END IF;
-    EXECUTE pg_catalog.format('LOCK TABLE {lock} IN ACCESS EXCLUSIVE MODE', home);
+    EXECUTE pg_catalog.format('LOCK TABLE ONLY %s.{parent} IN ACCESS EXCLUSIVE MODE', home);
     IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
         RETURN false;
     END IF;
@@ -182,9 +181,7 @@ def refuse_distributed_schema(apps: Any, schema_editor: Any) -> None:
 
 
 def _filled(text: str, found: Layout) -> str:
-    for name in ("parent", "like", "lock"):
-        text = text.replace(f"{{{name}}}", getattr(found, name))
-    return text
+    return text.replace("{parent}", found.parent).replace("{like}", found.like)
 
 
 def _in_schema(cursor: Any, text: str) -> str:
