@@ -16,7 +16,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled citus proofs chaos chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled citus proofs chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
@@ -24,7 +24,8 @@ help:
 	@echo "make citus       the same, crashes and chaos in a distributed schema of Citus: CITUS_URL=postgres://user@coordinator/database"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
-	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for limits and for graphs"
+	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for shards, limits and graphs"
+	@echo "make chaos-shards  three servers that fail one by one, and jobs that move between them: none is lost, none is in two"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
 	@echo "make chaos-limits  limits alone: never more leases than allowed, and never more starts"
 	@echo "make chaos-graphs  workflows, batches and durable steps alone: none starts early, none waits for ever, nothing happens twice"
@@ -74,12 +75,16 @@ demo: $(READY)
 	@$(PY) manage.py pulse_demo --migrate $(ARGS)
 
 # Real workers are killed, frozen and cut off for a minute, and the whole history is judged; once for each seed. Then
-# the same is done to workers whose jobs have limits, and to those whose jobs need each other.
+# the same is done with three servers, to workers whose jobs have limits, and to those whose jobs need each other.
 SEEDS ?= 1 2 3
 chaos: $(READY)
 	@for seed in $(SEEDS); do \
-		for run in run limits graphs; do $(PY) -m chaos.$$run --seed $$seed $(ARGS) || exit $$?; done; \
+		for run in run "run --shards 3" limits graphs; do $(PY) -m chaos.$$run --seed $$seed $(ARGS) || exit $$?; done; \
 	done
+
+# The same with three servers, each of which fails alone, and jobs that are moved between them.
+chaos-shards: $(READY)
+	@for seed in $(SEEDS); do $(PY) -m chaos.run --shards 3 --seed $$seed $(ARGS) || exit $$?; done
 
 # Watchdogs that fire schedules are killed, and the server's clock is set: each tick must fire once.
 chaos-schedules: $(READY)

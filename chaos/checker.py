@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 
-from chaos import amendments, expiry, unique_jobs
+from chaos import amendments, expiry, shards, unique_jobs
 from chaos.witness import Change, Entry, Row, Wish
 
 WAITING = ("PENDING", "RETRYING")
@@ -50,7 +50,12 @@ class Window:
     begin: datetime
     end: datetime
     worker: str = ""  # empty: with the database, so with all
+    shard: str = ""  # empty: with all of them
     stops: bool = False  # the worker did not get to run meanwhile
+
+    def concerns(self, worker: str, shard: str) -> bool:
+        """Whether it was the matter with this worker, or database if it is empty, as far as this shard goes."""
+        return self.worker == worker and self.shard in ("", shard)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,15 @@ class History:
     def entry_of(self) -> dict[tuple[int, int], Entry]:
         """The ledger's entry of each job and attempt."""
         return {(entry.job, entry.number): entry for entry in self.ledger}
+
+    @cached_property
+    def shard_of(self) -> dict[tuple[int, int], str]:
+        """The shard of each run, by job and attempt."""
+        return {
+            (change.job, change.after.attempts): change.shard
+            for change in self.changes
+            if change.after is not None and change.after.status == "RUNNING"
+        }
 
     @cached_property
     def execution_of(self) -> dict[str, Execution]:
@@ -137,6 +151,7 @@ def judge(history: History) -> Verdict:
 
 def _judge_life(job: int, changes: Sequence[Change], history: History, verdict: Verdict) -> None:
     tokens: list[int] = []
+    shards.judge(job, changes, verdict)
     for change in changes:
         before, after = change.before, change.after
         if change.op == "DELETE" or after is None:
@@ -224,16 +239,18 @@ def _judge_reap(change: Change, before: Row, history: History, verdict: Verdict)
     if change.at < lease_until and not (deadline and change.at >= deadline):
         verdict.break_("no reap before its time", change.job, f"at {change.at}, leased until {lease_until}")
     worker = _worker_of(before.locked_by)
-    own = [fault for fault in history.faults if fault.worker == worker]  # that the database was away is no excuse
+    # That the database was away is no excuse, nor that another shard was.
+    own = [fault for fault in history.faults if fault.concerns(worker, change.shard)]
     # After an outage leases are believed for longer: who was killed before it is reaped long after that, and did not
     # extend the lease all the same.
     when = {change.at, min(change.at, lease_until)}
-    if not any(_is_near(fault, at, worker, history.grace) for fault in own for at in when):
+    if not any(_is_near(fault, at, history.grace) for fault in own for at in when):
         if _answer_was_lost(change, before, history):
             verdict.counts["claims that nobody learned of"] += 1
         else:
             verdict.break_("no healthy job is reaped", change.job, f"{before.locked_by} was well at {change.at}")
-    away = any(fault.worker == "" and _is_near(fault, change.at, "", history.grace) for fault in history.faults)
+    stopped = [fault for fault in history.faults if fault.concerns("", change.shard)]
+    away = any(_is_near(fault, change.at, history.grace) for fault in stopped)
     late = change.at - lease_until
     if not away:
         verdict.recoveries.append(late.total_seconds())
@@ -249,7 +266,7 @@ def _answer_was_lost(reap: Change, claimed: Row, history: History) -> bool:
     at = claimed.started_at
     if at is None or (reap.job, claimed.attempts, claimed.locked_by) in history.begun:
         return False
-    stopped = [fault for fault in history.faults if fault.worker == ""]
+    stopped = [fault for fault in history.faults if fault.concerns("", reap.shard)]
     said = history.unanswered.get(_worker_of(claimed.locked_by), ())
     return any(fault.begin - history.slack <= at <= fault.end for fault in stopped) or any(
         at <= when <= min(reap.at, at + history.slack) for when in said
@@ -260,8 +277,8 @@ def _worker_of(holder: str | None) -> str:
     return (holder or "").partition(":")[0]
 
 
-def _is_near(fault: Window, at: datetime, worker: str, grace: timedelta) -> bool:
-    return fault.worker in ("", worker) and fault.begin <= at <= fault.end + grace
+def _is_near(fault: Window, at: datetime, grace: timedelta) -> bool:
+    return fault.begin <= at <= fault.end + grace
 
 
 # All jobs together
@@ -310,25 +327,26 @@ def _nobody_runs_twice_for_nothing(history: History, verdict: Verdict) -> None:
     """Two executions of one job at a time need a worker with whom something was the matter."""
     for first, second in _overlapping(history.executions):
         worker, at = _worker_of(first.holder), history.epoch + timedelta(seconds=second.began_at)
-        own = [fault for fault in history.faults if fault.worker == worker]
-        if not any(_is_near(fault, at, worker, history.grace) for fault in own):
+        shard = history.shard_of.get((first.job, first.attempt), "")
+        own = [fault for fault in history.faults if fault.concerns(worker, shard)]
+        if not any(_is_near(fault, at, history.grace) for fault in own):
             says = f"attempt {second.attempt} began while attempt {first.attempt} was at work at {worker}, who was well"
             verdict.break_("nobody runs twice for nothing", first.job, says)
 
 
 def _holders_are_unique(changes: Iterable[Change], verdict: Verdict) -> None:
-    """A holder and an attempt name one run of one job; a token one claim of any job."""
+    """A holder and an attempt name one run of one job; a token one claim of any job of a shard."""
     runs: Counter[tuple[int, str | None, int]] = Counter()
-    tokens: Counter[int | None] = Counter()
+    tokens: Counter[tuple[str, int | None]] = Counter()
     for change in changes:
         before, after = change.before, change.after
         if before is not None and after is not None and before.status in WAITING and after.status == "RUNNING":
             runs[change.job, after.locked_by, after.attempts] += 1
-            tokens[after.token] += 1
+            tokens[change.shard, after.token] += 1
     for (job, holder, attempt), count in runs.items():
         if count > 1:
             verdict.break_("no fence is minted twice", job, f"{holder}, attempt {attempt}: {count} times")
-    for token, count in tokens.items():
+    for (_, token), count in tokens.items():
         if count > 1:
             verdict.break_("tokens rise", 0, f"token {token} was granted {count} times")
 

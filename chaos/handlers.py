@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from django.db import connection
+from django.db import connections
 
 from pulse_django import Context, Unique, task
 from tests import sabotage
@@ -127,7 +127,7 @@ def gathered(context: Context, key: str, wish: int) -> str:
 @task(name="chaos.follower", takes_context=True, unique=Unique(by=("key",), on_conflict="follow"))
 def follower(context: Context, key: str) -> str:
     """Looks what was wished last."""
-    with Executed(context, wish=last_wish("chaos.follower", key)) as execution:
+    with Executed(context, wish=last_wish(context, "chaos.follower", key)) as execution:
         return execution
 
 
@@ -137,8 +137,8 @@ def periodic(context: Context, key: str) -> str:
         return execution
 
 
-def last_wish(name: str, key: str) -> int | None:
-    with connection.cursor() as cursor:
+def last_wish(context: Context, name: str, key: str) -> int | None:
+    with connections[context.run.alias or "default"].cursor() as cursor:
         cursor.execute("SELECT max(wish) FROM chaos_wish WHERE task = %s AND key = %s", [name, key])
         [last] = cursor.fetchone()
     return None if last is None else int(last)

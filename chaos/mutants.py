@@ -416,5 +416,5 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 
-if name := os.environ.get("CHAOS_MUTANT"):
+if (name := os.environ.get("CHAOS_MUTANT", "")) in MUTANTS:
     MUTANTS[name].plant()

@@ -23,6 +23,9 @@ class Nemesis:
     excuses: bool = True  # a lease may be lost by it
     stops: bool = False  # the worker does not get to run meanwhile
     controls_server: bool = False  # the server has to be one that the run has started
+    needs_standby: bool = False
+    in_one_shard: bool = False  # leases of other shards may not be lost by it
+    strikes_workers: bool = False  # it is done to the database, and all workers may lose leases of it
     can_be: Callable[[Worker], bool] = lambda _: True  # here
 
 
@@ -79,6 +82,16 @@ def black_hole(
         worker.proxy.bury()
 
     return act
+
+
+def black_hole_to_one(worker: Worker, database: Database, wait: Wait) -> None:
+    """Nothing gets through to one of the databases any more, and no connection is closed."""
+    proxy = worker.proxy.of[database.alias]
+    proxy.swallow()
+    wait(2.5 * TTL)
+    proxy.heal()
+    wait(0.5)
+    proxy.bury()
 
 
 def jump(seconds: float) -> Callable[[Worker, Database, Wait], None]:
@@ -141,6 +154,12 @@ def away(seconds: float) -> Callable[[Worker, Database, Wait], None]:
 def stall(_: Worker, database: Database, wait: Wait) -> None:
     """For less than a lease, and for longer than a worker waits for an answer: it hangs up, the server goes on."""
     database.stall(0.4 * TTL)
+
+
+def freeze_server(_: Worker, database: Database, wait: Wait) -> None:
+    """For longer than a lease, as a virtual machine that is moved: leases end without anybody having been asked."""
+    database.stall(1.5 * TTL)
+    wait(0.3 * TTL)
 
 
 def fail_over(_: Worker, database: Database, wait: Wait) -> None:
@@ -231,7 +250,16 @@ NEMESES = (
     Nemesis("PostgreSQL away", away(2.5 * TTL), is_for_all=True, controls_server=True),
     Nemesis("PostgreSQL away, just longer than a lease", away(1.2 * TTL), is_for_all=True, controls_server=True),
     Nemesis("PostgreSQL stalls, shorter than a lease", stall, is_for_all=True, controls_server=True),
-    Nemesis("standby promoted", fail_over, is_for_all=True, controls_server=True),
+    Nemesis(
+        "PostgreSQL frozen",
+        freeze_server,
+        is_for_all=True,
+        controls_server=True,
+        in_one_shard=True,
+        strikes_workers=True,
+    ),
+    Nemesis("black hole to one database", black_hole_to_one, in_one_shard=True),
+    Nemesis("standby promoted", fail_over, is_for_all=True, controls_server=True, needs_standby=True),
     Nemesis("table locked", lock_table, is_for_all=True),
     Nemesis("running rows locked", lock_rows, is_for_all=True),
     Nemesis("writes refused", refuse_writes, is_for_all=True, controls_server=True),

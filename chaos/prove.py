@@ -18,13 +18,15 @@ from chaos.graph_mutants import GRAPH_MUTANTS
 from chaos.limit_mutants import LIMIT_MUTANTS
 from chaos.mutants import MUTANTS
 from chaos.schedule_mutants import SCHEDULE_MUTANTS
+from chaos.shard_mutants import SHARD_MUTANTS
 
 # Which run has to find each.
 RUNS = {
-    **dict.fromkeys(MUTANTS, "chaos.run"),
-    **dict.fromkeys(SCHEDULE_MUTANTS, "chaos.schedules"),
-    **dict.fromkeys(LIMIT_MUTANTS, "chaos.limits"),
-    **dict.fromkeys(GRAPH_MUTANTS, "chaos.graphs"),
+    **dict.fromkeys(MUTANTS, ("chaos.run",)),
+    **dict.fromkeys(SHARD_MUTANTS, ("chaos.run", "--shards", "3")),
+    **dict.fromkeys(SCHEDULE_MUTANTS, ("chaos.schedules",)),
+    **dict.fromkeys(LIMIT_MUTANTS, ("chaos.limits",)),
+    **dict.fromkeys(GRAPH_MUTANTS, ("chaos.graphs",)),
 }
 TRIES = 3  # seeds: a race may need luck
 
@@ -42,7 +44,7 @@ def main() -> int:
 def is_found(name: str, seconds: str) -> bool:
     environment = {key: value for key, value in os.environ.items() if key != "PULSE_NO_SERVER"}
     for seed in range(1, TRIES + 1):
-        command = [sys.executable, "-m", RUNS[name], "--seed", str(seed), "--seconds", seconds, "--mutant", name]
+        command = [sys.executable, "-m", *RUNS[name], "--seed", str(seed), "--seconds", seconds, "--mutant", name]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         said = [line for line in done.stdout.splitlines() if line.startswith("MUTANT")]
         print(f"{said[-1] if said else done.stderr[-500:]} (seed {seed})", flush=True)

@@ -6,19 +6,24 @@ Exits with 0 if nothing was broken, 1 if something was, 3 if nothing happened th
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chaos.stage import Database
+    from chaos.witness import Change
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
@@ -29,10 +34,6 @@ WORKERS = 4
 TORMENTORS = 2  # each has workers of its own; the first one torments the server as well
 BETWEEN = (0.3, 1.2)  # seconds between two nemeses
 QUIET = 90.0  # seconds that a run may take to come to rest
-MOST_AT_ONCE = 40  # jobs, so that claims and reports of many at a time are tormented as well
-LATE, LATE_AT_ONCE = 1.0, 2  # seconds from the enqueue to the commit, and so many transactions at a time
-LONG_OVER = datetime(2020, 1, 1, tzinfo=UTC)  # of jobs that have expired when they are enqueued
-CALLERS, KEYS, ROLLED_BACK = 3, "ab", 0.3  # of unique jobs
 MOST_STORIES = 3  # of jobs with which something was wrong
 SLACK = timedelta(seconds=3)  # a tick, and what a busy machine of two processors may add
 GRACE = timedelta(seconds=5)  # a lease, a tick, and that slack
@@ -43,6 +44,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="decides the order of what happens")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--nemesis", action="append", default=[], help="only these, by name")
+    parser.add_argument("--shards", type=int, default=1, help="so many servers, among which jobs are moved as well")
     parser.add_argument("--mutant", default="", help="a bug to plant in the workers: the run must find it")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
@@ -50,39 +52,65 @@ def main() -> int:
         return play_on_citus(options)
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)  # a server that root starts runs as somebody else
-        cluster = Cluster(Path(folder))
+        clusters = {alias: Cluster(_new_folder(Path(folder) / alias)) for alias in aliases(options.shards)}
         try:
-            cluster.start()
-            os.environ["DATABASE_URL"] = cluster.primary.url
-            return play(cluster, Path(folder), options)
+            for cluster in clusters.values():
+                cluster.start(with_standby=options.shards == 1)
+            use(clusters)
+            return play(clusters, Path(folder), options)
         finally:
-            cluster.end()
+            for cluster in clusters.values():
+                cluster.end()
 
 
-def play(cluster: Cluster | citus.Cluster, folder: Path, options: argparse.Namespace) -> int:
+def aliases(count: int) -> list[str]:
+    return ["default", *(f"shard_{number}" for number in range(1, count))]
+
+
+def _new_folder(path: Path) -> Path:
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    return path
+
+
+def use(clusters: Mapping[str, Cluster]) -> None:
+    """Name the databases to this process, and to all that it starts."""
+    urls = {alias: cluster.primary.url for alias, cluster in clusters.items()}
+    os.environ["DATABASE_URL"] = urls.pop("default")
+    if urls:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings_of_databases"
+        os.environ["PULSE_TEST_MORE_DATABASES"] = json.dumps(urls)
+
+
+def play(clusters: Mapping[str, Cluster | citus.Cluster], folder: Path, options: argparse.Namespace) -> int:
     import django
 
     django.setup()
+    from django.conf import settings
     from django.core.management import call_command
 
-    if not citus.is_on_citus():  # where it has been done
-        call_command("migrate", verbosity=0)
     from chaos import stage, witness
 
-    witness.install()
+    settings.PULSE |= stage.placement_over(list(clusters))
+    for number, alias in enumerate(clusters):
+        if not citus.is_on_citus():  # where it has been done
+            call_command("migrate", database=alias, verbosity=0)
+        witness.install(alias, number)
     if options.mutant:
-        from django.db import connection
+        from django.db import connections
 
-        from chaos.mutants import MUTANTS
+        from chaos.shard_mutants import ALL_MUTANTS
 
-        mutant = MUTANTS[options.mutant]
+        mutant = ALL_MUTANTS[options.mutant]
         options.nemesis = options.nemesis or list(mutant.nemeses)
         if mutant.in_callers:
             mutant.plant()
         if mutant.schema:
-            with connection.cursor() as cursor:
-                cursor.execute(mutant.schema)
-    return Run(stage.Database(cluster), folder, options).verdict()
+            for alias in clusters:
+                with connections[alias].cursor() as cursor:
+                    cursor.execute(mutant.schema)
+    databases = {alias: stage.Database(alias, cluster) for alias, cluster in clusters.items()}
+    return Run(databases, folder, options).verdict()
 
 
 def play_on_citus(options: argparse.Namespace) -> int:
@@ -96,28 +124,33 @@ def play_on_citus(options: argparse.Namespace) -> int:
 
     connection.settings_dict["OPTIONS"]["options"] = citus.options()
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp") as folder, citus.distributed_schema():
-        return play(citus.Cluster(database_url()), Path(folder), options)
+        return play({"default": citus.Cluster(database_url())}, Path(folder), options)
 
 
 class Run:
-    def __init__(self, database: Any, folder: Path, options: argparse.Namespace) -> None:
-        from chaos import clock, stage
+    def __init__(self, databases: Mapping[str, Database], folder: Path, options: argparse.Namespace) -> None:
+        from chaos import callers, clock, movers, stage
 
-        self.options, self.folder, self.database = options, folder, database
+        self.options, self.folder, self.databases = options, folder, databases
         jumping = clock.compile_into(folder)
-        self.workers = [stage.Worker(f"w{number}", folder, options.mutant, jumping) for number in range(WORKERS)]
-        self.acknowledged: set[int] = set()
-        self.acknowledged_late: list[int] = []  # other threads add to it
+        self.workers = [
+            stage.Worker(f"w{number}", folder, options.mutant, jumping, list(databases)) for number in range(WORKERS)
+        ]
+        self.movers = movers.Movers(folder, options.mutant) if len(databases) > 1 else None
+        self.callers = callers.Callers(options.seed, list(databases))
         self.faults: list[Any] = []
         self.unanswered: dict[str, list[Any]] = {}
         self.happened: Counter[str] = Counter()
-        self.amended: Counter[str] = Counter()  # answers to calls of amend
-        self.epoch = database.now() - timedelta(seconds=time.monotonic())
+        self.epoch = stage.now(databases) - timedelta(seconds=time.monotonic())
 
     def verdict(self) -> int:
         from chaos import checker, stage, witness
 
-        say(f"seed {self.options.seed}, {self.options.seconds:g} s, {WORKERS} workers, leases of {stage.TTL:g} s")
+        of_shards = f", {len(self.databases)} shards" if self.movers else ""
+        say(
+            f"seed {self.options.seed}, {self.options.seconds:g} s, {WORKERS} workers, leases of {stage.TTL:g} s"
+            f"{of_shards}"
+        )
         try:
             for worker in self.workers:
                 worker.start()
@@ -126,20 +159,22 @@ class Run:
         finally:
             for worker in self.workers:
                 worker.end()
+            if self.movers:
+                self.movers.end()
         self.unanswered = stage.unanswered_claims(self.folder, self.workers)
         found = checker.judge(
             checker.History(
-                acknowledged=frozenset(self.acknowledged),
-                changes=witness.changes(),
-                ledger=witness.ledger(),
+                acknowledged=frozenset(self.callers.acknowledged),
+                changes=self._changes(),
+                ledger=[entry for alias in self.databases for entry in witness.ledger(alias)],
                 executions=stage.executions(self.folder),
                 faults=self.faults,
                 slack=SLACK,
                 grace=GRACE,
                 epoch=self.epoch,
-                deadlocks=self.database.deadlocks(),
+                deadlocks=[text for database in self.databases.values() for text in database.deadlocks()],
                 unanswered=self.unanswered,
-                wishes=witness.wishes(),
+                wishes=[wish for alias in self.databases for wish in witness.wishes(alias)],
             )
         )
         code = self._tell(found, is_quiet)
@@ -147,15 +182,21 @@ class Run:
             self._tell_story(job)
         return self._tell_mutant(found) if self.options.mutant else code
 
+    def _changes(self) -> list[Change]:
+        from chaos import shards, witness
+
+        return shards.joined(witness.changes(alias) for alias in self.databases)
+
     def _tell_story(self, job: int) -> None:
         """All that is known of a job with which something was wrong."""
-        from chaos import stage, witness
+        from chaos import stage
 
         say(f"The story of job {job}:")
-        for one in witness.changes():
+        for one in self._changes():
             if one.job == job and (row := one.after) is not None:
                 held = f", {row.locked_by} until {row.lease_until}" if row.locked_by else ""
-                say(f"  {one.at} {one.by or 'somebody'}: {row.status}, attempt {row.attempts}{held}; {row.last_error}")
+                what = f"{row.status}, attempt {row.attempts}{held}; {row.last_error}"
+                say(f"  {one.at} {one.shard} {one.by or 'somebody'}: {what}")
         for execution in stage.executions(self.folder):
             if execution.job == job:
                 begin = self.epoch + timedelta(seconds=execution.began_at)
@@ -167,26 +208,25 @@ class Run:
 
     def _tell_mutant(self, found: Any) -> int:
         """A mutant has to be found, by a rule that fits it."""
-        from chaos.mutants import MUTANTS
+        from chaos.shard_mutants import ALL_MUTANTS
 
-        wanted = MUTANTS[self.options.mutant].breaks
+        wanted = ALL_MUTANTS[self.options.mutant].breaks
         hits = sorted({one.rule for one in found.violations} & set(wanted))
         say(f"MUTANT {self.options.mutant}: {'found: ' + ', '.join(hits) if hits else 'NOT FOUND'}")
         return 0 if hits else 1
 
     def _torment(self) -> None:
         """Enqueue without pause, and let one thing after the other go wrong."""
-        over = threading.Event()
-        load = threading.Thread(target=self._load, args=(over,), daemon=True)
-        load.start()
+        self.callers.start()
+        if self.movers:
+            self.movers.start()
         for worker in self.workers:
             worker.process.wait_until_ready()
         until = time.monotonic() + self.options.seconds
         with ThreadPoolExecutor(TORMENTORS) as tormentors:
             for tormented in [tormentors.submit(self._go_on, number, until) for number in range(TORMENTORS)]:
                 tormented.result()
-        over.set()
-        load.join(20)
+        self.callers.end()
 
     def _go_on(self, number: int, until: float) -> None:
         """One tormentor: goes through all that can happen, in an order of its own, again and again."""
@@ -198,16 +238,19 @@ class Run:
         plan = nemeses.schedule(chance, tuple(self.options.nemesis))
         if number > 0:
             plan = [one for one in plan if not one.is_for_all]
+        if self.movers:
+            plan = [one for one in plan if not one.needs_standby]
         while plan and time.monotonic() < until:
             for nemesis in plan:
                 if time.monotonic() >= until:
                     break
                 for worker in workers:
                     worker.supervise()
-                self._strike(nemesis, chance.choice(workers), wait)
+                self._strike(nemesis, chance.choice(workers), chance.choice(list(self.databases.values())), wait)
                 wait(chance.uniform(*BETWEEN))
 
-    def _strike(self, nemesis: Any, worker: Any, wait: Any) -> None:
+    def _strike(self, nemesis: Any, worker: Any, database: Any, wait: Any) -> None:
+        from chaos import stage
         from chaos.checker import Window
 
         if not nemesis.can_be(worker):
@@ -216,138 +259,44 @@ class Run:
         if nemesis.controls_server and citus.is_on_citus():
             self.happened[f"{nemesis.name} (NOT: the cluster is not this run's to stop)"] += 1
             return
-        label, struck = ("", {""}) if nemesis.is_for_all else (worker.label, worker.labels)
-        begin = self.database.now()
-        nemesis.act(worker, self.database, wait)
+        victims = ([] if nemesis.is_for_all else [worker]) + (self.workers if nemesis.strikes_workers else [])
+        label = "" if nemesis.is_for_all else worker.label
+        struck = {label}.union(*(one.labels for one in victims))
+        shard = database.alias if nemesis.is_for_all or nemesis.in_one_shard else ""
+        begin = stage.now(self.databases)
+        nemesis.act(worker, database, wait)
         self.happened[nemesis.name] += 1
         if not nemesis.excuses:
             return
-        end = self.database.now()
-        if label:  # a new one may have been started, which comes up while the old one's jobs are lost
-            struck |= worker.labels
+        end = stage.now(self.databases)
+        # New ones may have been started, which come up while the old one's jobs are lost.
+        struck |= set().union(*(one.labels for one in victims))
         self.faults += [
-            Window(begin=begin, end=end, worker=one, stops=nemesis.stops and one == label) for one in sorted(struck)
+            Window(begin=begin, end=end, worker=one, shard=shard, stops=nemesis.stops and one == label)
+            for one in sorted(struck)
         ]
-
-    def _load(self, over: threading.Event) -> None:
-        """Enqueue in transactions of one's own; only what was answered counts as acknowledged.
-
-        Now and then somebody cancels a job, whatever it is doing, or revives those that died.
-        """
-        from django.db import connection
-
-        from chaos import handlers
-        from pulse_django import enqueue_many
-        from pulse_django.models import Job
-
-        chance = random.Random(self.options.seed + 1)
-        kinds = [
-            lambda: handlers.quick.enqueue(),
-            lambda: handlers.quick.enqueue(),
-            *[lambda: handlers.slow.enqueue(chance.uniform(0.1, 6.0))] * 2,
-            *[lambda: handlers.steps.enqueue(chance.randrange(3, 30), 0.2)] * 2,
-            lambda: handlers.quick.using(expires=LONG_OVER).enqueue(),
-            lambda: handlers.failing.enqueue(chance.randrange(0, 4)),
-            lambda: handlers.poison.enqueue() if chance.random() < 0.1 else handlers.quick.enqueue(),
-        ]
-        late = ThreadPoolExecutor(LATE_AT_ONCE)
-        callers = ThreadPoolExecutor(CALLERS + 1)
-        callers.submit(self._amend, over, random.Random(self.options.seed + 2))
-        for number in range(CALLERS):
-            callers.submit(self._wish, over, random.Random(self.options.seed * CALLERS + number))
-        while not over.wait(0.08):
-            if chance.random() < 0.1:
-                late.submit(self._enqueue_late)
-            try:
-                self.acknowledged.add(int(chance.choice(kinds)().id))
-                if chance.random() < 0.2:
-                    self.acknowledged.update(enqueue_many(handlers.quick, [()] * MOST_AT_ONCE))
-                if chance.random() < 0.05:
-                    Job.objects.request_cancel([max(self.acknowledged) - chance.randrange(5)])
-                if chance.random() < 0.02:
-                    Job.objects.retry(list(Job.objects.filter(status="DEAD_LETTERED").values_list("pk", flat=True)))
-            except Exception:
-                with suppress(Exception):
-                    connection.close()  # the database is away: nothing was acknowledged
-        late.shutdown()
-        callers.shutdown()
-        self.acknowledged.update(self.acknowledged_late)
-
-    def _wish(self, over: threading.Event, chance: random.Random) -> None:
-        """Enqueue unique jobs beside others who do, in transactions that take their time or are rolled back."""
-        from django.db import connection, transaction
-
-        from chaos import handlers
-
-        while not over.wait(0.05):
-            key = chance.choice(KEYS)
-            try:
-                with transaction.atomic(), connection.cursor() as cursor:
-                    cursor.execute("SELECT nextval('chaos_wishes')")
-                    [wish] = cursor.fetchone()
-                    kind = chance.choice((handlers.kept, handlers.gathered, handlers.follower, handlers.periodic))
-                    arguments = (key, wish) if kind in (handlers.kept, handlers.gathered) else (key,)
-                    later = timedelta(seconds=0.3) if kind in (handlers.gathered, handlers.follower) else None
-                    job = kind.using(run_after=later).enqueue(*arguments).id
-                    row = [wish, kind.name, key, int(job)]
-                    cursor.execute("INSERT INTO chaos_wish (wish, task, key, job_id) VALUES (%s, %s, %s, %s)", row)
-                    if chance.random() < ROLLED_BACK:
-                        transaction.set_rollback(True)
-                    elif chance.random() < ROLLED_BACK:
-                        time.sleep(0.3)  # for a worker to claim what should wait for the commit
-            except Exception:
-                with suppress(Exception):
-                    connection.close()
-        with suppress(Exception):
-            connection.close()
-
-    def _amend(self, over: threading.Event, chance: random.Random) -> None:
-        """Amend jobs that are not over. Those that run must keep their arguments."""
-        from django.db import connection
-
-        from pulse_django import amend
-        from pulse_django.models import Job
-
-        while not over.wait(0.2):
-            try:
-                if found := list(Job.objects.filter(task="chaos.slow", finished_at=None).values_list("pk", flat=True)):
-                    self.amended[amend(chance.choice(found), args=[chance.uniform(0.1, 6.0)]).refused or "amended"] += 1
-            except Exception:
-                with suppress(Exception):
-                    connection.close()
-        with suppress(Exception):
-            connection.close()
-
-    def _enqueue_late(self) -> None:
-        """Commit a job when workers have claimed others that were enqueued after it."""
-        from django.db import connection, transaction
-
-        from chaos import handlers
-
-        with suppress(Exception):  # the database is away: nothing was acknowledged
-            with transaction.atomic():
-                job = int(handlers.quick.enqueue().id)
-                time.sleep(LATE)
-            self.acknowledged_late.append(job)
-        with suppress(Exception):
-            connection.close()
 
     def _rest(self) -> bool:
         """Let everything heal, and wait until every job is over."""
-        from django.db import connection
+        from django.db import connections
 
-        from pulse_django.models import Job
+        from pulse_django.models import Departure, Job
 
         for worker in self.workers:
             worker.heal()
+        if self.movers:
+            self.happened["a mover killed"] += self.movers.killed
+            self.movers.let_finish()
         until = time.monotonic() + QUIET
         while time.monotonic() < until:
             try:
-                if not Job.objects.filter(finished_at=None).exists():
+                waiting = [Job.objects.using(alias).filter(finished_at=None) for alias in self.databases]
+                moving = [Departure.objects.using(alias) for alias in self.databases]
+                if not any(one.exists() for one in [*waiting, *moving]):
                     return True
             except Exception:
                 with suppress(Exception):
-                    connection.close()
+                    connections.close_all()
             time.sleep(0.3)
         return False
 
@@ -360,7 +309,7 @@ class Run:
             say(f"  {worker} says that claims went unanswered at {', '.join(f'{when:%H:%M:%S.%f}' for when in times)}")
         for name, count in sorted(found.counts.items()):
             say(f"  {count:6} {name}")
-        for name, count in sorted(self.amended.items()):
+        for name, count in sorted(self.callers.amended.items()):
             say(f"  {count:6} calls of amend: {name}")
         if times := sorted(found.recoveries):
             half, most = times[len(times) // 2], times[-1]

@@ -1,4 +1,4 @@
-"""What a run is played on: a primary and a standby, workers each behind a proxy of its own, and their log."""
+"""What a run is played on: servers, workers that reach each of them through a proxy of their own, and their log."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.db import connection, connections
+from django.db import connections
 
 from chaos.checker import Execution
 from chaos.clock import Clock
@@ -23,6 +23,7 @@ from chaos.handlers import LOG, ORDER
 from pulse_django.harness.processes import StartedProcesses, StartedWorker, send, worker_command
 from tests.crash.processes import ROOT, database_url
 from tests.proxy import BlackHole
+from tests.two_databases import MORE
 
 # Short, so that a minute holds many recoveries.
 PULSE: dict[str, Any] = {
@@ -34,23 +35,68 @@ PULSE: dict[str, Any] = {
     "CHILD_SILENCE": 10,
     "MAX_LOSSES": 50,
     "MAX_ATTEMPTS": 200,
-    "TASK_MODULES": ["chaos.handlers"],
 }
 TTL, TICK = 2.0, 0.5
+QUEUE = "default"
+MUTANT_MODULES = ["chaos.mutants", "chaos.shard_mutants"]
 CONCURRENCY = "8"
+PATIENCE = 30.0  # seconds for a server to come back
 # What a worker's log says of a claim without an answer, by its own clock.
 _UNANSWERED = re.compile(r"(\S+ \S+) WARNING pulse_django\.database: claims ", re.ASCII)
 
 
-class Worker:
-    """A worker, its proxy, its clock, and all its processes. It is started again whenever it is gone."""
+class Proxies:
+    """The ways of a worker to all databases. What is done to them is done to each."""
 
-    def __init__(self, name: str, folder: Path, mutant: str, jumping: Path | None) -> None:
+    def __init__(self, folder: Path, aliases: Iterable[str]) -> None:
+        self.of = {alias: BlackHole(_new(folder / alias), connections[alias].settings_dict) for alias in aliases}
+
+    def environment(self, **options: object) -> dict[str, str]:
+        """Return the environment of a process that goes these ways."""
+        urls = {
+            alias: database_url(alias=alias, host=proxy.host, port=proxy.port, **options)
+            for alias, proxy in self.of.items()
+        }
+        return {"DATABASE_URL": urls.pop("default"), MORE: json.dumps(urls)}
+
+    def swallow(self, *, questions: bool = True, answers: bool = True) -> None:
+        for proxy in self.of.values():
+            proxy.swallow(questions=questions, answers=answers)
+
+    def refuse(self) -> None:
+        for proxy in self.of.values():
+            proxy.refuse()
+
+    def heal(self) -> None:
+        for proxy in self.of.values():
+            proxy.heal()
+
+    def bury(self) -> None:
+        for proxy in self.of.values():
+            proxy.bury()
+
+    def hang_up(self) -> None:
+        for proxy in self.of.values():
+            proxy.hang_up()
+
+    def lose_the_answer_to(self, text: bytes) -> None:
+        for proxy in self.of.values():
+            proxy.lose_the_answer_to(text)
+
+    def close(self) -> None:
+        for proxy in self.of.values():
+            proxy.close()
+
+
+class Worker:
+    """A worker, its proxies, its clock, and all its processes. It is started again whenever it is gone."""
+
+    def __init__(self, name: str, folder: Path, mutant: str, jumping: Path | None, aliases: Sequence[str]) -> None:
         self.name, self._folder, self._mutant = name, folder, mutant
-        sockets = folder / name
-        sockets.mkdir()
+        sockets = _new(folder / name)
         self._order = sockets / "order"
-        self.proxy = BlackHole(sockets, connection.settings_dict)
+        self._pulse = PULSE | placement_over(aliases)
+        self.proxy = Proxies(sockets, aliases)
         self.clock = Clock(sockets / "clock", jumping)
         self._processes = StartedProcesses(folder)
         self._starts = 0
@@ -62,7 +108,7 @@ class Worker:
 
     @property
     def labels(self) -> set[str]:
-        """Of all that speak through its proxy: one that was told to stop finishes what it runs."""
+        """Of all that speak through its proxies: one that was told to stop finishes what it runs."""
         return {self.label} | {one.name for one in self._processes.started if one.exit_code is None}
 
     @property
@@ -75,12 +121,11 @@ class Worker:
     def start(self) -> None:
         self._starts += 1
         told = f"-c chaos.worker={self.label}"  # the witness reads it
-        settings = PULSE | ({"TASK_MODULES": ["chaos.handlers", "chaos.mutants"]} if self._mutant else {})
+        modules = ["chaos.handlers", *(MUTANT_MODULES if self._mutant else [])]
         env = os.environ | {
-            "DATABASE_URL": database_url(host=self.proxy.host, port=self.proxy.port, options=told),
-            "DJANGO_SETTINGS_MODULE": "testproject.settings",
+            **self.proxy.environment(options=told),
             "PYTHONPATH": str(ROOT),
-            "PULSE": json.dumps(settings),
+            "PULSE": json.dumps(self._pulse | {"TASK_MODULES": modules}),
             "CHAOS_MUTANT": self._mutant,
             LOG: str(self._folder / "executions"),
             ORDER: str(self._order),
@@ -113,10 +158,10 @@ class Worker:
 
 
 class Database:
-    """The server of this run, whichever it is just now. Proxies and this process follow it when that changes."""
+    """A server of this run, whichever it is just now. Proxies and this process follow it when that changes."""
 
-    def __init__(self, cluster: Any) -> None:  # a Cluster, of tests.cluster or of tests.citus
-        self._cluster = cluster
+    def __init__(self, alias: str, cluster: Any) -> None:  # a Cluster, of tests.cluster or of tests.citus
+        self.alias, self._cluster = alias, cluster
 
     def stop(self, mode: str) -> None:
         connections.close_all()
@@ -180,7 +225,7 @@ class Database:
         connections.close_all()
         self._cluster.kill_primary()
         self._cluster.promote()
-        connection.settings_dict["HOST"] = str(self._cluster.primary.home)  # the proxies read it as well
+        connections[self.alias].settings_dict["HOST"] = str(self._cluster.primary.home)  # the proxies read it as well
         self._wait()
 
     def make_standby(self) -> None:
@@ -189,23 +234,32 @@ class Database:
     def deadlocks(self) -> list[str]:
         return self._cluster.deadlocks()
 
-    def now(self) -> Any:
-        """The server's clock. Asked until it answers."""
-        return self._ask("SELECT clock_timestamp()")
-
     def _wait(self) -> None:
-        self._ask("SELECT 1")
+        now({self.alias: self})
 
-    def _ask(self, question: str) -> Any:
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            with suppress(Exception), connection.cursor() as cursor:
-                cursor.execute(question)
+
+def now(databases: Mapping[str, Database]) -> datetime:
+    """Return the clock of the servers, which is one. Asks the first that responds."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        for alias in databases:
+            with suppress(Exception), connections[alias].cursor() as cursor:
+                cursor.execute("SELECT clock_timestamp()")
                 [answer] = cursor.fetchone()
                 return answer
-            connections.close_all()
-            time.sleep(0.1)
-        raise SystemExit("PostgreSQL did not come back")
+        connections.close_all()
+        time.sleep(0.1)
+    raise SystemExit("PostgreSQL did not come back")
+
+
+def placement_over(aliases: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that spread the jobs over several databases."""
+    return {"PLACEMENT": "by_key", "QUEUE_SHARDS": {QUEUE: list(aliases)}} if len(aliases) > 1 else {}
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def executions(folder: Path) -> list[Execution]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
+from django.db import connections
 
 from tests.citus import is_on_citus
 
@@ -49,7 +49,7 @@ $$
 CREATE TRIGGER chaos_witness AFTER INSERT OR UPDATE OR DELETE ON pulse_django_job
     FOR EACH ROW EXECUTE FUNCTION chaos_witness()
 """,
-    "CREATE SEQUENCE chaos_wishes",
+    "CREATE SEQUENCE chaos_wishes START {first_wish}",
     """
 CREATE TABLE chaos_wish (
     wish bigint PRIMARY KEY, task text NOT NULL, key text NOT NULL, job_id bigint NOT NULL,
@@ -57,6 +57,7 @@ CREATE TABLE chaos_wish (
 )
 """,
 )
+MOST_WISHES = 1_000_000_000  # in a shard
 BY = "COALESCE(current_setting('chaos.worker', true), '')"
 # A node of Citus does not know the session, so a change counts as one of the job's holder. On Citus the checker cannot
 # tell whether another session has extended a lease.
@@ -92,11 +93,12 @@ class Row:
 class Change:
     seq: int
     at: datetime
-    op: str  # INSERT, UPDATE, DELETE
+    op: str  # INSERT, UPDATE, DELETE, and MOVE to another shard
     by: str  # the worker whose session wrote it; empty: nobody of theirs
     job: int
     before: Row | None
     after: Row | None
+    shard: str = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,29 +123,31 @@ class Wish:
     job: int
 
 
-def wishes() -> list[Wish]:
+def wishes(alias: str) -> list[Wish]:
     """Those that were committed, in the order in which their callers got hold of the key."""
-    with connection.cursor() as cursor:
+    with connections[alias].cursor() as cursor:
         cursor.execute("SELECT wish, task, key, job_id FROM chaos_wish ORDER BY seq")
         return [Wish(wish=wish, task=task, key=key, job=job) for wish, task, key, job in cursor.fetchall()]
 
 
-def install() -> None:
-    with connection.cursor() as cursor:
+def install(alias: str, shard: int) -> None:
+    with connections[alias].cursor() as cursor:
         cursor.execute("SELECT current_schema()")
         [schema] = cursor.fetchone()
+        by = BY_ON_CITUS if is_on_citus() else BY
         for statement in INSTALL:
-            cursor.execute(statement.replace("{schema}", schema).replace("{by}", BY_ON_CITUS if is_on_citus() else BY))
+            told = statement.replace("{schema}", schema).replace("{by}", by)
+            cursor.execute(told.replace("{first_wish}", str(shard * MOST_WISHES + 1)))
 
 
-def changes() -> list[Change]:
-    with connection.cursor() as cursor:
+def changes(alias: str) -> list[Change]:
+    with connections[alias].cursor() as cursor:
         cursor.execute("SELECT seq, at, op, by_worker, job_id, before, after, xid::text FROM chaos_change ORDER BY seq")
         rows = cursor.fetchall()
     found: list[Change] = []
     left: dict[tuple[str, int], int] = {}  # where in ``found`` the deletion of a job by a transaction is
     for seq, at, op, by, job, before, after, xid in rows:
-        change = Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after))
+        change = Change(seq=seq, at=at, op=op, by=by, job=job, before=_row(before), after=_row(after), shard=alias)
         place = left.pop((xid, job), None) if op == "INSERT" else None
         if place is not None:
             found[place] = replace(change, op="UPDATE", before=found[place].before)
@@ -154,8 +158,8 @@ def changes() -> list[Change]:
     return found
 
 
-def ledger() -> list[Entry]:
-    with connection.cursor() as cursor:
+def ledger(alias: str) -> list[Entry]:
+    with connections[alias].cursor() as cursor:
         cursor.execute(
             "SELECT job_id, number, worker, outcome, last_seen_at IS NOT NULL OR outcome IN ('TIMED_OUT', 'STALLED'),"
             " late_outcome FROM pulse_django_ledger"

@@ -68,6 +68,10 @@ class AlreadyEnqueued(PulseError):
         return f"{self.task}: {other} has the same unique key"
 
 
+class JobOnItsWay(PulseError, LookupError):
+    """A job that left its shard and has not arrived in another: a move was interrupted. It is kept, and not lost."""
+
+
 class InvalidWorkflow(PulseError, ValueError):
     """A batch or a workflow that cannot be: the message says what is wrong with it."""
 

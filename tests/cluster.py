@@ -37,11 +37,12 @@ class Cluster:
         self.primary, self.standby = (_server_in(folder / name) for name in ("a", "b"))
         self._waits = waits_for_standby
 
-    def start(self) -> None:
+    def start(self, *, with_standby: bool = True) -> None:
         """Make both, and return once the standby streams."""
         postgres._start(self.primary)
         postgres._create_database(self.primary)
-        self.make_standby()
+        if with_standby:
+            self.make_standby()
 
     def end(self) -> None:
         for server in (self.standby, self.primary):
@@ -76,13 +77,17 @@ class Cluster:
 
     def stall_primary(self, seconds: float) -> None:
         """Let none of its processes run for a while, as on a host that swaps or a disk that hangs."""
-        postmaster = int((self.primary.data / "postmaster.pid").read_text().split()[0])
-        stalled = descendants(postmaster, census())
+        stalled = descendants(self.postmaster, census())
         for signum, pause in ((signal.SIGSTOP, seconds), (signal.SIGCONT, 0.0)):
             for one in stalled:
                 with suppress(ProcessLookupError):
                     os.kill(one.pid, signum)
             time.sleep(pause)
+
+    @property
+    def postmaster(self) -> int:
+        """The process of the primary that starts its others."""
+        return int((self.primary.data / "postmaster.pid").read_text().split()[0])
 
     def promote(self) -> None:
         """Let the standby take over. The other one is the standby from now on, once it is made anew."""

@@ -32,6 +32,8 @@ TABLES = (
     "pulse_django_step",
     "pulse_django_event",
     "pulse_django_pausedkey",
+    "pulse_django_departure",
+    "pulse_django_arrival",
     "pulse_django_job",
     "pulse_django_queue",
     "pulse_django_worker",

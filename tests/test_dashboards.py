@@ -37,6 +37,11 @@ def series() -> dict[str, VitalSign]:
 
 
 SERIES = series()
+# A worker tells them in each shard that it serves; whether a limit is closed, and a shard up, is no number to add.
+TOLD_BY_EACH = {f"pulse_{name}" for name in ("workers", "slots", "in_flight", "stuck_slots", "prefetched")} | {
+    "pulse_limit_closed",
+    "pulse_shard_up",
+}
 
 
 def shown(expression: str) -> set[VitalSign]:
@@ -52,7 +57,7 @@ def labels_of(expression: str) -> set[str]:
 def known_labels(expression: str) -> set[str]:
     names = set(re.findall(r"pulse_\w+", expression))
     of_buckets = {"le"} if any(name.endswith("_bucket") for name in names) else set()
-    return of_buckets.union(*(SERIES[name].labels for name in names))
+    return of_buckets.union({"shard"}, *(SERIES[name].labels for name in names))
 
 
 @pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
@@ -70,6 +75,13 @@ class TestEveryExpression:
         flat = " ".join(expression.split())
         taken = re.findall(r"(?:\bmax|\bmax by \([^)]*\)|absent) ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat)
         assert taken == re.findall(r"(?<!unless )pulse_\w+", flat)
+
+    def test_the_number_of_one_shard_does_not_hide_those_of_others(self, where: str, expression: str) -> None:
+        """The same series comes from each shard: numbers are added, and of ages the worst is shown."""
+        flat = " ".join(expression.split())
+        for labels, name in re.findall(r"\bmax(?: by \(([^)]*)\))? ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat):
+            worst_counts = SERIES[name].unit == "seconds" and SERIES[name].kind is SignKind.GAUGE
+            assert "shard" in labels.split(", ") or worst_counts or name in TOLD_BY_EACH
 
     def test_counters_are_rated_over_minutes_and_gauges_not_at_all(self, where: str, expression: str) -> None:
         for name, window in re.findall(r"(pulse_\w+)(?:\{[^}]*\})?(?:\[(\w+)\])?", expression):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +14,8 @@ from django.test import override_settings
 from tests.crash.processes import database_url
 
 SECOND = "s2"
-URL = "PULSE_TEST_SECOND_DATABASE"
-MODULE = "tests.settings_of_two_databases"
+MODULE = "tests.settings_of_databases"
+MORE = "PULSE_TEST_MORE_DATABASES"  # URLs by their aliases
 SHARDS = {"default": 0, SECOND: 1}
 TWO_SHARDS = override_settings(PULSE={"SHARDS": SHARDS})
 FIRST_ID = (1 << 48) + 1  # of the second
@@ -31,7 +31,7 @@ def second_database() -> Iterator[dict[str, str]]:
     try:
         with TWO_SHARDS:
             call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
-            yield {"DJANGO_SETTINGS_MODULE": MODULE, URL: database_url(name=name)}
+            yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: database_url(name=name)})}
     finally:
         connections[SECOND].close()
         del connections[SECOND]
@@ -57,7 +57,7 @@ class JobsInDefault:
 
 def empty(alias: str) -> None:
     with connections[alias].cursor() as cursor:
-        for table in ("attempt", "job", "fence"):
+        for table in ("attempt", "job", "fence", "departure", "arrival"):
             cursor.execute(f"DELETE FROM pulse_django_{table}")
 
 
@@ -68,7 +68,3 @@ def _drop(name: str) -> None:
 def _send(sql: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql)
-
-
-def url_of_the_second() -> str:
-    return os.environ[URL]

@@ -4,11 +4,13 @@
 makes the call, then the router's database. ``placement.py`` decides where new jobs go.
 
 An id is given only once over all shards, and says which of them gave it. A job that was moved has kept its id. So where
-there are several shards, the one that gave the id is asked for the job first, and then the others.
+there are several shards, the one that gave the id is asked for the job first, and then the others. A job that is on its
+way between two is waited for.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -18,14 +20,15 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.models import Model
 
 from pulse_django import conf
-from pulse_django.exceptions import InvalidJob
-from pulse_django.models import Job
+from pulse_django.exceptions import InvalidJob, JobOnItsWay
+from pulse_django.models import Departure, Job
 from pulse_django.words.job_ids import job_id_of, job_ids_of, shown
 from pulse_django.words.shards import shard_number_of
 
 from .run import Run, current_run
 
 OUR_APP = "pulse_django"
+MOST_LOOKS, BETWEEN_LOOKS = 22, 0.05  # for a job that is on its way; seconds
 
 
 class Located(NamedTuple):
@@ -91,19 +94,12 @@ def located_by_shard(values: Iterable[object], using: str | None = None) -> list
     born: dict[str, set[int]] = {}
     for one in ids:
         born.setdefault(alias_of_id(one), set()).add(one)
-    homes: dict[str, set[int]] = {}
-    missing: set[int] = set()
-    for alias, some in born.items():
-        found = _present(alias, some)
-        homes[alias] = homes.get(alias, set()) | found
-        missing |= some - found
-    # Twice: a job that is being moved stands in its new shard before it is gone from the old one, and either may have
-    # been asked too early.
-    for alias in [*shards(), *shards()] if missing else ():
-        found = _present(alias, missing)
-        homes[alias] = homes.get(alias, set()) | found
-        missing -= found
-    for one in missing:
+    homes = {alias: _present(alias, some) for alias, some in born.items()}
+    missing = ids.difference(*homes.values())
+    if missing:
+        for alias, found in _search(missing).items():
+            homes[alias] = homes.get(alias, set()) | found
+    for one in ids.difference(*homes.values()):
         homes.setdefault(alias_of_id(one), set()).add(one)
     return [Located(alias, frozenset(some)) for alias, some in homes.items() if some] or [
         Located(alias_of_jobs(), frozenset())
@@ -114,6 +110,33 @@ def locate(value: object, using: str | None = None) -> Located:
     """Read the id of one job, and find its database."""
     [found] = located_by_shard([job_id_of(value)], using)
     return found
+
+
+def _search(ids: Iterable[int]) -> dict[str, set[int]]:
+    """Look for jobs in all shards, and wait for those that are on their way between two of them."""
+    homes: dict[str, set[int]] = {alias: set() for alias in shards()}
+    missing, travelling = set(ids), set(ids)
+    for look in range(MOST_LOOKS):
+        for alias in homes:
+            homes[alias] |= _present(alias, missing)
+        missing = missing.difference(*homes.values())
+        # A job that was on its way a moment ago may have arrived in a shard after that was asked: ask all once more.
+        if not missing or not travelling:
+            return homes
+        travelling = set().union(*(_travelling(alias, missing) for alias in homes))
+        if travelling and look:
+            time.sleep(BETWEEN_LOOKS)
+    if travelling:
+        first = min(travelling)
+        raise JobOnItsWay(
+            f"job {first} has left its shard and not arrived in another: a move was interrupted. "
+            "Finish it by pulse_shards move"
+        )
+    return homes
+
+
+def _travelling(alias: str, ids: Iterable[int]) -> set[int]:
+    return set(Departure.objects.using(alias).filter(job_id__in=list(ids)).values_list("job_id", flat=True))
 
 
 def _present(alias: str, ids: Iterable[int]) -> set[int]:

@@ -13,7 +13,7 @@ from django.db import OperationalError
 
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import refuse_callers_transaction, run_alone
+from pulse_django.store.transactions import LOCK_NOT_AVAILABLE, refuse_callers_transaction, run_alone
 from pulse_django.words.eras import day_of, era_of
 
 from .forget import carry_open_batches
@@ -29,7 +29,6 @@ CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 # Jobs in the partition for days that have none. To move them, it is locked: 10,000 take about a tenth of a second.
 MOST_MOVED = 10_000
 
-_LOCK_NOT_AVAILABLE = "55P03"
 
 # On Citus days are partitions of the table of all jobs (docs/adr/0067).
 _ERAS = """
@@ -145,7 +144,7 @@ def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
     try:
         [(done,)] = run_alone(jobs.write_alias, sql, params, lock_timeout=LOCK_TIMEOUT)
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", "") != _LOCK_NOT_AVAILABLE:
+        if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE:
             raise
         logger.info("The table of jobs is locked; the partition of %s has to wait", params[0])
         return False

@@ -54,7 +54,7 @@ SELECT pg_catalog.concat_ws('; ',
     (
         SELECT pg_catalog.string_agg(pg_catalog.format(
             'GRANT %%s ON SEQUENCE %%I.pulse_django_token TO %%s', acl.privilege_type, current_schema(),
-            CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
+            CASE WHEN acl.grantee = 0::oid THEN 'PUBLIC' ELSE acl.grantee::regrole::text END
         ), '; ')
         FROM pg_catalog.aclexplode(c.relacl) AS acl
         WHERE acl.grantee <> c.relowner
@@ -65,7 +65,20 @@ FROM pg_class AS c
 WHERE c.oid = 'pulse_django_token'::regclass::oid
 """
 _POSITION = "SELECT COALESCE(pg_catalog.pg_sequence_last_value('{tokens}'::regclass), 0)"
-_RAISE = "SELECT pg_catalog.setval('{tokens}'::regclass, GREATEST({floor}, pg_catalog.nextval('{tokens}'::regclass)))"
+_OWNER = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_token'::regclass::oid"
+# As raise_sequence() does: setval() waits for nobody, and this lock keeps those out who take a value meanwhile.
+_RAISE = """
+DO $do$
+BEGIN
+    SET LOCAL citus.enable_ddl_propagation = off;
+    SET LOCAL lock_timeout = '500ms';
+    ALTER SEQUENCE {tokens} OWNER TO {owner};
+    PERFORM pg_catalog.setval('{tokens}'::regclass, GREATEST(
+        {floor}, COALESCE(pg_catalog.pg_sequence_last_value('{tokens}'::regclass), 1)
+    ));
+END
+$do$
+"""
 
 
 class Node(NamedTuple):
@@ -94,9 +107,10 @@ def tokens_on(alias: str, node: Node) -> int:
     return int(_ask(alias, node, _POSITION.format(tokens=_tokens(alias))))
 
 
-def raise_tokens_on(alias: str, node: Node, floor: int) -> int:
-    """Let the next tokens of this schema on a node be larger than this one. Return it."""
-    return int(_ask(alias, node, _RAISE.format(tokens=_tokens(alias), floor=int(floor))))
+def raise_tokens_on(alias: str, node: Node, floor: int) -> None:
+    """Let the next tokens of this schema on a node be larger than this one."""
+    [(owner,)] = run_joined(alias, _OWNER, [])
+    _ask(alias, node, _RAISE.format(tokens=_tokens(alias), owner=owner, floor=int(floor)))
 
 
 def rows_on(alias: str, node: Node, sql: str, params: dict[str, Any]) -> list[list[Any]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections, models
+from django.db import OperationalError, connections, models, transaction
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
 from .citus import is_for_citus
 from .citus_nodes import node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
-from .transactions import run_joined
+from .transactions import LOCK_NOT_AVAILABLE, run_joined
 
 # Those that give ids. That of the fencing tokens belongs to no column.
 _SEQUENCES = """
@@ -23,7 +23,18 @@ SELECT CASE
     THEN COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)
 END
 """
-_RAISE = "SELECT pg_catalog.setval(%s::regclass, GREATEST(%s::bigint, pg_catalog.nextval(%s::regclass)))"
+_OWNER = """
+SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_class WHERE oid = %s::regclass::oid
+"""
+_LOCK = "ALTER SEQUENCE {sequence} OWNER TO {owner}"
+_RAISE = """
+SELECT pg_catalog.setval(%s::regclass, GREATEST(
+    %s::bigint, COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 1)
+))
+"""
+# Everybody who takes a value waits behind us.
+_WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
+TRIES = 20
 IDS_OF_JOBS = "pulse_django_job_id_seq"
 SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
@@ -43,16 +54,27 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     return raised
 
 
-def raise_sequence(alias: str, sequence: str, floor: int) -> int:
-    """Let the next values of a sequence be larger than this one, and never lower than they would be. Return it.
+def raise_sequence(alias: str, sequence: str, floor: int) -> None:
+    """Let the next values of a sequence be larger than this one, and never lower than they would be.
 
-    One that is there already is left alone: others may draw from it, and would get values twice.
+    ``setval()`` waits for nobody, so a value that somebody takes meanwhile would be given again. To make its owner the
+    owner changes nothing, and takes a lock that keeps everybody out.
     """
-    if (position := position_of(alias, sequence)) >= max(floor, 1):
-        return position
-    if sequence == TOKENS and (node := node_of(alias)):
-        return raise_tokens_on(alias, node, floor)
-    return int(run_joined(alias, _RAISE, [sequence, floor, sequence])[0][0])
+    for tries_left in reversed(range(TRIES)):
+        if position_of(alias, sequence) >= floor:
+            return
+        if sequence == TOKENS and (node := node_of(alias)):
+            raise_tokens_on(alias, node, floor)
+            return
+        try:
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+                cursor.execute(_WAIT_BRIEFLY)
+                cursor.execute(_OWNER, [sequence])
+                cursor.execute(_LOCK.format(sequence=sequence, owner=cursor.fetchone()[0]))
+                cursor.execute(_RAISE, [sequence, floor, sequence])
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not tries_left:
+                raise
 
 
 def require_numbers(alias: str, shard_number: int) -> None:

@@ -23,6 +23,8 @@ from pulse_django.exceptions import NotInsideTransaction
 from .citus import naming_history
 from .prepared_statements import PreparedStatements
 
+LOCK_NOT_AVAILABLE = "55P03"
+
 Row = tuple[Any, ...]
 Params = Sequence[Any] | Mapping[str, Any]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from django.db import connection
+from django.db import connections
 
 from tests import citus
 from tests.proxy import SwallowingProxy
@@ -26,11 +26,14 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
-def database_url(*, host: str = "", port: int | str = "", name: str = "", **options: object) -> str:
+def database_url(
+    *, host: str = "", port: int | str = "", name: str = "", alias: str = "default", **options: object
+) -> str:
     """The database of the running test; ``host`` leads there by another way, as through a proxy."""
     if citus.is_on_citus():
         options["options"] = citus.options(str(options.get("options", "")))
-    settings, name = connection.settings_dict, name or str(connection.settings_dict["NAME"])
+    settings = connections[alias].settings_dict
+    name = name or str(settings["NAME"])
     host, port = host or settings["HOST"], port or settings["PORT"] or 5432
     secret = f":{quote(settings['PASSWORD'])}" if settings["PASSWORD"] else ""
     login = f"{settings['USER']}{secret}@"

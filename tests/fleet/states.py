@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.models import Limiter, Queue, Schedule, Tick
+from pulse_django.models import Job, Limiter, Queue, Schedule, Tick
+from pulse_django.protocol.transfer import depart
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
@@ -158,6 +159,12 @@ def need_overlooked() -> None:
     sql("INSERT INTO pulse_django_dependency (job_id, needs, name) VALUES (%s, %s, 'first')", then.pk, first.pk)
 
 
+def move_unfinished() -> None:
+    """As a process leaves a job that is killed between two shards."""
+    depart(Job.objects, Job.objects.filter(pk=make_job().pk), to_shard=0)
+    sql("UPDATE pulse_django_departure SET at = at + %s", LONG_AGO)
+
+
 def _limiter_starved() -> None:
     Limiter.objects.override("stripe", {"running": 1})
     make_job(lane_key="stripe", next_run_at=now(LONG_AGO))
@@ -183,6 +190,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "limiter-starved": _limiter_starved,
     "ready-overdue": lambda: make_job(lane_key="stripe", ready=False, next_run_at=now(LONG_AGO)),
     "need-overlooked": need_overlooked,
+    "move-unfinished": move_unfinished,
     "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
     "schedule-refused": _schedule_refused,
     "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),

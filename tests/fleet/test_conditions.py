@@ -14,14 +14,23 @@ from pulse_django import conf
 from pulse_django.execution.resolving import resolve
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
+from pulse_django.models import Attempt, Departure, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
-from tests.fleet.states import FLUSH, LONG_AGO, brought_about, live_worker, need_overlooked, with_schedule, without
+from tests.fleet.states import (
+    FLUSH,
+    LONG_AGO,
+    brought_about,
+    live_worker,
+    move_unfinished,
+    need_overlooked,
+    with_schedule,
+    without,
+)
 from tests.fleet.test_limits import MINUTE, declare, enqueue, start
 from tests.protocol.steps import sql
 from tests.rival import Rival
@@ -694,6 +703,15 @@ def test_jobs_that_nobody_frees() -> None:
     assert Job.objects.note_overlooked() == 1
     resolve("default")
     assert is_clear("need-overlooked")
+
+
+def test_jobs_that_a_move_has_left_between_two_shards() -> None:
+    move_unfinished()
+    [departure] = Departure.objects.all()
+    assert keys(found("move-unfinished")) == [f"job {departure.job_id}"]
+    assert [step.repaired for step in repair(named("move-unfinished"), "default")] == [1]
+    assert is_clear("move-unfinished")
+    assert Job.objects.get().pk == departure.job_id
 
 
 def test_every_condition_was_found() -> None:

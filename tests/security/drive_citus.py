@@ -6,10 +6,12 @@ from contextlib import suppress
 from datetime import timedelta
 from unittest import mock
 
-from django.db import ProgrammingError
+from django.db import ProgrammingError, connections
 
+from pulse_django.fleet import conditions
+from pulse_django.fleet.conditions import server
 from pulse_django.models import Job, Limiter
-from pulse_django.store import citus_nodes
+from pulse_django.store import citus, citus_nodes
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
@@ -32,11 +34,35 @@ def on_citus() -> None:
         Limiter.objects.declare_new("project", {limit.name: limit.numbers()})
         Job.objects.enqueue(NewJob(task="t", lane_key=lane.key))
         assert Job.objects.claim_limited(Identity("me"), "on-citus", [lane], {lane: 1}, limit=1).claims
+    citus.forget()
+    assert not citus.is_for_citus(connections[ALIAS])
     citus_nodes.schema_of(ALIAS)
     run_joined(ALIAS, citus_nodes._MAKE_TOKENS, [])
-    for question in (citus_nodes._PLACE, citus_nodes._NODES):  # of pg_dist_..., which only Citus can read
+    run_joined(ALIAS, citus_nodes._OWNER, [])
+    for question, params in (*ONLY_ON_CITUS, *ON_A_NODE):
         with suppress(ProgrammingError):
-            run_joined(ALIAS, question, [])
+            run_joined(ALIAS, question, params)
+    for name in ("long-transaction", "table-bloat", "day-missing"):
+        look = conditions.named(name).look_on_citus
+        assert look is not None
+        list(look(ALIAS, conditions.Limits()))
 
+
+TOKENS = "pulse_django_token"
+# These name functions and tables of Citus, or answer with no rows.
+ONLY_ON_CITUS = (
+    (citus_nodes._PLACE, []),
+    (citus_nodes._NODES, []),
+    (citus_nodes._ASK, ["node-1", 5432, "SELECT 1"]),
+    (citus_nodes._DISTRIBUTE, []),
+    (citus_nodes._MOVE, ["node-1", 5432]),
+    (citus_nodes._RAISE.format(tokens=TOKENS, owner="postgres", floor=1), []),
+)
+# What a node is asked, in a statement of ours.
+ON_A_NODE = (
+    (citus_nodes._POSITION.format(tokens=TOKENS), []),
+    (citus_nodes._AS_JSON.format(sql="SELECT 'key', 'words'"), []),
+    (server._BLOAT.format(whose=server._IN_SCHEMA), conditions.Limits().params() | {"schema": "public"}),
+)
 
 CITUS = [on_citus]

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from django.db import connections
 from django.test import override_settings
 
 from pulse_django import Batch, Limit, Unique, api, task
-from pulse_django.execution import moving
+from pulse_django.exceptions import JobOnItsWay
+from pulse_django.execution import databases, moving
 from pulse_django.execution.moving import deliver, finish, movable, move
+from pulse_django.fleet.conditions import ask, named, repair
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
 from pulse_django.protocol import transfer
 from pulse_django.store.shards import TOKENS, position_of
@@ -31,6 +34,7 @@ from testproject.shop import tasks
 from tests.crash.processes import ROOT
 from tests.crash.processes import environment as environment_of
 from tests.crash.workers import Workers, wait_until
+from tests.protocol.steps import sql
 from tests.shards.conftest import away
 from tests.two_databases import SECOND, SHARDS
 from tests.worker import handlers
@@ -246,6 +250,57 @@ class TestCommand:
         assert position_of(SECOND, TOKENS) >= claim.token
         with pytest.raises(CommandError, match="'nowhere' is not in DATABASES"):
             shards_command("add", "--shard", "nowhere")
+
+
+class TestOnItsWay:
+    """A job between two shards is waited for. If nobody brings it there, callers are told, and so is the operator."""
+
+    @pytest.fixture
+    def pauses(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+        """Do these, one after the other, instead of the pauses between looks."""
+        todo: list[Callable[[], object]] = []
+
+        def pause(_: float) -> None:
+            if todo:
+                todo.pop(0)()
+
+        monkeypatch.setattr(databases, "time", SimpleNamespace(sleep=pause))
+        return todo
+
+    def test_calls_wait_until_it_arrives(self, pauses: list[Callable[[], object]]) -> None:
+        job_id = int(tasks.add.enqueue(1, 1).id)
+        transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
+        pauses += [int, lambda: finish("default")]
+        assert api.get(job_id)._state.db == SECOND
+        assert pauses == []
+
+    @pytest.mark.usefixtures("pauses")
+    def test_callers_are_told_of_a_job_that_nobody_brings(self) -> None:
+        job_id = int(tasks.add.enqueue(1, 1).id)
+        transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
+        for call in (api.get, api.cancel, api.retry):
+            with pytest.raises(JobOnItsWay, match=f"job {job_id} has left its shard and not arrived"):
+                call(job_id)
+        finish("default")
+        assert api.get(job_id).pk == job_id
+
+    def test_nobody_waits_for_a_job_that_there_is_not(self, pauses: list[Callable[[], object]]) -> None:
+        pauses.append(int)
+        with pytest.raises(Job.DoesNotExist):
+            api.get(1)
+        assert api.cancel(1).refused == {1}
+        assert pauses == [int]
+
+    def test_the_condition_is_repaired(self) -> None:
+        job_id = int(tasks.add.enqueue(1, 1).id)
+        transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
+        condition = named("move-unfinished")
+        assert not ask(condition, "default").subjects
+        sql("UPDATE pulse_django_departure SET at = at - interval '5 min'")
+        assert [one.key for one in ask(condition, "default").subjects] == [f"job {job_id}"]
+        assert [step.repaired for step in repair(condition, "default")] == [1]
+        assert ids_in(SECOND) == [job_id]
+        assert not ask(condition, "default").subjects
 
 
 def move_and_kill(source: str, to: str, arrivals: int, env: dict[str, str]) -> bool:

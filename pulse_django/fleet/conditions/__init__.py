@@ -19,7 +19,20 @@ the metrics all read it, so they give the same answer. An app adds its own condi
 
 from __future__ import annotations
 
-from . import encryption, failures, history, jobs, limits, queues, schedules, schema, server, workers, workflows  # noqa: F401 - they register what they hold
+from . import (  # noqa: F401 - they register what they hold
+    encryption,
+    failures,
+    history,
+    jobs,
+    limits,
+    queues,
+    schedules,
+    schema,
+    server,
+    shards,
+    workers,
+    workflows,
+)
 from .asking import Finding, Verdict, ask, ask_all
 from .catalogue import (
     OURS,

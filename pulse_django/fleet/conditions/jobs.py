@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from django.db import connections
-
 from pulse_django import conf
 from pulse_django.models import Job
-from pulse_django.store import citus_nodes
-from pulse_django.store.shards import TOKENS, position_of
+from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.store.transactions import run_joined
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
@@ -33,13 +30,7 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
-    if node := citus_nodes.node_of(alias):
-        citus_nodes.raise_tokens_on(alias, node, _seen(alias))
-        return 1
-    with connections[alias].cursor() as cursor:
-        cursor.execute(
-            f"SELECT pg_catalog.setval('pulse_django_token', GREATEST(last_value, ({_SEEN}))) FROM pulse_django_token"
-        )
+    raise_sequence(alias, TOKENS, _seen(alias))
     return 1
 
 

@@ -92,13 +92,14 @@ class Command(BaseCommand):
         call_command("migrate", "pulse_django", database=alias, verbosity=0)
         try:
             require_tables(alias)
+            number_ids(alias, number)  # before Citus has the sequences, whose owner it would not let us name
             distribute(alias)
-            number_ids(alias, number)
             require_numbers(alias, number)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        token = raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
-        self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token + 1}.")
+        raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
+        token = position_of(alias, TOKENS) + 1
+        self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token}.")
         if node := node_of(alias):
             self.stdout.write(f"Citus keeps its schema on {node}.")
         self.stdout.write("Start the workers again with these settings, and then the web processes.")

@@ -1,0 +1,68 @@
+"""A sequence that is raised while others take values from it gives none of them twice."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from pulse_django.store.shards import TOKENS, position_of, raise_sequence
+from tests.protocol.steps import sql
+from tests.rival import Rival
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+TAKE = f"SELECT nextval('{TOKENS}') FROM generate_series(1, 20)"
+RAISES = 150
+
+
+def test_it_is_never_lowered() -> None:
+    before = position_of("default", TOKENS)
+    raise_sequence("default", TOKENS, before + 1_000)
+    raise_sequence("default", TOKENS, before + 10)
+    assert sql(f"SELECT nextval('{TOKENS}')") == [(before + 1_001,)]
+
+
+def test_no_value_is_given_twice() -> None:
+    over = threading.Event()
+
+    def take() -> list[int]:
+        taken: list[int] = []
+        while not over.is_set():
+            taken += [value for (value,) in sql(TAKE)]
+        connection.close()
+        return taken
+
+    with ThreadPoolExecutor(2) as takers:
+        taking = [takers.submit(take) for _ in range(2)]
+        try:
+            for _ in range(RAISES):
+                floor = position_of("default", TOKENS) + 3
+                raise_sequence("default", TOKENS, floor)
+                assert position_of("default", TOKENS) >= floor
+        finally:
+            over.set()
+    taken = [value for one in taking for value in one.result()]
+    assert len(taken) > RAISES
+    assert len(set(taken)) == len(taken)
+
+
+def test_it_waits_for_those_who_have_taken_a_value(rival: Rival) -> None:
+    """Their values may not be seen by anybody yet."""
+    floor = position_of("default", TOKENS) + 1_000
+    rival.begin()
+    rival.run(sql, f"SELECT nextval('{TOKENS}')")
+    holder = rival.pid
+    with ThreadPoolExecutor(1) as thread:
+
+        def raise_it() -> None:
+            raise_sequence("default", TOKENS, floor)
+            connection.close()
+
+        raising = thread.submit(raise_it)
+        rival.wait_until_blocked(holder)
+        assert position_of("default", TOKENS) < floor
+        rival.rollback()
+        raising.result(20)
+    assert position_of("default", TOKENS) == floor
