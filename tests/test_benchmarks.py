@@ -38,6 +38,7 @@ RECOVERY_GOALS = {
     "deadlocks beside claims",
     "deadlocks among watchdogs",
 }
+WAYS = ("killed", "frozen", "cut off")
 MAY_BE_ZERO_OR_NULL = {"drain_2", "drain_async_1", "idle_statements_per_s", "pgqueuer_1", "pickup_polling_ms_p99"}
 
 
@@ -129,6 +130,21 @@ def test_the_benchmark_of_the_console_opens_every_page() -> None:
     assert {"jobs", "dead letters by error", "dead letters of one error", "a dead job", "board"} <= pages.keys()
     assert pages["board"]["statements"] <= 15
     assert all(page["median_ms"] > 0 for page in pages.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["--jobs", "1500", "--rounds", "1"], ["1 servers: ", "3 servers: ", "ratio: "]),
+        (["--jobs", "3000", "--outage", "1", "--calm", "1"], [f"shard_1 {way} for " for way in WAYS]),
+    ],
+)
+def test_the_benchmark_of_shards_prints_its_figures(arguments: list[str], lines: list[str]) -> None:
+    command = [sys.executable, "-m", "benchmarks.shards", "--share", "0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert all(line in done.stdout for line in lines)
+    assert done.stdout.count("; 0 leases lost") == (6 if "--outage" in arguments else 0)
 
 
 def test_the_benchmark_of_the_outlets_prints_its_figures() -> None:

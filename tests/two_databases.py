@@ -24,18 +24,24 @@ FIRST_ID = (1 << 48) + 1  # of the second
 @contextmanager
 def second_database() -> Iterator[dict[str, str]]:
     """Make it, and drop it afterwards. Gives the environment for a worker that knows both."""
-    name = f"{connection.settings_dict['NAME']}_{SECOND}"
+    with empty_database(SECOND) as url, TWO_SHARDS:
+        call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
+        yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: url})}
+
+
+@contextmanager
+def empty_database(alias: str) -> Iterator[str]:
+    """Make a database without tables, and drop it afterwards. Gives its URL."""
+    name = f"{connection.settings_dict['NAME']}_{alias}"
     _drop(name)
     _send(f'CREATE DATABASE "{name}"')
-    connections.settings[SECOND] = {**connection.settings_dict, "NAME": name}
+    connections.settings[alias] = {**connection.settings_dict, "NAME": name}
     try:
-        with TWO_SHARDS:
-            call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
-            yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: database_url(name=name)})}
+        yield database_url(name=name)
     finally:
-        connections[SECOND].close()
-        del connections[SECOND]
-        del connections.settings[SECOND]
+        connections[alias].close()
+        del connections[alias]
+        del connections.settings[alias]
         _drop(name)
 
 

@@ -87,12 +87,12 @@ class InFlight:
     def room(self) -> int:
         """Return how many jobs to claim now: none, or enough to be worth a statement."""
         ahead = 0 if any(one._heavy for one in self.peers) else self._prefetch.jobs
-        limit = min(self.free_slots + ahead, self.most_jobs())
+        limit, worthwhile = min(self.free_slots + ahead, self.most_jobs()), min(MOST_AT_ONCE, ahead // 2)
         if len(self.peers) > 1:
             others = [one._occupied for one in self.peers if one is not self and one.is_hungry]
-            limit = min(limit, fair_share(self.slots + ahead, self._occupied, others))
-        worthwhile = min(MOST_AT_ONCE, ahead // 2) if not self._max_jobs else 1
-        return limit if limit >= max(1, worthwhile) else 0
+            more = fair_share(self.slots + ahead, self._occupied, others)
+            limit, worthwhile = min(limit, more), min(worthwhile, (self._occupied + more) // 2)
+        return limit if limit >= (1 if self._max_jobs else max(1, worthwhile)) else 0
 
     def most_jobs(self) -> int:
         """Return how many jobs could be claimed now if they took no slots."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test import override_settings
 
 from pulse_django import api
 from pulse_django.models import Attempt, Job, Worker
@@ -18,11 +25,12 @@ from pulse_django.worker.shared_leases import SharedLeases
 from testproject.shop import tasks
 from tests.crash.workers import Workers, wait_until
 from tests.shards.conftest import away
-from tests.two_databases import SECOND, SHARDS
+from tests.two_databases import MORE, SECOND, SHARDS, empty_database
 from tests.worker import handlers
 from tests.worker.test_shared_leases import PREFIX, claim
 
 BOTH = list(SHARDS)
+THIRD = "s3"
 
 
 def done(alias: str) -> int:
@@ -104,6 +112,45 @@ class TestOneShardIsAway:
         wait_until(lambda: done(SECOND) == 1)
 
 
+def test_a_shard_is_added_under_load(workers: Workers, environment: dict[str, str]) -> None:
+    """Enqueuers go on all the time. No call fails, and each job runs once."""
+    shards = {**SHARDS, THIRD: len(SHARDS)}
+    spread = {"PLACEMENT": "by_key", "QUEUE_SHARDS": {"default": list(shards)}}
+    ids: list[int] = []
+    errors: list[Exception] = []
+    over = Event()
+
+    def enqueue() -> None:
+        while not over.is_set():
+            try:
+                ids.append(int(tasks.add.enqueue(1, 1).id))
+            except Exception as error:
+                errors.append(error)
+        connections.close_all()
+
+    old = workers.ready("--concurrency", "2", env=environment)
+    with empty_database(THIRD) as url, ThreadPoolExecutor(2) as enqueuers:
+        enqueuing = [enqueuers.submit(enqueue) for _ in range(2)]
+        try:
+            wait_until(lambda: done("default") > 50)
+            with override_settings(PULSE={"SHARDS": shards}):
+                call_command("pulse_shards", "add", "--shard", THIRD, stdout=io.StringIO())
+                more = {**json.loads(environment[MORE]), THIRD: url}
+                workers.ready("--concurrency", "2", env=environment | {MORE: json.dumps(more)}, settings=spread)
+                old.stop()
+            with override_settings(PULSE={"SHARDS": shards, **spread}):
+                wait_until(lambda: done(THIRD) > 50)
+                over.set()
+                for one in enqueuing:
+                    one.result()
+                wait_until(lambda: sum(map(done, shards)) == len(ids), explain=lambda: [runs(one) for one in shards])
+                assert all(api.get(one).attempts == 1 for one in ids[-100:])
+        finally:
+            over.set()
+        workers.last().kill()
+    assert errors == []
+
+
 class TestSlots:
     @pytest.mark.parametrize(
         ("slots", "mine", "others", "more"),
@@ -144,6 +191,15 @@ class TestSlots:
         assert (first.room(), second.room()) == (0, 1), "the freed slot is for the shard that has none"
         assert len(self.all.active) == 7
         assert self.all.of(taken[0]) is first
+
+    @pytest.mark.parametrize("shards", range(1, 9))
+    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self, shards: int) -> None:
+        flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
+        InFlightOfShards(flights)
+        for _ in range(20):
+            assert all(one.room() > 0 for one in flights.values())
+            for one in flights.values():
+                one.learn([0.0001])
 
     def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()
