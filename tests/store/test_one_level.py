@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.db import connection
 
 from pulse_django.fleet import conditions
 from pulse_django.migrations import _days
@@ -88,15 +91,7 @@ def test_members_of_open_batches_are_carried_to_today() -> None:
 
 
 def test_a_schema_that_is_distributed_already_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.core.exceptions import ImproperlyConfigured
-    from django.db import connection
-
-    class Editor:
-        pass
-
-    editor = Editor()
-    editor.connection = connection
     monkeypatch.setattr(_days, "_IS_CITUS", "SELECT true")
     monkeypatch.setattr(_days, "_IS_DISTRIBUTED", "SELECT true")
     with pytest.raises(ImproperlyConfigured, match="pulse_shards add"):
-        _days.refuse_distributed_schema(None, editor)
+        _days.refuse_distributed_schema(None, SimpleNamespace(connection=connection))
