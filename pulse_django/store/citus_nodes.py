@@ -19,6 +19,7 @@ from .transactions import run_joined
 
 # More tokens than a schema grants while it moves: a node that grants 20,000 a second needs days for them.
 MOST_WHILE_MOVING = 2**32
+TRIES = 20
 
 _PLACE = """
 SELECT node.nodename, node.nodeport
@@ -76,6 +77,8 @@ BEGIN
     PERFORM pg_catalog.setval('{tokens}'::regclass, GREATEST(
         {floor}, COALESCE(pg_catalog.pg_sequence_last_value('{tokens}'::regclass), 1)
     ));
+EXCEPTION WHEN lock_not_available THEN
+    NULL;  -- tried again
 END
 $do$
 """
@@ -110,7 +113,11 @@ def tokens_on(alias: str, node: Node) -> int:
 def raise_tokens_on(alias: str, node: Node, floor: int) -> None:
     """Let the next tokens of this schema on a node be larger than this one."""
     [(owner,)] = run_joined(alias, _OWNER, [])
-    _ask(alias, node, _RAISE.format(tokens=_tokens(alias), owner=owner, floor=int(floor)))
+    for _ in range(TRIES):
+        _ask(alias, node, _RAISE.format(tokens=_tokens(alias), owner=owner, floor=int(floor)))
+        if tokens_on(alias, node) >= floor:
+            return
+    raise DatabaseError(f"node {node}: the sequence of tokens is locked")
 
 
 def rows_on(alias: str, node: Node, sql: str, params: dict[str, Any]) -> list[list[Any]]:

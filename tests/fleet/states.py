@@ -162,7 +162,7 @@ def need_overlooked() -> None:
 def move_unfinished() -> None:
     """As a process leaves a job that is killed between two shards."""
     depart(Job.objects, Job.objects.filter(pk=make_job().pk), to_shard=0)
-    sql("UPDATE pulse_django_departure SET at = at + %s", LONG_AGO)
+    sql("UPDATE pulse_django_departure SET at = statement_timestamp() + %s", LONG_AGO)
 
 
 def _limiter_starved() -> None:

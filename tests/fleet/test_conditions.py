@@ -539,12 +539,16 @@ def test_an_index_whose_build_broke_off_is_built_again() -> None:
 
 
 def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
-    before = sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'")
+    definition = (
+        "SELECT indexdef FROM pg_indexes"
+        " WHERE indexname = 'pulse_job_one_per_unique_key' AND schemaname = current_schema()"
+    )
+    before = sql(definition)
     sql("DROP INDEX pulse_job_one_per_unique_key")
     assert keys(found("schema-incomplete")) == ["pulse_job_one_per_unique_key"]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
-    assert sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'") == before
+    assert sql(definition) == before
 
 
 @pytest.mark.parametrize("constraint", ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"])
