@@ -63,7 +63,7 @@ class JobsInDefault:
 
 def empty(alias: str) -> None:
     with connections[alias].cursor() as cursor:
-        for table in ("attempt", "job", "fence", "departure", "arrival"):
+        for table in ("attempt", "amendment", "key", "window", "job", "fence", "departure", "arrival"):
             cursor.execute(f"DELETE FROM pulse_django_{table}")
 
 

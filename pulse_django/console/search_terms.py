@@ -6,14 +6,18 @@ from itertools import islice
 
 from django.utils.text import smart_split
 
+from pulse_django.words.job_ids import MAX_ID
+
 MOST_WORDS = 8  # each is looked for in every row of a window
 _NOBODY = 0
 _TAG = "tag:"
+_MOST_DIGITS = len(str(MAX_ID))
 
 
 def number_in(text: str) -> int | None:
     """Return a number of digits that a bigint holds; anything else counts as nothing."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+    is_short = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return number if is_short and (number := int(text)) <= MAX_ID else None
 
 
 def id_in(text: str) -> int | None:

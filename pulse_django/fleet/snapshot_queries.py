@@ -207,7 +207,12 @@ def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueF
             continue
         found[name] |= {"is_paused": True, "pause_reason": reason, "paused_until": until}
     queues = [QueueFacts(name=name, **facts) for name, facts in found.items()]
-    return tuple(sorted(queues, key=lambda queue: (-queue.due, -queue.running, queue.name)))
+    return tuple(sorted(queues, key=by_due))
+
+
+def by_due(queue: QueueFacts) -> tuple[int, int, str]:
+    """Return what queues are sorted by: those with the most due jobs first."""
+    return (-queue.due, -queue.running, queue.name)
 
 
 def _workflows(paused: list[Row]) -> WorkflowCounts:

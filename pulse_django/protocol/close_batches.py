@@ -14,8 +14,8 @@ SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR 
 # In the statement after the one that took the locks, so that what was committed before they were taken is seen. Members
 # end from the front, so the search for an open one begins at the back.
 #
-# ``late`` names what is not in ``fact``: the steps of Citus see what those before them wrote, and a batch that was closed
-# just now would be counted twice.
+# ``late`` names what is not in ``fact``: the steps of Citus see what those before them wrote, and a batch that was
+# closed just now would be counted twice.
 _JUDGE_BATCHES = """
 WITH news AS MATERIALIZED (
     SELECT

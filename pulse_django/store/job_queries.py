@@ -130,7 +130,7 @@ SELECT id FROM family
 # twenty probes of the primary key, whatever the number of rows, and no index on the instant.
 _ID_AT = """
 WITH RECURSIVE search (low, high) AS (
-    SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}
+    {ends}
     UNION ALL
     SELECT
         CASE WHEN probe.is_before THEN probe.id + 1 ELSE search.low END,
@@ -144,6 +144,8 @@ WITH RECURSIVE search (low, high) AS (
 )
 SELECT pg_catalog.min(high) FROM search
 """
+_ALL_IDS = "SELECT pg_catalog.min(id), pg_catalog.max(id) + 1 FROM {table}"
+_THESE_IDS = f"{_ALL_IDS} WHERE id >= %s AND id < %s"  # beside others, of rows that have come from another shard
 # Rows that were written at once may have their ids and their instants in different orders.
 OUT_OF_ORDER = 1_000
 
@@ -190,9 +192,12 @@ class JobReader(LaneReader, models.Manager.from_queryset(JobQuerySet)):  # type:
         waited: timedelta | None = self._rows(_PUT_BACK_FOR, {"job": job_id, "unknown": UNKNOWN_TASK})[0][0]
         return waited
 
-    def id_at(self, instant: datetime) -> int:
-        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``."""
-        return id_at(self.write_alias, "pulse_django_job", "created_at", instant)
+    def id_at(self, instant: datetime, among: tuple[int, int] | None = None) -> int:
+        """Return about the id of the first job that was created then or later, give or take ``OUT_OF_ORDER``.
+
+        ``among`` is the first of the ids that are meant, and the first beyond: those that one shard gave.
+        """
+        return id_at(self.write_alias, "pulse_django_job", "created_at", instant, among)
 
     def _rows(self, sql: str, params: Params) -> list[Row]:
         return run_joined(self.write_alias, sql, params)
@@ -209,7 +214,9 @@ def depths(alias: str, in_all: int) -> list[Depth]:
     return [Depth(*row) for row in run_joined(alias, _DEPTHS, {"in_all": in_all})]
 
 
-def id_at(alias: str, table: str, column: str, instant: datetime) -> int:
+def id_at(alias: str, table: str, column: str, instant: datetime, among: tuple[int, int] | None = None) -> int:
     """Return the first id of a table whose row was written then or later; one beyond the last if there is none."""
-    [(found,)] = run_joined(alias, _ID_AT.format(table=table, column=column), [instant])
+    ends = _ALL_IDS if among is None else _THESE_IDS
+    sql = _ID_AT.format(table=table, column=column, ends=ends.format(table=table))
+    [(found,)] = run_joined(alias, sql, [*(among or ()), instant])
     return found or 0

@@ -9,6 +9,7 @@ from typing import Any
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
+from pulse_django.words.shards import range_of_ids, shard_number_of
 from pulse_django.words.vital_signs import (
     BATCH_DURATION,
     DATABASE_ERRORS,
@@ -31,6 +32,7 @@ from pulse_django.words.vital_signs import (
 )
 
 from .job_queries import OUT_OF_ORDER, id_at
+from .shards import IDS_OF_JOBS, position_of
 from .transactions import run_joined
 
 LENGTH = timedelta(minutes=1)
@@ -152,11 +154,12 @@ def counted_in(alias: str, begin: datetime) -> Counters:
 def _span(alias: str, begin: datetime) -> dict[str, Any]:
     end = begin + LENGTH
     span: dict[str, Any] = {"begin": begin, "end": end}
+    own = range_of_ids(shard_number_of(position_of(alias, IDS_OF_JOBS)))  # beside those of jobs that were moved here
     for name, table, column in (
         ("job", "pulse_django_job", "created_at"),
         ("attempt", "pulse_django_attempt", "finished_at"),
     ):
-        first, last = (id_at(alias, table, column, instant) for instant in (begin, end))
+        first, last = (id_at(alias, table, column, instant, own) for instant in (begin, end))
         span |= {f"first_{name}": first - OUT_OF_ORDER, f"last_{name}": last + OUT_OF_ORDER}
     return span
 

@@ -387,8 +387,8 @@ class TestRetry:
             dead(number)
         act = mass_actions.RetryAction.act
 
-        def dies_again(verb: mass_actions.RetryAction, ids: Any) -> Any:
-            revived = act(verb, ids)
+        def dies_again(verb: mass_actions.RetryAction, alias: str, ids: Any) -> Any:
+            revived = act(verb, alias, ids)
             Job.objects.filter(pk__in=ids).update(status="DEAD_LETTERED", finished_at=now())
             return revived
 
@@ -502,9 +502,9 @@ class TestDelete:
         job = dead()
         act = mass_actions.DeleteAction.act
 
-        def too_late(verb: mass_actions.DeleteAction, ids: Any) -> Any:
+        def too_late(verb: mass_actions.DeleteAction, alias: str, ids: Any) -> Any:
             Job.objects.retry(ids)
-            return act(verb, ids)
+            return act(verb, alias, ids)
 
         monkeypatch.setattr(mass_actions.DeleteAction, "act", too_late)
         assert "0 deleted, 1 no longer matched" in text_of(delete(admin_client, jobs=[job], **SURE))
@@ -570,10 +570,10 @@ class TestTheLog:
             dead(number)
         act = mass_actions.RetryAction.act
 
-        def fails_at_the_second(verb: mass_actions.RetryAction, ids: Any) -> Any:
+        def fails_at_the_second(verb: mass_actions.RetryAction, alias: str, ids: Any) -> Any:
             if verb.done:
                 raise OSError("the network")
-            return act(verb, ids)
+            return act(verb, alias, ids)
 
         monkeypatch.setattr(mass_actions.RetryAction, "act", fails_at_the_second)
         with pytest.raises(OSError, match="the network"):

@@ -38,3 +38,11 @@ def test_without_a_limit_of_each_key_none_is() -> None:
     Limiter.objects.override("stripe", {"running": 2})
     run("acme"), run("acme")
     assert rows() == {"acme": "2"}
+
+
+def test_a_change_without_numbers_is_refused_with_words() -> None:
+    Limiter.objects.override("stripe", {"running": 3}, reason="first")
+    client = staff("view_limiter", "change_limiter")
+    form = {"reason": "x", "lasting": 600, "per": 60, "key_per": 60}
+    page = client.post(reverse("admin:pulse_django_limiter_act", args=["stripe", "change"]), form, follow=True)
+    assert "Give at least one number." in page.content.decode()

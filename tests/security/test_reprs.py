@@ -36,11 +36,11 @@ CARRIERS = {
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {
-    "Act.done", "Act.label", "Act.says", "Head.options", "LimitFacts.numbers", "LimitFacts.of_code",
-    "LimitFacts.override", "Option.annotation", "Option.default",
+    "Act.done", "Act.form", "Act.label", "Act.refused", "Act.says", "Head.options", "LimitFacts.numbers",
+    "LimitFacts.of_code", "LimitFacts.override", "Option.annotation", "Option.default",
     "PulseSettings.alerts", "PulseTask.func", "Presence.vitals", "Reading.value", "Reason.facts",
     "Refused.why", "Repair.act", "Sign.label", "Sign.means", "Subject.key", "Range.least", "Range.most",
-    "Verb.answers", "Verb.label", "Verb.says",
+    "Verb.answers", "Verb.label", "Verb.says", "Wanted.form",
 }  # fmt: skip
 
 

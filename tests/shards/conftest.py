@@ -7,7 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import connection, connections
+from django.test import Client
 
 from tests.crash.workers import workers  # noqa: F401 - a fixture
 from tests.two_databases import SECOND, empty, second_database
@@ -29,6 +33,16 @@ def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[s
 def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
     yield
     empty(SECOND)
+
+
+@pytest.fixture
+def operator(_clean: None) -> Iterator[Client]:
+    """A client of a superuser. What it changes is committed."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("operator"))
+    yield client
+    for model in (LogEntry, Session, User):
+        model._default_manager.all().delete()
 
 
 @contextmanager

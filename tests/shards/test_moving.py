@@ -26,10 +26,12 @@ from pulse_django.execution.moving import deliver, finish, movable, move
 from pulse_django.fleet.conditions import ask, named, repair
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
 from pulse_django.protocol import transfer
+from pulse_django.store.minute_counts import counted_in
 from pulse_django.store.shards import TOKENS, position_of
 from pulse_django.testing import run_job
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import JOBS_ENQUEUED
 from testproject.shop import tasks
 from tests.crash.processes import ROOT
 from tests.crash.processes import environment as environment_of
@@ -250,6 +252,18 @@ class TestCommand:
         assert position_of(SECOND, TOKENS) >= claim.token
         with pytest.raises(CommandError, match="'nowhere' is not in DATABASES"):
             shards_command("add", "--shard", "nowhere")
+
+
+def test_a_minute_counts_its_own_jobs_beside_those_that_were_moved_here() -> None:
+    """Their ids are higher than all others, and they are older."""
+    api.enqueue_many(tasks.add, [(1, 1)] * 40, using=SECOND)
+    with connections[SECOND].cursor() as cursor:
+        cursor.execute("UPDATE pulse_django_job_hot SET created_at = created_at - interval '1 day'")
+    move_all(SECOND, "default")
+    api.enqueue_many(tasks.add, [(1, 1)] * 30, using="default")
+    begin = Job.objects.latest("created_at").created_at - timedelta(seconds=50)
+    tally = counted_in("default", begin)
+    assert tally[JOBS_ENQUEUED.name] == {"default": 30}
 
 
 class TestOnItsWay:

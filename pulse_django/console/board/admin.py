@@ -6,13 +6,13 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.shards import shards_of
 from pulse_django.models import Job
 
 from .facts import gather
@@ -28,12 +28,15 @@ class BoardAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
+        everywhere = shards_of(request, Job, reads=True)
+        board = gather(everywhere)
+        everywhere.tell(request)
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {
             **self.admin_site.each_context(request),
             "title": _("Board"),
             "opts": self.opts,
-            "board": gather(router.db_for_read(Job)),
+            "board": board,
             "every": None if "still" in request.GET else EVERY,
             "sees_jobs": request.user.has_perm("pulse_django.view_job"),
             "sees_queues": request.user.has_perm("pulse_django.view_queue"),

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import OperationalError
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
-from pulse_django.fleet import conditions, history, snapshot_queries
+from pulse_django.console.shards import Shards
+from pulse_django.fleet import conditions, history
 from pulse_django.fleet.history import History, Pick
-from pulse_django.fleet.read_only import briefly, is_lost
+from pulse_django.fleet.joined import JoinedWorker, joined_health, joined_history, joined_workers
+from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
     DEATH_TO_REQUEUE,
@@ -29,11 +30,12 @@ from pulse_django.words.vital_signs import (
     RECOVERY_REQUEUES,
 )
 
+from .looking import look
+from .shard_rows import ShardRow, rows_of
 from .sparkline import Sparkline, draw, rate_in_words
 
 MOST_QUEUES = 50  # with lines; of more, only the number is shown
 HOUR = timedelta(hours=1)
-TIMEOUT = "5s"  # of one statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class WorkerRow:
     is_alive: bool
     queues: str
     versions: str
+    shards: str  # that it serves, if there are several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,37 +71,59 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is wrong, and in which shard; with one shard its name is not said."""
+
+    finding: conditions.Finding
+    shard: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoardFacts:
-    verdict: conditions.Verdict
-    error: str  # why nothing else could be read
+    is_well: bool
+    found: list[Found]
+    errors: list[str]  # why nothing else could be read
     elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
     is_watched: bool  # a minute was recorded lately
     queues: list[QueueRow]
     more_queues: int
     workers: list[WorkerRow]
     signs: list[Sign]
+    shards: list[ShardRow]  # of several
 
 
-def gather(alias: str) -> BoardFacts:
-    """Read everything: a few queries, whatever the number of jobs. A locked table is not waited for."""
-    settings, verdict = conf.current(), conditions.ask_all(alias)
-    try:
-        with briefly(alias, TIMEOUT):
-            health, past, error = snapshot_queries.glance(alias), history.read(alias), ""
-    except OperationalError as refused:
-        if is_lost(alias):
-            raise
-        health, past, error = snapshot_queries.NOTHING, history.NOTHING, error_in_one_line(refused)
+def gather(everywhere: Shards) -> BoardFacts:
+    """Read everything: a few queries in each shard, whatever the number of jobs."""
+    settings, verdict = conf.current(), ask_shards(everywhere.aliases)
+    everywhere.away |= verdict.away
+    seen = everywhere.ask(look)
+    health = joined_health({alias: one.health for alias, one in seen.items()})
+    past = joined_history([one.past for one in seen.values()])
+    workers = joined_workers({alias: one.health.workers for alias, one in seen.items()})
     return BoardFacts(
-        verdict=verdict,
-        error=error,
+        is_well=verdict.is_well and not everywhere.away,
+        found=_found(verdict, everywhere),
+        errors=[_in_shard(one.error, alias, everywhere) for alias, one in seen.items() if one.error],
         elsewhere=_elsewhere(past),
         is_watched=past.latest is not None,
         queues=[queue_row(queue, past) for queue in health.queues[:MOST_QUEUES]],
         more_queues=max(0, len(health.queues) - MOST_QUEUES),
-        workers=[_worker(worker, settings) for worker in health.workers],
+        workers=[_worker(worker, settings, everywhere) for worker in workers],
         signs=_signs(health, past),
+        shards=rows_of(everywhere, verdict, seen) if everywhere.are_several else [],
     )
+
+
+def _found(verdict: FleetVerdict, everywhere: Shards) -> list[Found]:
+    return [
+        Found(finding=finding, shard=alias if everywhere.are_several else "")
+        for alias, one in verdict.by_shard.items()
+        for finding in one.found
+    ]
+
+
+def _in_shard(said: str, alias: str, everywhere: Shards) -> str:
+    return f"{alias}: {said}" if everywhere.are_several else said
 
 
 def _elsewhere(past: History) -> dict[str, int]:
@@ -132,14 +157,25 @@ def _depth(facts: QueueFacts, past: History) -> str:
     return gettext("about %d") % sampled if sampled > facts.due else f"{facts.due}+"
 
 
-def _worker(facts: WorkerFacts, settings: conf.PulseSettings) -> WorkerRow:
+def _worker(worker: JoinedWorker, settings: conf.PulseSettings, everywhere: Shards) -> WorkerRow:
+    facts = worker.facts
     return WorkerRow(
         facts=facts,
         last_beat=in_words(facts.last_beat.total_seconds()),
         is_alive=facts.is_alive(settings.worker_silence),
         queues=", ".join(facts.queues) or gettext("all"),
         versions=", ".join(f"{name} {version}" for name, version in sorted(facts.versions.items())),
+        shards=served_in_words(worker.serves, settings.worker_silence) if everywhere.are_several else "",
     )
+
+
+def served_in_words(serves: Mapping[str, timedelta], silence: timedelta) -> str:
+    """Name the shards that a worker serves, and say of which it has not been heard for long."""
+    said = []
+    for alias, last_beat in serves.items():
+        ago = gettext("silent for %s") % in_words(last_beat.total_seconds())
+        said.append(alias if last_beat <= silence else f"{alias} ({ago})")
+    return ", ".join(said)
 
 
 def _signs(health: Health, past: History) -> list[Sign]:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db import connections, router, transaction
+from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -17,14 +17,15 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django.console.jobs.actions import errors_in_words
-from pulse_django.console.mass.page import operation_url
+from pulse_django.console.mass.page import operation_url, say_started
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
+from pulse_django.console.shards import shards_of
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
 
-from . import groups, mass_actions
+from . import groups, mass_actions, over_shards
 from . import request as asked
 
 TEMPLATES = "admin/pulse_django/deadletter"
@@ -62,7 +63,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         """Show the groups, latest seen first."""
         self._only(request, "GET", "HEAD")
         page = asked.page_in(request)
-        found = groups.groups(_alias(), page=page)
+        everywhere = shards_of(request, Job)
+        found = over_shards.groups_in(everywhere, page=page)
+        everywhere.tell(request)
         here = self._url("changelist")
         extra = {
             "title": gettext("Dead letters by error"),
@@ -77,15 +80,16 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def group_view(self, request: HttpRequest) -> HttpResponse:
         """Show one group: what it says, its latest traceback and its dead letters."""
         self._only(request, "GET", "HEAD")
-        fingerprint, alias = asked.fingerprint_in(request), _alias()
-        group, before = groups.group(alias, fingerprint), asked.place_in(request)
+        fingerprint, everywhere = asked.fingerprint_in(request), shards_of(request, Job)
+        group, before = over_shards.group_in(everywhere, fingerprint), asked.place_in(request)
         extra: dict[str, Any] = {"title": gettext("Dead letters of one error"), "fingerprint": fingerprint}
         if group is None:
+            everywhere.tell(request)
             return self._page(request, "group", extra)
-        letters, has_older = groups.letters(alias, fingerprint, before=before)
+        letters, has_older = over_shards.letters_in(everywhere, fingerprint, before=before)
         extra |= {
             "group": self._told(group),
-            "attempt": groups.latest_attempt(alias, group.latest_id),
+            "attempt": groups.latest_attempt(group.alias, group.latest_id),
             "latest_url": self._job_url(group.latest_id),
             "letters": [_told_of(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
@@ -97,6 +101,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "form": mass_actions.ReviveForm(auto_id="revive_%s"),
             "until": group.newest.name,
         }
+        everywhere.tell(request)
         return self._page(request, "group", extra)
 
     def retry_view(self, request: HttpRequest) -> HttpResponse:
@@ -105,7 +110,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return refused
         form = mass_actions.ReviveForm(request.POST)
         if form.is_valid():
-            return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
+            return self._act(request, form.verb(asked.fingerprint_in(request)))
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
 
@@ -116,7 +121,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         is_confirmed = request.POST.get("confirmed") == "yes" and not self._is_unsaid(request)
         form = mass_actions.DeleteForm(request.POST if is_confirmed else None)
         if is_confirmed and form.is_valid():
-            return self._act(request, form.verb(_alias(), asked.fingerprint_in(request)))
+            return self._act(request, form.verb(asked.fingerprint_in(request)))
         if not (asked.means_all(request) or asked.ids_in(request)):
             return self._nothing_selected(request)
         return self._ask(request, form)
@@ -133,31 +138,33 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
 
     def _act(self, request: HttpRequest, verb: mass_actions.MassAction) -> HttpResponse:
         ids, until, is_more = asked.ids_in(request), asked.until_in(request), False
+        everywhere = shards_of(request, Job)
         if asked.means_all(request):
             if until is None:
                 return self._nothing_said(request)
-            is_more, operation = mass_actions.to_all(verb, until, request.user)
-            if operation is not None:
-                return self._started(request, verb, operation)
+            is_more, operations = mass_actions.to_all(verb, everywhere, until, request.user)
+            if operations:
+                everywhere.tell(request)
+                return self._started(request, verb, operations)
         elif ids:
-            mass_actions.to_selected(verb, ids, until or groups.LATEST, request.user)
+            mass_actions.to_selected(verb, everywhere, ids, until or groups.LATEST, request.user)
         else:
             return self._nothing_selected(request)
         said = verb.summary()
-        if is_more and (left := groups.group(verb.alias, verb.error)):
+        if is_more and (left := over_shards.group_in(everywhere, verb.error)):
             said += " " + gettext(
                 "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
             ) % {
                 "count": _counted(left),
                 "command": verb.command,
             }
+        everywhere.tell(request)
         self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
         return HttpResponseRedirect(self._group_url(verb.error))
 
-    def _started(self, request: HttpRequest, verb: mass_actions.MassAction, batch: Batch) -> HttpResponse:
-        said = gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id}
-        self.message_user(request, said, messages.SUCCESS)
-        page = operation_url(self.admin_site, request, batch)
+    def _started(self, request: HttpRequest, verb: mass_actions.MassAction, started: list[Batch]) -> HttpResponse:
+        say_started(request, started)
+        page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
         return HttpResponseRedirect(page or self._group_url(verb.error))
 
     def _nothing_selected(self, request: HttpRequest) -> HttpResponse:
@@ -172,7 +179,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
 
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
-        fingerprint, alias, means_all = asked.fingerprint_in(request), _alias(), asked.means_all(request)
+        fingerprint, means_all = asked.fingerprint_in(request), asked.means_all(request)
+        everywhere = shards_of(request, Job)
         extra: dict[str, Any] = {
             "title": gettext("Permanently delete dead letters?"),
             "fingerprint": fingerprint,
@@ -182,14 +190,15 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "delete_url": self._group_url(fingerprint, "destroy"),
         }
         if means_all:
-            group = groups.group(alias, fingerprint)
+            group = over_shards.group_in(everywhere, fingerprint)
             extra["until"] = group.newest.name if group else ""
-            jobs: list[Any] = groups.letters(alias, fingerprint)[0]
+            jobs: list[Any] = over_shards.letters_in(everywhere, fingerprint)[0]
             count, tasks = (_counted(group), group.tasks) if group else ("0", ())
         else:
             until = asked.until_in(request) or groups.LATEST
             extra["until"] = "" if until is groups.LATEST else until.name
-            jobs = sorted(groups.among(alias, fingerprint, asked.ids_in(request), until=until), key=lambda job: -job.pk)
+            found = over_shards.among(everywhere, fingerprint, asked.ids_in(request), until=until)
+            jobs = sorted(found, key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
         extra |= {
             "count": count,
@@ -199,6 +208,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "ids": [] if means_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
         }
+        everywhere.tell(request)
         return self._page(request, "delete", extra)
 
     def change_view(
@@ -261,8 +271,3 @@ def _told_of(letter: groups.Letter, url: str) -> dict[str, Any]:
 def _counted(group: groups.ErrorGroup) -> str:
     count = number_format(min(group.letters, group.counted), force_grouping=True)
     return f"{count}+" if group.has_more else count
-
-
-def _alias() -> str:
-    """Also for reading: a replica may show what has moved on."""
-    return router.db_for_write(Job)

@@ -27,7 +27,7 @@ WALKED = loose_scan(
 )
 
 # Of more groups than are looked for, those of the latest dead letters are known as well: what breaks now is seen.
-_SHOWN = f"""{WALKED},
+_KNOWN = f"""{WALKED},
 latest AS (
     SELECT {_PRINT} AS fingerprint, finished_at, id
     FROM (
@@ -43,13 +43,22 @@ known AS (
     SELECT fingerprint, pg_catalog.max(finished_at) AS finished_at, count(*) OVER () AS groups
     FROM (SELECT fingerprint, finished_at FROM walked UNION ALL SELECT fingerprint, finished_at FROM latest) AS one
     GROUP BY fingerprint
-),
+)"""  # noqa: S608 - made of constants
+
+_SHOWN = f"""{_KNOWN},
 shown AS (
     SELECT fingerprint, groups, (SELECT count(*) FROM walked) > %(most_groups)s AS is_partial
     FROM known
     ORDER BY finished_at DESC, fingerprint
     LIMIT %(page_size)s OFFSET %(offset)s
 )"""  # noqa: S608 - made of constants
+
+# Over several shards, the groups of a page are chosen among those that each shard knows, and then looked at in each.
+_THESE = """
+WITH shown AS (
+    SELECT fingerprint, 1 AS groups, false AS is_partial
+    FROM pg_catalog.unnest(%(fingerprints)s::text[]) AS one (fingerprint)
+)"""
 
 _ONE = """
 WITH shown AS (SELECT %(fingerprint)s::text AS fingerprint, 1 AS groups, false AS is_partial)"""
@@ -89,6 +98,10 @@ ORDER BY latest.finished_at DESC, latest.id DESC
 
 GROUPS = _SHOWN + _FACTS
 GROUP = _ONE + _FACTS
+THESE = _THESE + _FACTS
+NAMES = f"""{_KNOWN}
+SELECT fingerprint, {_PLACED.format("")}, (SELECT count(*) FROM walked) > %(most_groups)s FROM known
+"""  # noqa: S608 - made of constants
 
 LETTERS = f"""
 SELECT

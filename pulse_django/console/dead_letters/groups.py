@@ -77,6 +77,7 @@ class ErrorGroup:
     last_seen: datetime
     newest: Place
     sample: str
+    alias: str  # the shard of the newest
 
     @property
     def latest_id(self) -> int:
@@ -124,7 +125,7 @@ def groups(alias: str, *, page: int = 0) -> Groups:
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
     rows = run_joined(alias, group_sql.GROUPS, params | {"sample": SAMPLE, "most_counted": MOST_COUNTED})
     return Groups(
-        groups=tuple(_group_of(row, MOST_COUNTED) for row in rows),
+        groups=tuple(_group_of(alias, row, MOST_COUNTED) for row in rows),
         is_partial=any(row[1] for row in rows),
         has_older=any(row[0] > (page + 1) * GROUPS_ON_A_PAGE for row in rows),
     )
@@ -134,10 +135,24 @@ def group(alias: str, fingerprint: str) -> ErrorGroup | None:
     """Tell of one group; None: it holds no dead letter any more."""
     params = {"fingerprint": fingerprint, "sample": SAMPLE, "most_counted": MOST_COUNTED_ALONE}
     rows = run_joined(alias, group_sql.GROUP, params)
-    return _group_of(rows[0], MOST_COUNTED_ALONE) if rows else None
+    return _group_of(alias, rows[0], MOST_COUNTED_ALONE) if rows else None
 
 
-def _group_of(row: tuple[Any, ...], counted: int) -> ErrorGroup:
+def names(alias: str) -> tuple[dict[str, int], bool]:
+    """Return the fingerprints of the groups that are known, each with when one of it died last; and whether there are
+    more."""
+    rows = run_joined(alias, group_sql.NAMES, {"most_groups": MOST_GROUPS})
+    return {fingerprint: placed for fingerprint, placed, _ in rows}, any(row[2] for row in rows)
+
+
+def these(alias: str, fingerprints: Sequence[str]) -> dict[str, ErrorGroup]:
+    """Tell of those of these groups that hold dead letters."""
+    params = {"fingerprints": list(fingerprints), "sample": SAMPLE, "most_counted": MOST_COUNTED}
+    found = [_group_of(alias, row, MOST_COUNTED) for row in run_joined(alias, group_sql.THESE, params)]
+    return {one.fingerprint: one for one in found}
+
+
+def _group_of(alias: str, row: tuple[Any, ...], counted: int) -> ErrorGroup:
     _, _, now, fingerprint, letters, tasks, first_seen, last_seen, placed, latest_id, sample = row
     return ErrorGroup(
         fingerprint=fingerprint,
@@ -149,6 +164,7 @@ def _group_of(row: tuple[Any, ...], counted: int) -> ErrorGroup:
         last_seen=last_seen,
         newest=Place.of(placed, latest_id),
         sample=one_line(sample),
+        alias=alias,
     )
 
 

@@ -18,8 +18,9 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.starting import start_operation
+from pulse_django.console.mass.starting import start_operations
 from pulse_django.console.mass.verbs import BY_NAME
+from pulse_django.console.shards import Shards
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
@@ -41,22 +42,21 @@ class ReviveForm(forms.Form):
     )
     why = forms.CharField(label=_("Reason (for the log)"), max_length=MAX_REASON, required=False)
 
-    def verb(self, alias: str, error: str) -> MassAction:
-        return RetryAction(alias=alias, error=error, **self.cleaned_data)
+    def verb(self, error: str) -> MassAction:
+        return RetryAction(error=error, **self.cleaned_data)
 
 
 class DeleteForm(forms.Form):
     why = forms.CharField(label=_("Reason"), max_length=MAX_REASON)
 
-    def verb(self, alias: str, error: str) -> MassAction:
-        return DeleteAction(alias=alias, error=error, **self.cleaned_data)
+    def verb(self, error: str) -> MassAction:
+        return DeleteAction(error=error, **self.cleaned_data)
 
 
 @dataclass(kw_only=True)
 class MassAction:
-    """One press of a button: what it does to a batch, and the summary."""
+    """One press of a button: what it does to a batch, and the summary over all shards."""
 
-    alias: str
     error: str  # the fingerprint of those that are meant
     why: str
     done: set[int] = field(default_factory=set)
@@ -66,8 +66,8 @@ class MassAction:
     commits_by_itself = False
     command = "pulse_retry"
 
-    def act(self, ids: Sequence[int]) -> Iterable[int]:
-        """Do it to these jobs, and return to which it was done."""
+    def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
+        """Do it to these jobs of a shard, and return to which it was done."""
         raise NotImplementedError
 
     def summary(self) -> str:
@@ -76,10 +76,10 @@ class MassAction:
     def details(self) -> str:
         raise NotImplementedError
 
-    def run(self, ids: Sequence[int]) -> None:
+    def run(self, alias: str, ids: Sequence[int]) -> None:
         for batch in _batches(ids):
             self.met += len(batch)
-            self.done |= set(self.act(batch))
+            self.done |= set(self.act(alias, batch))
 
     @property
     def moved_on(self) -> int:
@@ -92,12 +92,12 @@ class RetryAction(MassAction):
     per_minute: int | None
     twins: frozenset[int] = frozenset()  # left, because another job has their unique key
 
-    def act(self, ids: Sequence[int]) -> Iterable[int]:
+    def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
         gap = timedelta(minutes=1) / self.per_minute if self.per_minute else timedelta()
-        delay = gap * len(self.done)  # the batches stand in one line
+        delay = gap * len(self.done)  # the batches of all shards stand in one line
         # Looked at once more: while earlier batches were revived, some may have died of something else.
-        dead = [job.pk for job in groups.among(self.alias, self.error, ids)]
-        answer = making_due.retry(self.alias, dead, runs=self.runs, delay=delay, gap=gap)
+        dead = [job.pk for job in groups.among(alias, self.error, ids)]
+        answer = making_due.retry(alias, dead, runs=self.runs, delay=delay, gap=gap)
         self.twins |= answer.twins
         return answer.revived
 
@@ -120,8 +120,8 @@ class DeleteAction(MassAction):
     commits_by_itself = True
     command = "pulse_prune --status DEAD_LETTERED"
 
-    def act(self, ids: Sequence[int]) -> Iterable[int]:
-        jobs = Job.objects.db_manager(self.alias)
+    def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
+        jobs = Job.objects.db_manager(alias)
         deleted: list[int] = jobs.prune_these(ids, statuses=[Status.DEAD_LETTERED], error=self.error)
         return deleted
 
@@ -136,40 +136,45 @@ class DeleteAction(MassAction):
         return gettext("Deleted: %(why)s") % {"why": self.why}
 
 
-def to_selected(verb: MassAction, ids: Sequence[int], until: groups.Place, user: Any) -> None:
+def to_selected(verb: MassAction, everywhere: Shards, ids: Sequence[int], until: groups.Place, user: Any) -> None:
     """Act on those of these jobs that are in the group as it was shown, with an entry in the log for each."""
-    jobs = groups.among(verb.alias, verb.error, list(ids), until=until)
-    # A retry and its log are one; a deletion commits by itself, and is logged right after it.
-    with nullcontext() if verb.commits_by_itself else transaction.atomic(using=verb.alias):
-        try:
-            verb.run([job.pk for job in jobs])
-        finally:
-            _log(verb, user, [job for job in jobs if job.pk in verb.done], verb.details())
+
+    def act(alias: str) -> None:
+        jobs = groups.among(alias, verb.error, list(ids), until=until)
+        # A retry and its log are one; a deletion commits by itself, and is logged right after it.
+        with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
+            try:
+                verb.run(alias, [job.pk for job in jobs])
+            finally:
+                _log(verb, user, [job for job in jobs if job.pk in verb.done], verb.details())
+
+    everywhere.ask(act)
     verb.met = len(ids)
 
 
-def to_all(verb: MassAction, until: groups.Place, user: Any) -> tuple[bool, Batch | None]:
+def to_all(verb: MassAction, everywhere: Shards, until: groups.Place, user: Any) -> tuple[bool, list[Batch]]:
     """Act on the group as it was shown, one entry in the log for all.
 
-    Return whether one press does not take them all, and the operation that retries them then. All ids are read
-    beforehand, so it ends even if what is revived dies again meanwhile.
+    Return whether one press does not take them all, and the operations that retry them then, one for each shard. All
+    ids are read beforehand, so it ends even if what is revived dies again meanwhile.
     """
-    ids, is_more = groups.oldest(verb.alias, verb.error, until=until, most=MOST_AT_ONCE)
+    found = everywhere.ask(lambda alias: groups.oldest(alias, verb.error, until=until, most=MOST_AT_ONCE))
+    is_more = any(more for _, more in found.values())
     if is_more and isinstance(verb, RetryAction):
-        return True, _start(verb, user)
+        return True, _start(verb, everywhere, [alias for alias, (ids, _) in found.items() if ids], user)
     try:
-        verb.run(ids)
+        everywhere.ask(lambda alias: verb.run(alias, found[alias][0]))
     finally:
         said = f"{verb.details()} ({verb.summary()}) {verb.error}"
         _log(verb, user, [_LoggedGroup(verb.error)] if verb.done else [], said)
-    return is_more, None
+    return is_more, []
 
 
-def _start(verb: RetryAction, user: Any) -> Batch:
+def _start(verb: RetryAction, everywhere: Shards, aliases: Sequence[str], user: Any) -> list[Batch]:
     criteria = Criteria.read(urlencode({ERROR: verb.error}))
     given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why}
     _log(verb, user, [_LoggedGroup(verb.error)], f"{verb.details()} {verb.error}")
-    return start_operation(verb.alias, BY_NAME["retry"], criteria, given, user)
+    return start_operations(everywhere, aliases, BY_NAME["retry"], criteria, given, user)
 
 
 @dataclass(frozen=True)

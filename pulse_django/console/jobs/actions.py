@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.db import router
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import api
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
@@ -80,7 +80,8 @@ class PostponeForm(ActForm):
 
 def errors_in_words(form: forms.Form) -> str:
     """Say what is wrong with a form, for a message in place of the page that held it."""
-    return "; ".join(f"{form[field].label}: {' '.join(map(str, said))}" for field, said in form.errors.items())
+    texts = {field: " ".join(map(str, said)) for field, said in form.errors.items()}
+    return "; ".join(f"{form[field].label}: {text}" if field in form.fields else text for field, text in texts.items())
 
 
 class QueueName(forms.CharField):
@@ -97,39 +98,42 @@ class MoveForm(ActForm):
     priority = forms.IntegerField(label=_("priority"), min_value=LOWEST_PRIORITY, max_value=HIGHEST_PRIORITY)
 
 
-def _retry(job_id: int, data: Data) -> bool | Refused:
-    answer = making_due.retry(_alias(), [job_id], runs=data["runs"], attempt=data["attempts"])
+def _retry(alias: str, job_id: int, data: Data) -> bool | Refused:
+    answer = making_due.retry(alias, [job_id], runs=data["runs"], attempt=data["attempts"])
     if answer.twins:
         return Refused(_("Another job has the unique key of this one. Nothing was changed."))
     return bool(answer.revived)
 
 
-def _cancel(job_id: int, data: Data) -> bool:
-    answer = Job.objects.request_cancel([job_id], reason=data["why"], attempt=data["attempts"])
+def _cancel(alias: str, job_id: int, data: Data) -> bool:
+    answer = Job.objects.db_manager(alias).request_cancel([job_id], reason=data["why"], attempt=data["attempts"])
     return bool(answer.cancelled or answer.asked)
 
 
-def _run_now(job_id: int, data: Data) -> bool:
-    return bool(making_due.run_now(_alias(), [job_id], attempt=data["attempts"]).changed)
+def _run_now(alias: str, job_id: int, data: Data) -> bool:
+    return bool(making_due.run_now(alias, [job_id], attempt=data["attempts"]).changed)
 
 
-def _alias() -> str:
-    return router.db_for_write(Job)
-
-
-def _postpone(job_id: int, data: Data) -> bool:
+def _postpone(alias: str, job_id: int, data: Data) -> bool:
     delay = timedelta(seconds=data["delay"])
-    return bool(Job.objects.reschedule([job_id], delay=delay, attempt=data["attempts"]).changed)
+    jobs = Job.objects.db_manager(alias)
+    return bool(jobs.reschedule([job_id], delay=delay, attempt=data["attempts"]).changed)
 
 
-def _move(job_id: int, data: Data) -> bool:
-    moved = Job.objects.move([job_id], queue=data["queue"], priority=data["priority"], attempt=data["attempts"])
+def _move(alias: str, job_id: int, data: Data) -> bool:
+    jobs = Job.objects.db_manager(alias)
+    moved = jobs.move([job_id], queue=data["queue"], priority=data["priority"], attempt=data["attempts"])
     return bool(moved.changed)
 
 
-def _release(job_id: int, data: Data) -> bool:
+def _release(alias: str, job_id: int, data: Data) -> bool:
     reason = data["why"] or "taken from its worker by an operator"
-    return bool(api.release(job_id, reason=reason, attempt=data["attempts"]).accepted)
+    return bool(api.release(job_id, reason=reason, attempt=data["attempts"], using=_named(alias)).accepted)
+
+
+def _named(alias: str) -> str | None:
+    """Name a shard to a call that finds the only one by itself."""
+    return alias if has_several_shards() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +146,7 @@ class Act:
     done: Any  # for the message, and the log of the admin
     permission: str
     statuses: tuple[Status, ...]
-    do: Callable[[int, Data], bool | Refused]  # whether the job had not moved on
+    do: Callable[[str, int, Data], bool | Refused]  # whether the job had not moved on
     form: type[ActForm] = ActForm
 
     def form_for(self, job: Job, data: Any = None) -> ActForm:

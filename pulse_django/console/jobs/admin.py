@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.mass.page import MassPage
+from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
 from pulse_django.execution import masking
 from pulse_django.models import Job, Window
 from pulse_django.store.json_columns import UNREADABLE
@@ -37,7 +38,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
+class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -85,7 +86,10 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
+        page = super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
+        if request.method != "POST":
+            shards_of(request, Job).tell(request)
+        return page
 
     def get_fieldsets(self, request: HttpRequest, obj: Job | None = None) -> Any:
         if request.user.has_perm("pulse_django.view_arguments"):
@@ -149,6 +153,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
         text = _cut(spelt(job.result)) if may_show else masking.MASK
         return format_html("<pre>{}</pre>", text)
 
+    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one job."""
         if request.method != "POST":
@@ -163,7 +168,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
             self._leave_alone(request)
         elif not form.is_valid():
             self.message_user(request, f"{act.label}: {actions.errors_in_words(form)}", messages.ERROR)
-        elif (done := act.do(job.pk, form.cleaned_data)) is True:
+        elif (done := act.do(alias_to_write(job), job.pk, form.cleaned_data)) is True:
             details = ", ".join(f"{field} {value}" for field, value in form.summary.items())
             message = f"{act.done}: {details}" if details else str(act.done)
             self.log_change(request, job, message)
@@ -192,6 +197,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
             if self._may(request, act, job)
         ]
 
+    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -200,7 +206,8 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
         if job is not None and self.has_view_permission(request, job):
             sees_arguments = request.user.has_perm("pulse_django.view_arguments")
             amendments = amendments_of(job, with_arguments=sees_arguments)
-            context = shown_of(job, [(one.at, one.by) for one in amendments]) | {
+            everywhere = shards_of(request, Job)
+            context = shown_of(job, [(one.at, one.by) for one in amendments], everywhere) | {
                 "acts": self._offered(request, job),
                 "amend_url": self.amend_url(request, job),
                 "amendments": amendments,
@@ -210,6 +217,7 @@ class JobAdmin(AmendPage, RewindPage, MassPage, JobList):
             context |= self.rewind_urls(request, job)
             if not sees_arguments:
                 context["checkpoint"] = ""
+            everywhere.tell(request)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
 

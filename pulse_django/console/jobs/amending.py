@@ -20,6 +20,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.shards import about_one_row
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import amending, masking
 from pulse_django.execution.registry import registry
@@ -96,6 +97,7 @@ class AmendPage:
 
     admin_site: Any
 
+    @about_one_row
     def amend_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         job: Job | None = self.get_object(request, unquote(object_id))  # type: ignore[attr-defined]  # of ModelAdmin
         if job is None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from pulse_django.store.transactions import read_message
+from pulse_django.store.transactions import Row, read_message
 
 # As seconds: a project without time zones would be given instants that do not say which they are.
-_ENDS = """
+_ENDS_AMONG = """
 SELECT
     EXTRACT(epoch FROM statement_timestamp())::float8,
     oldest.id, EXTRACT(epoch FROM oldest.created_at)::float8,
     newest.id, EXTRACT(epoch FROM newest.created_at)::float8
-FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id LIMIT 1) AS oldest
-CROSS JOIN (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT 1) AS newest
+FROM (SELECT id, created_at FROM pulse_django_job{among} ORDER BY id LIMIT 1) AS oldest
+CROSS JOIN (SELECT id, created_at FROM pulse_django_job{among} ORDER BY id DESC LIMIT 1) AS newest
 """
+_ENDS = _ENDS_AMONG.format(among="")
+_ENDS_OF_RANGE = _ENDS_AMONG.format(among=" WHERE id >= %s AND id < %s")
 
 # Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
 _ESTIMATE = """
@@ -39,9 +43,28 @@ class Extent:
 def extent_of(alias: str) -> Extent | None:
     """Look at the first and the last job; None: there is none."""
     rows, [(estimate,)] = read_message(alias, [(_ENDS, ()), (_ESTIMATE, ())])
-    if not rows:
+    return _extent(rows[0], estimate) if rows else None
+
+
+def extents_of(alias: str, ranges: Sequence[tuple[int, int]]) -> list[Extent | None]:
+    """Look at the first and the last job of each of these ranges of ids. The estimate is that of the whole table."""
+    *ends, [(estimate,)] = read_message(alias, [*((_ENDS_OF_RANGE, one * 2) for one in ranges), (_ESTIMATE, ())])
+    return [_extent(rows[0], estimate) if rows else None for rows in ends]
+
+
+def together(extents: Mapping[str, Sequence[Extent]]) -> Extent | None:
+    """Return the extent of the jobs of all shards, from those of each shard's ranges."""
+    every = [one for some in extents.values() for one in some]
+    if not every:
         return None
-    [row] = rows
+    oldest, newest = min(every, key=lambda one: one.oldest_at), max(every, key=lambda one: one.newest_at)
+    estimates = [some[0].estimate for some in extents.values() if some and some[0].estimate is not None]
+    return replace(
+        newest, oldest_id=oldest.oldest_id, oldest_at=oldest.oldest_at, estimate=sum(estimates) if estimates else None
+    )
+
+
+def _extent(row: Row, estimate: Any) -> Extent:
     now, oldest_id, oldest_at, newest_id, newest_at = row
     return Extent(
         now=_instant(now),

@@ -8,7 +8,6 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
-from django.db import router
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -17,15 +16,28 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, tags_in, words_in
+from pulse_django.console.shards import chosen_shards
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.states import CLAIMABLE
+from pulse_django.words.verb_results import Retried
 
-from .filters import AgeFilter, BatchFilter, ErrorFilter, QueueFilter, StatusFilter, TagFilter, TaskFilter, WorkerFilter
+from .filters import (
+    AgeFilter,
+    BatchFilter,
+    ErrorFilter,
+    QueueFilter,
+    ShardFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    WorkerFilter,
+)
 from .paging import NewestFirst
 from .story import share_of
 
@@ -42,6 +54,13 @@ class JobList(ReadOnly, admin.ModelAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # they would count the table, once for each status
     change_list_template = "admin/pulse_django/job/change_list.html"
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        return (ShardFilter, *self.list_filter) if has_several_shards() else self.list_filter
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        names = self.list_display
+        return (names[0], "stored_in", *names[1:]) if has_several_shards() else names
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return NewestFirst
@@ -67,6 +86,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
             except InvalidJob:  # no job has such tags, or so many
                 queryset = queryset.none()
         return super().get_search_results(request, queryset, words_in(words))
+
+    @admin.display(description=_("shard"))
+    def stored_in(self, job: Job) -> str:
+        return str(job._state.db)
 
     @admin.display(description=_("status"))
     def standing(self, job: Job) -> str:
@@ -114,16 +137,26 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.action(description=_("Retry the selected dead letters"), permissions=["retry"])
     def retry_dead_letters(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        answer = making_due.retry(router.db_for_write(Job), list(queryset.values_list("pk", flat=True)))
+        everywhere = chosen_shards(request, Job)
+
+        def retry(alias: str) -> Retried:
+            # Where they were read with one shard may be a replica.
+            own = queryset.using(alias) if everywhere.are_several else queryset
+            return making_due.retry(alias, list(own.values_list("pk", flat=True)))
+
+        answers = everywhere.ask(retry)
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
-        revived, twins = len(answer.revived), len(answer.twins)
+        revived = sum(len(one.revived) for one in answers.values())
+        twins = sum(len(one.twins) for one in answers.values())
         moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins
-        if answer.revived:
-            done = self.model.objects.only("pk", "task").filter(pk__in=answer.revived)
-            who: Any = request.user.pk  # a user with a permission is not anonymous
-            LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
+        for alias, answer in answers.items():
+            if answer.revived:
+                done = self.model.objects.using(alias).only("pk", "task").filter(pk__in=answer.revived)
+                who: Any = request.user.pk  # a user with a permission is not anonymous
+                LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
         level = messages.WARNING if moved_on or twins else messages.SUCCESS
         self.message_user(request, _says(revived, moved_on, twins), level)
+        everywhere.tell(request)
 
 
 def _says(revived: int, moved_on: int, twins: int) -> str:

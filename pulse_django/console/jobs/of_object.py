@@ -9,12 +9,13 @@ from django.contrib.admin.utils import display_for_value
 from django.db.models import F, Model
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.console.shards import Shards
+from pulse_django.execution.databases import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.labels import tag_of
 
@@ -49,7 +50,12 @@ class JobsOfObject:
     @admin.display(description=_("Jobs"))
     def jobs_of_object(self, obj: Model) -> str:
         site = self.admin_site.name  # type: ignore[attr-defined]  # of the ModelAdmin beside it
-        jobs = latest_jobs_of(obj, self.most_jobs)
+        everywhere = _everywhere()
+        jobs = latest_jobs_of(obj, self.most_jobs, everywhere)
+        missing = format_html_join("", '<p class="errornote">{}</p>', ((one,) for one in everywhere.missing()))
+        return missing + conditional_escape(self._table_of(obj, jobs, site))
+
+    def _table_of(self, obj: Model, jobs: list[Job], site: str) -> str:
         if not jobs:
             return gettext("none")
         try:
@@ -71,9 +77,22 @@ class JobsOfObject:
         return format_html('<table>{}</table><a href="{}">{}</a>', rows, link, gettext("All jobs with this tag"))
 
 
-def latest_jobs_of(obj: Model, most: int) -> list[Job]:
+def latest_jobs_of(obj: Model, most: int, everywhere: Shards | None = None) -> list[Job]:
     """Return the latest jobs of an object. If it has very many, only the latest jobs of all are looked at."""
-    alias, tag = alias_of_jobs(), tag_of(obj)
+    everywhere = everywhere or _everywhere()
+    found = list(everywhere.ask(lambda alias: _latest_in(alias, tag_of(obj), most)).values())
+    if len(found) == 1:
+        return found[0]
+    return sorted((job for jobs in found for job in jobs), key=lambda job: (job.created_at, job.pk), reverse=True)[
+        :most
+    ]
+
+
+def _everywhere() -> Shards:
+    return Shards(aliases_of_jobs() if has_several_shards() else [alias_of_jobs()])
+
+
+def _latest_in(alias: str, tag: str, most: int) -> list[Job]:
     tagged = Job.objects.using(alias).tagged(tag)
     if not are_few(alias, {TAG: tag}):
         extent = extent_of(alias)

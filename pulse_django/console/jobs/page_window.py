@@ -39,14 +39,19 @@ class Ids(NamedTuple):
     high: int  # the first beyond
 
 
-def ids_between(alias: str, extent: Extent, since: datetime | None, until: datetime | None) -> Ids:
-    """Return where the jobs lie that were created from an instant on, and before another."""
+def ids_between(
+    alias: str, extent: Extent, since: datetime | None, until: datetime | None, *, is_part: bool = False
+) -> Ids:
+    """Return where the jobs lie that were created from an instant on, and before another.
+
+    ``is_part``: the table holds other jobs beside those of this extent, and the ids of all do not rise with time.
+    """
     low, high = extent.oldest_id, extent.newest_id + 1
-    jobs = Job.objects.db_manager(alias)
+    jobs, among = Job.objects.db_manager(alias), (low, high) if is_part else None
     if since is not None and since > extent.oldest_at:
-        low = max(low, jobs.id_at(since) - OUT_OF_ORDER)
+        low = max(low, jobs.id_at(since, among) - OUT_OF_ORDER)
     if until is not None and until <= extent.newest_at:
-        high = min(high, jobs.id_at(until) + OUT_OF_ORDER)
+        high = min(high, jobs.id_at(until, among) + OUT_OF_ORDER)
     return Ids(low, high)
 
 

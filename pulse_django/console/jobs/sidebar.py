@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from django.db import connections
 from django.http import HttpRequest
 
 from pulse_django.console.dead_letters.group_sql import WALKED
+from pulse_django.console.shards import Shards
 from pulse_django.execution.registry import registry
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
@@ -67,14 +69,16 @@ class Names(NamedTuple):
 class Sidebar:
     """Asked once for all filters of a page."""
 
-    def __init__(self, alias: str) -> None:
-        self._alias = alias
+    def __init__(self, everywhere: Shards) -> None:
+        self._everywhere = everywhere
 
     @cached_property
     def names(self) -> Names:
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
-            return Names(*cursor.fetchone())
+        found = list(self._everywhere.ask(_names).values())
+        if len(found) == 1:
+            return found[0]
+        kinds = enumerate((MOST, MOST_TASKS, MOST))
+        return Names(*(sorted({name for one in found for name in one[kind]})[:most] for kind, most in kinds))
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -85,12 +89,24 @@ class Sidebar:
     @cached_property
     def groups(self) -> list[str]:
         """The fingerprints of the errors of which jobs died last."""
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
-            return [fingerprint for (fingerprint,) in cursor.fetchall()]
+        found = self._everywhere.ask(_groups).values()
+        # The latest of each shard in turn, each once.
+        return list(dict.fromkeys(one for some in zip_longest(*found) for one in some if one is not None))[:MOST_GROUPS]
 
 
-def sidebar_of(request: HttpRequest, alias: str) -> Sidebar:
+def _names(alias: str) -> Names:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_NAMES, {"most": MOST, "most_tasks": MOST_TASKS})
+        return Names(*cursor.fetchone())
+
+
+def _groups(alias: str) -> list[str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_GROUPS, {"most_groups": GROUPS_LOOKED_AT, "most": MOST_GROUPS})
+        return [fingerprint for (fingerprint,) in cursor.fetchall()]
+
+
+def sidebar_of(request: HttpRequest, everywhere: Shards) -> Sidebar:
     """Return the one of this page."""
-    sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(alias))
+    sidebar: Sidebar = request.__dict__.setdefault("_pulse_sidebar", Sidebar(everywhere))
     return sidebar

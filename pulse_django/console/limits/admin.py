@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.shards import SHARD, Shards, about_one_row, shards_of
 from pulse_django.fleet import history
 from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits, paused_keys
-from pulse_django.models import Limiter, PausedKey
+from pulse_django.models import Limiter
 from pulse_django.words.display import in_words
-from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
 from pulse_django.words.limiting import in_words as numbers_in_words
 
+from .actions import ACTS, Act, Wanted
 from .forms import ChangeForm, CloseForm, PauseForm
 from .paused_tasks import PausedTasks
 
@@ -58,104 +59,88 @@ class LimiterAdmin(PausedTasks, ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        found = limits(self._alias)
-        context = {"title": _("Limits"), "limits": [shown(one) for one in found], "is_cut": len(found) >= MOST_LISTED}
-        context |= {"paused_shares": paused_keys(self._alias, "")} | self.shown_tasks(request)
+        everywhere = shards_of(request, Limiter)
+        found = everywhere.ask(limits)
+        context = {
+            "title": _("Limits"),
+            "limits": [self._listed(one, alias, everywhere) for alias, one in in_order(found)],
+            "is_cut": any(len(some) >= MOST_LISTED for some in found.values()),
+            "has_shards": everywhere.are_several,
+        }
+        shares = everywhere.ask(lambda alias: paused_keys(alias, "")).items()
+        context |= {"paused_shares": [(alias, one) for alias, some in shares for one in some]}
+        context |= self.shown_tasks(request, everywhere)
+        everywhere.tell(request)
         return self._page(request, "change_list", context | (extra_context or {}))
 
+    def _listed(self, one: LimitFacts, alias: str, everywhere: Shards) -> dict[str, Any]:
+        return shown(one) | {"shard": alias, "query": _query(alias, everywhere)}
+
+    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show one limit, with its actions for those who may change it."""
+        """Show one limit in one shard, with its actions for those who may change it. They hold in all shards."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        one = self._limit(object_id)
-        paused = paused_keys(self._alias, one.name)
-        use = draw(history.read(self._alias).line(history.running_of(one.name)), highest=one.numbers.get("running"))
+        everywhere = shards_of(request, Limiter)
+        by_shard = self._limit(everywhere, object_id)
+        alias = request.GET.get(SHARD, "")
+        alias = alias if alias in by_shard else next(iter(by_shard))
+        one = by_shard[alias]
+        paused = paused_keys(alias, one.name)
+        use = draw(history.read(alias).line(history.running_of(one.name)), highest=one.numbers.get("running"))
         context: dict[str, Any] = {"title": one.name, "limit": shown(one), "paused_keys": paused, "use": use}
+        if everywhere.are_several:
+            context |= {"shard": alias, "others": [other for other in by_shard if other != alias]}
         if self._may_act(request):
             context |= {
                 "change": ChangeForm(), "close": CloseForm(prefix="close"), "pause": PauseForm(prefix="pause")
             }  # fmt: skip
+        everywhere.tell(request)
         return self._page(request, "one", context | (extra_context or {}))
 
+    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """Change, reset, close or open a limit."""
-        acts: dict[str, Callable[[HttpRequest, LimitFacts], str]] = {
-            "change": self._change,
-            "reset": self._reset,
-            "close": self._close,
-            "open": self._open,
-            "pause": self._pause,
-            "resume": self._resume,
-        }
+        """Change, reset, close or open a limit, or pause or resume one of its keys, in each shard that has it."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         if not self._may_act(request):
             raise PermissionDenied
-        if name not in acts:
+        act = ACTS.get(name)
+        if act is None:
             raise Http404
-        one = self._limit(object_id)
-        if message := acts[name](request, one):
-            self.log_change(request, Limiter.objects.using(self._alias).get(pk=one.name), message)
-            self.message_user(request, message, messages.SUCCESS)
+        everywhere = shards_of(request, Limiter)
+        by_shard = self._limit(everywhere, object_id)
+        limit = next(iter(by_shard.values()))
+        form = act.form(request.POST)
+        if form is not None and not form.is_valid():
+            self.message_user(request, errors_in_words(form), messages.ERROR)
+        else:
+            wanted = Wanted(form=form, by=request.user.get_username(), lane=request.POST.get("lane_key", ""))
+            done = everywhere.among(by_shard).ask(lambda alias: act.do(alias, by_shard[alias], wanted))
+            everywhere.tell(request)
+            self._tell_done(request, act, limit, done)
         return HttpResponseRedirect(
-            reverse(f"{self.admin_site.name}:pulse_django_limiter_change", args=[quote(one.name)])
+            reverse(f"{self.admin_site.name}:pulse_django_limiter_change", args=[quote(limit.name)])
         )
 
-    def _change(self, request: HttpRequest, one: LimitFacts) -> str:
-        form = ChangeForm(request.POST)
-        if not form.is_valid():
-            self.message_user(request, errors_in_words(form), messages.ERROR)
-            return ""
-        numbers, reason = form.cleaned_data["numbers"], form.cleaned_data["reason"]
-        self._limiters.override(one.name, numbers, for_=form.for_, by=request.user.get_username(), reason=reason)
-        return _("Changed to %(numbers)s: %(reason)s") % {"numbers": numbers_in_words(numbers), "reason": reason}
+    def _tell_done(self, request: HttpRequest, act: Act, limit: LimitFacts, done: Mapping[str, str]) -> None:
+        alias = next((alias for alias, said in done.items() if said), None)
+        if alias is not None:
+            self.log_change(request, Limiter.objects.using(alias).get(pk=limit.name), done[alias])
+            self.message_user(request, done[alias], messages.SUCCESS)
+        elif act.refused and done:
+            self.message_user(request, act.refused, messages.WARNING)
 
-    def _reset(self, request: HttpRequest, one: LimitFacts) -> str:
-        if one.override is None:
-            return ""
-        self._limiters.override(one.name, None, by=request.user.get_username())
-        return _("Back to the numbers of the code")
-
-    def _close(self, request: HttpRequest, one: LimitFacts) -> str:
-        form = CloseForm(request.POST, prefix="close")
-        if not form.is_valid():
-            self.message_user(request, errors_in_words(form), messages.ERROR)
-            return ""
-        reason = form.cleaned_data["reason"]
-        if not self._limiters.close(one.name, for_=form.for_, reason=reason):
-            self.message_user(request, _("It is closed for longer already. Nothing was changed."), messages.WARNING)
-            return ""
-        return _("Closed for %(time)s: %(reason)s") % {"time": in_words(form.for_.total_seconds()), "reason": reason}
-
-    def _open(self, request: HttpRequest, one: LimitFacts) -> str:
-        return _("Opened") if self._limiters.reopen(one.name) else ""
-
-    def _pause(self, request: HttpRequest, one: LimitFacts) -> str:
-        form = PauseForm(request.POST, prefix="pause")
-        if not form.is_valid():
-            self.message_user(request, errors_in_words(form), messages.ERROR)
-            return ""
-        key, reason = form.cleaned_data["key"], form.cleaned_data["reason"]
-        paused = PausedKey.objects.db_manager(self._alias)
-        lane = lane_key(one.name, text_of_key(key))
-        if not paused.pause(lane, for_=form.for_, reason=reason, by=request.user.get_username()):
-            self.message_user(request, _("It is paused for longer already. Nothing was changed."), messages.WARNING)
-            return ""
-        return _("Key %(key)s paused: %(reason)s") % {"key": key, "reason": reason}
-
-    def _resume(self, request: HttpRequest, one: LimitFacts) -> str:
-        lane = request.POST.get("lane_key", "")
-        if limiter_of(lane) != one.name or not PausedKey.objects.db_manager(self._alias).resume(lane):
-            return ""
-        return _("Key %(key)s resumed") % {"key": key_of(lane)}
-
-    def _limit(self, object_id: str) -> LimitFacts:
-        found = limits(self._alias, unquote(object_id))
-        if not found:
+    def _limit(self, everywhere: Shards, object_id: str) -> dict[str, LimitFacts]:
+        """Return what each shard that has the limit tells of it."""
+        name = unquote(object_id)
+        found = everywhere.ask(lambda alias: limits(alias, name))
+        by_shard = {alias: some[0] for alias, some in found.items() if some}
+        if not by_shard:
             raise Http404
-        return found[0]
+        return by_shard
 
     def _may_act(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and request.user.has_perm("pulse_django.change_limiter")
@@ -165,10 +150,12 @@ class LimiterAdmin(PausedTasks, ReadOnly, admin.ModelAdmin):
         context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
         return TemplateResponse(request, f"admin/pulse_django/limiter/{template}.html", context)
 
-    @property
-    def _limiters(self) -> Any:
-        return Limiter.objects.db_manager(self._alias)
 
-    @property
-    def _alias(self) -> str:
-        return router.db_for_write(Limiter)
+def in_order(found: Mapping[str, Sequence[LimitFacts]]) -> list[tuple[str, LimitFacts]]:
+    """Return the limits of all shards by name."""
+    every = [(alias, one) for alias, some in found.items() for one in some]
+    return sorted(every, key=lambda pair: pair[1].name) if len(found) > 1 else every
+
+
+def _query(alias: str, everywhere: Shards) -> str:
+    return f"?{urlencode({SHARD: alias})}" if everywhere.are_several else ""

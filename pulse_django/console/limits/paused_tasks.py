@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
+from pulse_django.console.shards import Shards, shards_of
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.execution.registry import registry
-from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks
 from pulse_django.models import PausedKey
 from pulse_django.words.job_options import TASK_NAME
 from pulse_django.words.lane_keys import pause_of_task
@@ -64,9 +64,9 @@ class PausedTasks:
     log_change: Callable[..., Any]
     message_user: Callable[..., None]
 
-    def shown_tasks(self, request: HttpRequest) -> dict[str, Any]:
+    def shown_tasks(self, request: HttpRequest, everywhere: Shards) -> dict[str, Any]:
         """Return what the page shows, with a form for those who may pause."""
-        shown: dict[str, Any] = {"paused_tasks": paused_tasks(self._alias_of_pauses)}
+        shown: dict[str, Any] = {"paused_tasks": _listed_once(everywhere)}
         if self._may_act(request):
             registry.discover()
             shown |= {"pause_task": PauseTaskForm(prefix="task"), "known_tasks": list(registry)[:MOST_KNOWN]}
@@ -106,16 +106,39 @@ class PausedTasks:
 
     def _pause_task(self, request: HttpRequest, form: Any) -> str:
         task, reason, by = form.cleaned_data["task"], form.cleaned_data["reason"], request.user.get_username()
-        if not pause_task(task, for_=form.for_, reason=reason, by=by, using=self._alias_of_pauses):
+        everywhere = shards_of(request, PausedKey)
+        done = everywhere.ask(lambda alias: pause_task(task, for_=form.for_, reason=reason, by=by, using=alias))
+        everywhere.tell(request)
+        if not any(done.values()):
             return ""
         return _("Task %(task)s paused: %(reason)s") % {"task": task, "reason": reason}
 
     def _resume_task(self, request: HttpRequest, form: Any) -> str:
         task = form.cleaned_data["task"]
-        if not resume_task(task, using=self._alias_of_pauses):
+        everywhere = shards_of(request, PausedKey)
+        done = everywhere.ask(lambda alias: resume_task(task, using=alias))
+        everywhere.tell(request)
+        if not any(done.values()):
             return ""
         return _("Task %(task)s resumed") % {"task": task}
 
-    @property
-    def _alias_of_pauses(self) -> str:
-        return router.db_for_write(PausedKey)
+
+def _listed_once(everywhere: Shards) -> list[dict[str, Any]]:
+    """Return each paused task once, with the shards in which it is paused unless it is in all."""
+    found: dict[str, dict[str, PausedTaskFacts]] = {}
+    answers = everywhere.ask(paused_tasks)
+    for alias, some in answers.items():
+        for one in some:
+            found.setdefault(one.task, {})[alias] = one
+    return [_joined(by_shard, len(answers)) for by_shard in found.values()]
+
+
+def _joined(by_shard: Mapping[str, PausedTaskFacts], shards: int) -> dict[str, Any]:
+    first = next(iter(by_shard.values()))
+    aside = sum(min(one.set_aside, MOST_COUNTED) for one in by_shard.values())
+    is_more = any(one.set_aside > MOST_COUNTED for one in by_shard.values())
+    return {
+        "facts": first,
+        "waiting": f"{aside}+" if is_more else str(aside),
+        "shards": ", ".join(by_shard) if len(by_shard) < shards else "",
+    }

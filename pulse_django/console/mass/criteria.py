@@ -67,7 +67,7 @@ def _params(query: str) -> dict[str, str]:
     if len(query) > MOST_CHARACTERS:
         raise InvalidCriteria(gettext("The filter is too long."))
     given = QueryDict(query)
-    known = {one.parameter_name for one in _list().list_filter} | {CREATED, SEARCH_VAR} | PLACES
+    known = {one.parameter_name for one in _filters()} | {CREATED, SEARCH_VAR} | PLACES
     if unknown := given.keys() - known:
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": inert(min(unknown))})
     params = {name: str(given[name]) for name in given if name not in PLACES}
@@ -80,7 +80,7 @@ def _params(query: str) -> dict[str, str]:
 def _specs(params: dict[str, str], request: HttpRequest) -> list[Any]:
     """Return the filters that have a value. One whose value is none that it knows would let all jobs through."""
     page, lists = _list(), {name: [value] for name, value in params.items()}
-    found = [one(request, dict(lists), Job, page) for one in page.list_filter if one.parameter_name in params]
+    found = [one(request, dict(lists), Job, page) for one in _filters() if one.parameter_name in params]
     for spec in found:
         if spec.value() is None:
             raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": spec.title})
@@ -95,6 +95,10 @@ def _period(params: dict[str, str]) -> Period:
     if (period := Period.named(params[CREATED])) is None:
         raise InvalidCriteria(gettext("Unknown filter: %(name)s.") % {"name": CREATED})
     return period
+
+
+def _filters() -> Any:
+    return _list().get_list_filter(HttpRequest())
 
 
 def _list() -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
@@ -15,11 +14,12 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext
 
 from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.shards import Shards, chosen_shards
 from pulse_django.models import Job, StoredBatch
 from pulse_django.workflows.batches import Batch
 
 from .criteria import Criteria, InvalidCriteria
-from .starting import start_operation
+from .starting import start_operations
 from .verbs import BY_NAME, VERBS, Verb
 
 MOST_COUNTED = 100_000  # on the page that asks
@@ -52,7 +52,7 @@ class MassPage:
             "title": str(verb.label),
             "verb": verb,
             "criteria": criteria,
-            "count": self._count(verb, criteria),
+            "count": self._count(request, verb, criteria),
             "form": form,
             "list_url": self._list_url(),
         }
@@ -72,16 +72,30 @@ class MassPage:
         return [{"verb": one, "url": f"{reverse(name, args=[one.name])}?{criteria.query}"} for one in offered]
 
     def _start(self, request: HttpRequest, verb: Verb, criteria: Criteria, given: dict[str, Any]) -> HttpResponse:
-        batch = start_operation(router.db_for_write(Job), verb, criteria, given, request.user)
+        everywhere = chosen_shards(request, Job)
+        aliases = list(everywhere.aliases)
+        if len(aliases) > 1:  # not where there is nothing to do
+            aliases = [alias for alias, count in self._counts(everywhere, verb, criteria).items() if count]
+        started = start_operations(everywhere, aliases, verb, criteria, given, request.user)
         said = gettext("%(verb)s: %(filter)s") % {"verb": verb.label, "filter": criteria.words}
-        log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
-        self._say(request, gettext("Started as operation %(id)d. You may close this page.") % {"id": batch.id})
-        return HttpResponseRedirect(operation_url(self.admin_site, request, batch) or self._list_url())
+        for batch in started:
+            log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
+        say_started(request, started)
+        everywhere.tell(request)
+        page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
+        return HttpResponseRedirect(page or self._list_url())
 
-    def _count(self, verb: Verb, criteria: Criteria) -> str:
-        alias = router.db_for_write(Job)
-        jobs = verb.fitting(criteria.jobs(alias), "9999-01-01T00:00:00+00:00").order_by()
-        count = jobs.values("pk")[: MOST_COUNTED + 1].count()
+    def _counts(self, everywhere: Shards, verb: Verb, criteria: Criteria) -> dict[str, int]:
+        def count(alias: str) -> int:
+            jobs = verb.fitting(criteria.jobs(alias), "9999-01-01T00:00:00+00:00").order_by()
+            return jobs.values("pk")[: MOST_COUNTED + 1].count()
+
+        return everywhere.ask(count)
+
+    def _count(self, request: HttpRequest, verb: Verb, criteria: Criteria) -> str:
+        everywhere = chosen_shards(request, Job)
+        count = sum(self._counts(everywhere, verb, criteria).values())
+        everywhere.tell(request)
         shown = number_format(min(count, MOST_COUNTED), force_grouping=True)
         return f"{shown}+" if count > MOST_COUNTED else shown
 
@@ -99,6 +113,19 @@ class MassPage:
 
     def _list_url(self) -> str:
         return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
+
+
+def say_started(request: HttpRequest, started: list[Batch]) -> None:
+    """Name the operations that were started."""
+    if not started:
+        messages.warning(request, gettext("No job matches. Nothing was changed."))
+    elif len(started) == 1:
+        said = gettext("Started as operation %(id)d. You may close this page.") % {"id": started[0].id}
+        messages.success(request, said)
+    else:
+        named = ", ".join(f"{one.id} ({one.alias})" for one in started)
+        said = gettext("Started as operations %(ids)s, one in each shard. You may close this page.") % {"ids": named}
+        messages.success(request, said)
 
 
 def operation_url(site: Any, request: HttpRequest, batch: Batch) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from pulse_django import conf
+from pulse_django.console.shards import Shards
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
@@ -40,6 +42,20 @@ def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, us
         batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
         enqueue(batch, PLAN, [{}])
     return batch
+
+
+def start_operations(
+    everywhere: Shards, aliases: Sequence[str], verb: Verb, criteria: Criteria, given: Given, user: Any
+) -> list[Batch]:
+    """Start one operation in each of these shards: it is a batch, and acts in the transactions of its shard.
+
+    What was said about the pace holds for all of them together.
+    """
+    if given.get("per_minute") and len(aliases) > 1:
+        given = {**given, "per_minute": max(1, given["per_minute"] // len(aliases))}
+    chosen = [everywhere.only(alias) for alias in aliases]
+    found = [one.ask(lambda alias: start_operation(alias, verb, criteria, given, user)) for one in chosen]
+    return [batch for started in found for batch in started.values()]
 
 
 def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]]) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.dateparse import parse_datetime
+
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.workflows.batches import Batch
 
@@ -30,6 +33,8 @@ def find_matching_jobs(context: Context) -> int:
     is_last = False
     while not is_last:
         matching = _matching(batch, operation).filter(id__lte=operation["until"])
+        if has_several_shards():  # a job that has come from another one may have a higher id than those to come
+            matching = matching.filter(created_at__lte=parse_datetime(operation["asked_at"]))
         found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, matching, after, met)
         after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
         context.check()

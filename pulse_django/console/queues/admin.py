@@ -17,17 +17,20 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
-from pulse_django.console.periods import instant_of
 from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.execution.notify import wake_workers
 from pulse_django.fleet import history, snapshot_queries
+from pulse_django.fleet.joined import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.models import Queue
 from pulse_django.store.queues import Pause
 from pulse_django.words.limits import MAX_QUEUE_NAME
 
+from .seen import read as read_seen
+from .seen import spelt as spelt_seen
+
 MOST_LISTED = 200  # more are opened by name
-NOT_PAUSED = "none"
 SHOWN = "admin/pulse_django/queue/one.html"
 
 
@@ -36,15 +39,11 @@ class NameForm(forms.Form):
 
 
 class OperateForm(NameForm):
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pause that the page showed
+    seen = forms.CharField(required=False, widget=forms.HiddenInput)  # the pauses that the page showed
 
-    def clean_seen(self) -> Pause | None:
-        """Return it; None: the form does not say, and may have been shown any."""
-        text = self.cleaned_data["seen"]
-        if text == NOT_PAUSED:
-            return Pause(None)
-        paused_at = instant_of(text)
-        return None if paused_at is None else Pause(paused_at)
+    def clean_seen(self) -> dict[str, Pause]:
+        """Return them by shard; empty: the form does not say, and may have been shown any."""
+        return read_seen(self.cleaned_data["seen"], router.db_for_write(Queue))
 
 
 class PauseForm(OperateForm):
@@ -67,7 +66,7 @@ class ResumeForm(OperateForm):
     reason = forms.CharField(label=_("reason"), max_length=MAX_REASON, required=False)
 
 
-class QueueAdmin(ReadOnly, admin.ModelAdmin):
+class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
     """A queue is where jobs wait: it needs no row, so its pages go by name."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -81,7 +80,11 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        facts, past = snapshot_queries.queues(self._alias, named=True), history.read(self._alias)
+        everywhere = shards_of(request, Queue)
+        found = everywhere.ask(lambda alias: snapshot_queries.queues(alias, named=True))
+        past = joined_history(list(everywhere.ask(history.read).values()))
+        facts = sorted(joined_queues(found), key=lambda queue: queue.name)
+        everywhere.tell(request)
         shown = {
             "title": _("Queues"),
             "queues": [queue_row(one, past) for one in facts[:MOST_LISTED]],
@@ -89,6 +92,7 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         }
         return self._page(request, "admin/pulse_django/queue/change_list.html", shown | (extra_context or {}))
 
+    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -105,18 +109,21 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
         form = NameForm(request.GET)
         if not form.is_valid():
             return HttpResponseRedirect(self._url("changelist"))
-        name, past = form.cleaned_data["name"], history.read(self._alias)
+        name, everywhere = form.cleaned_data["name"], shards_of(request, Queue)
+        past = joined_history(list(everywhere.ask(history.read).values()))
         # Before the facts that are shown: if it is paused in between, the button does nothing instead of too much.
-        row = Queue.objects.using(self._alias).filter(name=name).first()
-        facts = {one.name: one for one in snapshot_queries.queues(self._alias)}.get(name, QueueFacts(name=name))
+        rows = everywhere.ask(lambda alias: Queue.objects.using(alias).filter(name=name).first())
+        found = everywhere.ask(lambda alias: _facts_of(alias, name))
+        facts = joined_queues({alias: [one] for alias, one in found.items()} or {"": [QueueFacts(name=name)]})[0]
+        everywhere.tell(request)
         shown: dict[str, Any] = {
             "title": name,
             "queue": queue_row(facts, past),
-            "row": row,
+            "row": next((row for row in rows.values() if row is not None), None),
         }
         if self._may_operate(request):
-            paused_at = row.paused_at if row is not None and facts.is_paused else None
-            initial = {"name": name, "seen": NOT_PAUSED if paused_at is None else paused_at.isoformat()}
+            pauses = {alias: _pause_of(rows[alias], one) for alias, one in found.items()}
+            initial = {"name": name, "seen": spelt_seen(pauses)}
             shown["act"] = ResumeForm(initial=initial) if facts.is_paused else PauseForm(initial=initial)
             shown["act_url"] = self._url("resume" if facts.is_paused else "pause")
         return self._page(request, SHOWN, shown)
@@ -140,28 +147,50 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
             name = "" if "name" in form.errors else form.cleaned_data["name"]
             return HttpResponseRedirect(self._url_of(name) if name else self._url("changelist"))
         act = self._pause if kind is PauseForm else self._resume
-        name, message = form.cleaned_data["name"], act(form.cleaned_data) if form.cleaned_data["seen"] else ""
-        if message:
+        name, everywhere = form.cleaned_data["name"], shards_of(request, Queue)
+        done, message = act(everywhere, form.cleaned_data)
+        everywhere.tell(request)
+        changed = [alias for alias, is_done in done.items() if is_done]
+        if changed:
             # From where it was written: a replica may not have it yet.
-            self.log_change(request, Queue.objects.using(self._alias).get(name=name), message)
+            self.log_change(request, Queue.objects.using(changed[0]).get(name=name), message)
             self.message_user(request, message, messages.SUCCESS)
-        else:
-            refused = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
-            self.message_user(request, refused, messages.WARNING)
+        self._tell_refused(request, [alias for alias, is_done in done.items() if not is_done], is_done=bool(changed))
         return HttpResponseRedirect(self._url_of(name))
 
-    def _pause(self, wanted: dict[str, Any]) -> str:
-        lasting = timedelta(seconds=wanted["lasting"]) if wanted["lasting"] else None
-        if not Queue.objects.pause(wanted["name"], reason=wanted["reason"], lasting=lasting, seen=wanted["seen"]):
-            return ""
-        end = dict(PauseForm.base_fields["lasting"].choices)[wanted["lasting"]]  # type: ignore[attr-defined]
-        return str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
+    def _tell_refused(self, request: HttpRequest, refused: list[str], *, is_done: bool) -> None:
+        """Say what another user has done since the page was shown."""
+        if not is_done:
+            said = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
+            self.message_user(request, said, messages.WARNING)
+        for alias in refused if is_done else ():
+            said = _("Another user has paused or resumed the queue in the meantime in shard %(shard)s.")
+            self.message_user(request, said % {"shard": alias}, messages.WARNING)
 
-    def _resume(self, wanted: dict[str, Any]) -> str:
-        if not Queue.objects.resume(wanted["name"], seen=wanted["seen"]):
-            return ""
-        wake_workers(self._alias, [wanted["name"]])
-        return str(_("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed"))
+    def _pause(self, everywhere: Shards, wanted: dict[str, Any]) -> tuple[dict[str, bool], str]:
+        """Pause it in the shards that the page showed. Return in which it was done, and what to say."""
+        lasting = timedelta(seconds=wanted["lasting"]) if wanted["lasting"] else None
+
+        def pause(alias: str) -> bool:
+            queues = Queue.objects.db_manager(alias)
+            return queues.pause(wanted["name"], reason=wanted["reason"], lasting=lasting, seen=wanted["seen"][alias])
+
+        end = dict(PauseForm.base_fields["lasting"].choices)[wanted["lasting"]]  # type: ignore[attr-defined]
+        done = everywhere.among(wanted["seen"]).ask(pause)
+        return done, str(_("Paused (%(end)s): %(reason)s") % {"end": end, "reason": wanted["reason"]})
+
+    def _resume(self, everywhere: Shards, wanted: dict[str, Any]) -> tuple[dict[str, bool], str]:
+        """The same, in those shards in which it was paused."""
+
+        def resume(alias: str) -> bool:
+            is_done = Queue.objects.db_manager(alias).resume(wanted["name"], seen=wanted["seen"][alias])
+            if is_done:
+                wake_workers(alias, [wanted["name"]])
+            return is_done
+
+        paused = [alias for alias, pause in wanted["seen"].items() if pause.paused_at is not None]
+        said = _("Resumed: %s") % wanted["reason"] if wanted["reason"] else _("Resumed")
+        return everywhere.among(paused).ask(resume), str(said)
 
     def _may_operate(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and request.user.has_perm("pulse_django.operate_queue")
@@ -177,6 +206,10 @@ class QueueAdmin(ReadOnly, admin.ModelAdmin):
     def _url_of(self, name: str) -> str:
         return f"{self._url('one')}?{urlencode({'name': name})}"
 
-    @property
-    def _alias(self) -> str:
-        return router.db_for_write(Queue)
+
+def _facts_of(alias: str, name: str) -> QueueFacts:
+    return {one.name: one for one in snapshot_queries.queues(alias)}.get(name, QueueFacts(name=name))
+
+
+def _pause_of(row: Queue | None, facts: QueueFacts) -> Pause:
+    return Pause(row.paused_at if row is not None and facts.is_paused else None)

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.db import router
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.shards import alias_to_write
 from pulse_django.models import Schedule
 from pulse_django.schedules import facts
 from pulse_django.schedules.ticking import run_now
@@ -47,13 +47,13 @@ class Act:
 
 
 def _run(schedule: Schedule, _data: Data, by: str) -> str:
-    job_id = run_now(_alias(), schedule.pk, by=by)
+    job_id = run_now(alias_to_write(schedule), schedule.pk, by=by)
     return str(_("Ran now: job %d") % job_id)
 
 
 def _pause(schedule: Schedule, data: Data, by: str) -> str:
     lasting = timedelta(seconds=data["lasting"]) if data["lasting"] else None
-    schedules = Schedule.objects.db_manager(_alias())
+    schedules = Schedule.objects.db_manager(alias_to_write(schedule))
     if not schedules.pause(schedule.pk, reason=data["reason"], lasting=lasting, by=by):
         return ""
     end = dict(PauseForm.base_fields["lasting"].choices)[data["lasting"]]  # type: ignore[attr-defined]
@@ -61,17 +61,13 @@ def _pause(schedule: Schedule, data: Data, by: str) -> str:
 
 
 def _resume(schedule: Schedule, _data: Data, by: str) -> str:
-    return str(_("Resumed")) if Schedule.objects.db_manager(_alias()).resume(schedule.pk, by=by) else ""
+    return str(_("Resumed")) if Schedule.objects.db_manager(alias_to_write(schedule)).resume(schedule.pk, by=by) else ""
 
 
 def _follow_code(schedule: Schedule, _data: Data, by: str) -> str:
     fields = sorted(schedule.overrides)
-    Schedule.objects.db_manager(_alias()).follow_code(schedule.pk, by=by)
+    Schedule.objects.db_manager(alias_to_write(schedule)).follow_code(schedule.pk, by=by)
     return str(_("Back to the code: %s") % ", ".join(fields))
-
-
-def _alias() -> str:
-    return router.db_for_write(Schedule)
 
 
 ACTS = (

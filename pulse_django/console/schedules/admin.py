@@ -5,36 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.core.exceptions import PermissionDenied
 from django.db import router
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
-from django.utils.html import format_html
-from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
 from pulse_django.exceptions import PulseError
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import POLICY, TIMING, ScheduleForm
-from pulse_django.words.display import in_words
 from pulse_django.words.ticks import first_after
 
 from .actions import ACTS, Act, Data, named
+from .over_shards import problem_with, shard_of
+from .schedule_list import ScheduleList
 
 MOST_TICKS = 50  # on the page of a schedule
 SECRETS = ("args", "kwargs")  # for those who may see arguments
 MAX_REASON = 500
-SPARK = "admin/pulse_django/schedule/sparkline.html"
 
 
 class AdminForm(ScheduleForm):
@@ -47,34 +45,20 @@ class AdminForm(ScheduleForm):
                 for widget, part in zip(field.widget.widgets, (_("date"), _("time")), strict=True):
                     widget.attrs["aria-label"] = f"{field.label}: {part}"
 
-
-class StateFilter(admin.SimpleListFilter):
-    title = _("state")
-    parameter_name = "state"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("paused", _("paused")), ("gone", _("not in the code any more")), ("changed", _("changed by people"))]
-
-    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
-        if self.value() == "paused":
-            return queryset.filter(paused_at__isnull=False)
-        if self.value() == "gone":
-            return queryset.filter(gone_at__isnull=False)
-        if self.value() == "changed":
-            return queryset.exclude(overrides={})
-        return queryset
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean()
+        if not self.errors:
+            for name in ("name", "task", "queue", "args", "kwargs"):
+                setattr(self.instance, name, cleaned.get(name, getattr(self.instance, name)))
+            if problem := problem_with(self.instance):
+                self.add_error(None, problem)
+        return cleaned
 
 
-class ScheduleAdmin(admin.ModelAdmin):
+class ScheduleAdmin(FoundInItsShard, ScheduleList):
     form = AdminForm
     change_form_template = "admin/pulse_django/schedule/change_form.html"
-    list_display = ("name", "task", "due", "next", "last", "durations")
-    list_filter = (StateFilter,)
-    search_fields = ("name", "task", "owner")
-    ordering = ("name",)
-    list_per_page = 100
     actions = None  # each schedule is deleted alone: those of the code would come back
-    show_full_result_count = False
 
     def get_urls(self) -> list[URLPattern]:
         act, preview = self.admin_site.admin_view(self.act_view), self.admin_site.admin_view(self.preview_view)
@@ -83,53 +67,6 @@ class ScheduleAdmin(admin.ModelAdmin):
             path("preview/", preview, name="pulse_django_schedule_preview"),
             *super().get_urls(),
         ]
-
-    # The list
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        found = super().get_changelist_instance(request)
-        rows = list(found.result_list)
-        recent, now = facts.recent(self._alias, [row.pk for row in rows]), clock(self._alias)
-        for row in rows:
-            row.recent, row.seen_at = recent.get(row.pk, []), now
-        found.result_list = rows
-        return found
-
-    @admin.display(description=_("when"))
-    def due(self, schedule: Any) -> str:
-        state = facts.state_of(schedule, schedule.seen_at)
-        said = facts.in_words(schedule)
-        if state == "paused":
-            return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
-        if state == "gone":
-            return format_html("{} <strong>{}</strong>", said, _("not in the code any more"))
-        return said
-
-    @admin.display(description=_("next"), ordering="next_at")
-    def next(self, schedule: Any) -> str:
-        if schedule.next_at is None:
-            return "–"
-        seconds = (schedule.next_at - schedule.seen_at).total_seconds()
-        if seconds < -1:
-            return format_html('<strong class="pulse-late">{}</strong>', _("overdue for %s") % in_words(-seconds))
-        return gettext("in %s") % in_words(max(0.0, seconds))
-
-    @admin.display(description=_("last"), ordering="last_at")
-    def last(self, schedule: Any) -> str:
-        if not schedule.recent:
-            return "–"
-        tick = schedule.recent[0]
-        ago = in_words((schedule.seen_at - tick.at).total_seconds())
-        said = tick.status or tick.outcome.value
-        late = f", {_('late by')} {in_words(tick.late.total_seconds())}" if tick.late.total_seconds() > 1 else ""
-        return format_html("{} {}{}", said, gettext("%s ago") % ago, late)
-
-    @admin.display(description=_("durations"))
-    def durations(self, schedule: Any) -> str:
-        took = [one.took.total_seconds() if one.took else None for one in reversed(schedule.recent) if one.job_id]
-        return render_to_string(SPARK, {"line": draw(took), "latest": _latest(took)})
-
-    # The page of one
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         arguments = () if self._hides_arguments(request, obj) else SECRETS
@@ -148,8 +85,13 @@ class ScheduleAdmin(admin.ModelAdmin):
         return super().has_delete_permission(request, obj) and not from_code
 
     def save_model(self, request: HttpRequest, obj: Schedule, form: Any, change: bool) -> None:
-        obj.save(using=self._alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
+        alias = alias_to_write(obj) if change or not has_several_shards() else shard_of(obj)
+        obj.save(using=alias, by=request.user.get_username(), why=form.cleaned_data.get("why", ""))
 
+    def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
+        obj.delete(using=alias_to_write(obj))
+
+    @about_one_row
     def changeform_view(
         self,
         request: HttpRequest,
@@ -173,7 +115,7 @@ class ScheduleAdmin(admin.ModelAdmin):
         form = _PreviewForm({name: value for name, value in columns.items() if value is not None})
         instants: list[facts.Upcoming] = []
         if form.is_valid():
-            row, now = Schedule(**form.cleaned_data), clock(self._alias)
+            row, now = Schedule(**form.cleaned_data), clock(router.db_for_write(Schedule))
             try:
                 row.next_at = first_after(row.timing, now)
                 instants = facts.next_instants(row, now)
@@ -182,6 +124,7 @@ class ScheduleAdmin(admin.ModelAdmin):
         shown = {"title": _("Next instants"), "instants": instants, "form": form}
         return self._page(request, "admin/pulse_django/schedule/preview.html", shown)
 
+    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one schedule."""
         if request.method != "POST":
@@ -194,7 +137,7 @@ class ScheduleAdmin(admin.ModelAdmin):
         form = act.form(request.POST, prefix=act.name)
         if not form.is_valid():
             self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-        elif not act.fits(schedule, clock(self._alias)):
+        elif not act.fits(schedule, clock(alias_to_write(schedule))):
             self._leave_alone(request)
         else:
             self._do(request, act, schedule, form.cleaned_data)
@@ -217,14 +160,15 @@ class ScheduleAdmin(admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING)
 
     def _shown_of(self, request: HttpRequest, schedule: Schedule) -> dict[str, Any]:
-        now = clock(self._alias)
+        alias = alias_to_write(schedule)
+        now = clock(alias)
         may_act = self.has_change_permission(request, schedule)
         fitting = [act for act in ACTS if may_act and act.fits(schedule, now)]
         return {
             "schedule_words": facts.in_words(schedule),
             "state": facts.state_of(schedule, now),
             "instants": facts.next_instants(schedule, now),
-            "ticks": facts.recent(self._alias, [schedule.pk], MOST_TICKS).get(schedule.pk, []),
+            "ticks": facts.recent(alias, [schedule.pk], MOST_TICKS).get(schedule.pk, []),
             "most_ticks": MOST_TICKS,
             "changed_fields": [{"field": name, **one} for name, one in sorted((schedule.overrides or {}).items())],
             "sees_values": not self._hides_arguments(request, schedule),
@@ -258,10 +202,6 @@ class ScheduleAdmin(admin.ModelAdmin):
     def _url(self, view: str, *args: Any) -> str:
         return reverse(f"{self.admin_site.name}:pulse_django_schedule_{view}", args=args)
 
-    @property
-    def _alias(self) -> str:
-        return router.db_for_write(Schedule)
-
 
 class _PreviewForm(forms.ModelForm):
     class Meta:
@@ -270,8 +210,3 @@ class _PreviewForm(forms.ModelForm):
 
     def _post_clean(self) -> None:
         """Leave the checks of the whole row out: only its time is asked for."""
-
-
-def _latest(took: list[float | None]) -> str:
-    found = next((one for one in reversed(took) if one is not None), None)
-    return "" if found is None else in_words(found)

@@ -18,12 +18,17 @@ from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
 from pulse_django.console.jobs.story import share_of
 from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
+from pulse_django.console.whole_list import show_all
+from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
+
+from .over_shards import HostFilter, listed_once
 
 MOST_RUNNING = 200
 MOST_LOST = 50
@@ -45,8 +50,16 @@ class Workers(ChangeList):
             raise IncorrectLookupParameters  # PostgreSQL takes it in no text
         return super().get_filters(request)
 
+    def get_results(self, request: HttpRequest) -> None:
+        everywhere = shards_of(request, Worker, reads=True)
+        if not everywhere.are_several:
+            super().get_results(request)
+            return
+        show_all(self, listed_once(everywhere, self.queryset))
+        everywhere.tell(request)
 
-class WorkerAdmin(ReadOnly, admin.ModelAdmin):
+
+class WorkerAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
     list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
@@ -65,12 +78,22 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
         rows: QuerySet[Worker] = super().get_queryset(request).annotate(now=StatementTimestamp())
         return rows
 
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return (*self.list_display, "shards_served") if has_several_shards() else self.list_display
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        return (HostFilter,) if has_several_shards() else self.list_filter
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        return () if has_several_shards() else super().get_sortable_by(request)
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return Workers
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("state", "queues_served", "tasks_known", "beats", "delays")
 
+    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -78,7 +101,11 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
         context: dict[str, Any] = {}
         if worker is not None and self.has_view_permission(request, worker):
             sees_jobs = request.user.has_perm("pulse_django.view_job")
-            context = {"held": held_by(worker), "lost": lost_with(worker), "sees_jobs": sees_jobs}
+            everywhere = shards_of(request, Job, reads=True)
+            context = {
+                "held": held_by(worker, everywhere), "lost": lost_with(worker, everywhere), "sees_jobs": sees_jobs,
+            }  # fmt: skip
+            everywhere.tell(request)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     @admin.display(description=_("state"))
@@ -92,6 +119,10 @@ class WorkerAdmin(ReadOnly, admin.ModelAdmin):
     @admin.display(description=_("last heartbeat"))
     def last_beat(self, worker: Any) -> str:
         return gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
+
+    @admin.display(description=_("shards"))
+    def shards_served(self, worker: Any) -> str:
+        return str(worker.serves)
 
     @admin.display(description=_("queues"))
     def queues_served(self, worker: Worker) -> str:
@@ -125,10 +156,15 @@ def _vital(worker: Worker, name: str, default: Any) -> Any:
     return worker.vitals.get(name, default) if isinstance(worker.vitals, dict) else default
 
 
-def held_by(worker: Any) -> list[RunningJob]:
+def held_by(worker: Any, everywhere: Shards) -> list[RunningJob]:
     """Return what it is running, from the index of running jobs."""
-    jobs = Job.objects.running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
-    shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")[:MOST_RUNNING]
+
+    def held(alias: str) -> list[Any]:
+        jobs = Job.objects.using(alias).running().filter(_begins("locked_by", worker)).order_by("started_at", "pk")
+        shown = jobs.only("id", "task", "queue", "attempts", "started_at", "lease_until", "progress")
+        return list(shown[:MOST_RUNNING])
+
+    jobs = [job for some in everywhere.ask(held).values() for job in some]
     return [
         RunningJob(
             job=job,
@@ -136,14 +172,23 @@ def held_by(worker: Any) -> list[RunningJob]:
             lease_left=in_words((job.lease_until - worker.now).total_seconds()),
             share_done=None if (share := share_of(job.progress)) is None else f"{share:.4f}",
         )
-        for job in shown
+        for job in sorted(jobs, key=lambda job: (job.started_at, job.pk))
     ]
 
 
-def lost_with(worker: Worker) -> list[Attempt]:
+def lost_with(worker: Worker, everywhere: Shards) -> list[Attempt]:
     """Return the runs that ended with it, or whose lease it lost."""
-    lost = Attempt.objects.filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
-    return list(lost.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")[:MOST_LOST])
+
+    def lost(alias: str) -> list[Attempt]:
+        runs = Attempt.objects.using(alias).filter(_begins("worker", worker), outcome=OutcomeName.WORKER_LOST.value)
+        told = runs.select_related("job").defer("job__args", "job__kwargs", "job__result").order_by("-id")
+        return list(told[:MOST_LOST])
+
+    found = list(everywhere.ask(lost).values())
+    if len(found) == 1:
+        return found[0]
+    runs = [run for some in found for run in some]
+    return sorted(runs, key=lambda run: (run.finished_at, run.pk), reverse=True)[:MOST_LOST]
 
 
 def _begins(column: str, worker: Worker) -> Q:

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
-from django.db import router
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
@@ -17,8 +16,10 @@ from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.jobs.story import spelt
 from pulse_django.console.mass.starting import KIND, permission_of
 from pulse_django.console.mass.totals import totals_of
+from pulse_django.console.merging import places_in, spelt_places
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
+from pulse_django.console.shards import FoundInItsShard, about_one_row, shard_of_row, shards_of
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Node
 from pulse_django.models import StoredBatch
@@ -26,12 +27,13 @@ from pulse_django.words.display import inert
 from pulse_django.workflows.batches import Batch
 
 from .actions import ACTS, CANCEL, Act, named
+from .over_shards import newest_in
 from .shown import shown, shown_graph
 
 MOST_CONTEXT = 20_000  # characters
 
 
-class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
+class WorkflowAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
     def get_urls(self) -> list[URLPattern]:
         act = self.admin_site.admin_view(self.act_view)
         return [
@@ -43,24 +45,29 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
         """Show the newest workflows. In the address: ``before`` an id, ``inside``, ``open``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        before = number_in(request.GET.get("before", ""))
+        everywhere = shards_of(request, StoredBatch)
+        before = places_in(request.GET.get("before", ""), everywhere.ranges)
         inside, open_only = "inside" in request.GET, "open" in request.GET
-        found = workflows.batches(
-            self._alias, before=before, inside=inside, open_only=open_only, most=workflows.PAGE + 1
-        )
-        page = found[: workflows.PAGE]
+        page = newest_in(everywhere, before, inside=inside, open_only=open_only)
+        everywhere.tell(request)
+        batches: list[Any] = page.rows
         flags = [name for name, is_set in (("inside", inside), ("open", open_only)) if is_set]
         context = {
             "title": _("Workflows"),
-            "workflows": [shown(one) for one in page],
-            "older": f"?{'&'.join([*flags, f'before={page[-1].id}'])}" if len(found) > len(page) else "",
-            "is_later": before is not None,
+            "workflows": [
+                shown(one) | {"shard": shard_of_row(StoredBatch, one.id) if everywhere.are_several else ""}
+                for one in batches
+            ],
+            "has_shards": everywhere.are_several,
+            "older": f"?{'&'.join([*flags, f'before={spelt_places(page.places)}'])}" if page.has_more else "",
+            "is_later": bool(before),
             "inside": inside,
             "open_only": open_only,
             "jobs_url": self._jobs_url(request),
         }
         return self._page(request, "change_list", context | (extra_context or {}))
 
+    @about_one_row
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -74,12 +81,13 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
             "workflow": shown(batch),
             "jobs_url": jobs_url,
             "acts": self._offered(request, batch),
-            "operation": totals_of(Batch(batch.id, self._alias)) if batch.kind == KIND else None,
+            "operation": totals_of(Batch(batch.id, _alias_of(batch))) if batch.kind == KIND else None,
             "context": self._context(batch) if request.user.has_perm("pulse_django.view_arguments") else "",
-            **shown_graph(workflows.graph_of(self._alias, batch), lambda node: self._url_of(node, jobs_url)),
+            **shown_graph(workflows.graph_of(_alias_of(batch), batch), lambda node: self._url_of(node, jobs_url)),
         }
         return self._page(request, "one", context | (extra_context or {}))
 
+    @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do one thing to one workflow."""
         if request.method != "POST":
@@ -97,8 +105,8 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
             self._leave_alone(request)
         elif not form.is_valid():
             self.message_user(request, f"{act.label}: {errors_in_words(form)}", messages.ERROR)
-        elif done := act.do(self._alias, batch, form.cleaned_data, request.user.get_username()):
-            self.log_change(request, StoredBatch.objects.using(self._alias).get(pk=batch.id), done)
+        elif done := act.do(_alias_of(batch), batch, form.cleaned_data, request.user.get_username()):
+            self.log_change(request, StoredBatch.objects.using(_alias_of(batch)).get(pk=batch.id), done)
             self.message_user(request, done, messages.SUCCESS)
         else:
             self._leave_alone(request)
@@ -111,7 +119,7 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
     def _may(self, request: HttpRequest, act: Act, batch: BatchFacts) -> bool:
         permissions = [act.permission]
         if act.name == CANCEL and batch.kind == KIND:
-            permissions.append(permission_of(Batch(batch.id, self._alias)))
+            permissions.append(permission_of(Batch(batch.id, _alias_of(batch))))
         return any(request.user.has_perm(f"pulse_django.{one}") for one in permissions)
 
     def _offered(self, request: HttpRequest, batch: BatchFacts) -> list[dict[str, Any]]:
@@ -124,13 +132,13 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
 
     def _batch(self, object_id: str) -> BatchFacts:
         number = number_in(unquote(object_id))
-        batch = None if number is None else workflows.one_batch(self._alias, number)
+        batch = None if number is None else workflows.one_batch(shard_of_row(StoredBatch, number), number)
         if batch is None:
             raise Http404
         return batch
 
     def _context(self, batch: BatchFacts) -> str:
-        row = StoredBatch.objects.using(self._alias).only("context").filter(pk=batch.id).first()
+        row = StoredBatch.objects.using(_alias_of(batch)).only("context").filter(pk=batch.id).first()
         return "" if row is None or row.context is None else spelt(row.context)[:MOST_CONTEXT]
 
     def _jobs_url(self, request: HttpRequest) -> str:
@@ -154,6 +162,6 @@ class WorkflowAdmin(ReadOnly, admin.ModelAdmin):
         context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
         return TemplateResponse(request, f"admin/pulse_django/storedbatch/{template}.html", context)
 
-    @property
-    def _alias(self) -> str:
-        return router.db_for_write(StoredBatch)
+
+def _alias_of(batch: BatchFacts) -> str:
+    return shard_of_row(StoredBatch, batch.id)

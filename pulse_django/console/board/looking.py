@@ -1,0 +1,33 @@
+"""One look at a shard for the board: what is there now, and the lines of the last hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import OperationalError
+
+from pulse_django.fleet import history, snapshot_queries
+from pulse_django.fleet.history import History
+from pulse_django.fleet.read_only import briefly, is_lost
+from pulse_django.fleet.snapshot import Health
+from pulse_django.words.payloads import error_in_one_line
+
+TIMEOUT = "5s"  # of one statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    health: Health
+    past: History
+    error: str = ""  # why nothing could be read
+
+
+def look(alias: str) -> Seen:
+    """Read a few queries, whatever the number of jobs. A locked table is not waited for."""
+    try:
+        with briefly(alias, TIMEOUT):
+            return Seen(health=snapshot_queries.glance(alias), past=history.read(alias))
+    except OperationalError as refused:
+        if is_lost(alias):
+            raise
+        return Seen(health=snapshot_queries.NOTHING, past=history.NOTHING, error=error_in_one_line(refused))

@@ -1,0 +1,120 @@
+"""The list of schedules: when each is due, and what became of its last ticks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.board.sparkline import draw
+from pulse_django.console.shards import shards_of
+from pulse_django.execution.databases import has_several_shards
+from pulse_django.models import Schedule
+from pulse_django.protocol.schedules import clock
+from pulse_django.schedules import facts
+from pulse_django.words.display import in_words
+
+from .over_shards import Schedules
+
+SPARK = "admin/pulse_django/schedule/sparkline.html"
+
+
+class StateFilter(admin.SimpleListFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("paused", _("paused")), ("gone", _("not in the code any more")), ("changed", _("changed by people"))]
+
+    def queryset(self, request: HttpRequest, queryset: Any) -> Any:
+        if self.value() == "paused":
+            return queryset.filter(paused_at__isnull=False)
+        if self.value() == "gone":
+            return queryset.filter(gone_at__isnull=False)
+        if self.value() == "changed":
+            return queryset.exclude(overrides={})
+        return queryset
+
+
+class ScheduleList(admin.ModelAdmin):
+    list_display = ("name", "task", "due", "next", "last", "durations")
+    list_filter = (StateFilter,)
+    search_fields = ("name", "task", "owner")
+    ordering = ("name",)
+    list_per_page = 100
+    show_full_result_count = False
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        names = self.list_display
+        return (names[0], "stored_in", *names[1:]) if has_several_shards() else names
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        return () if has_several_shards() else super().get_sortable_by(request)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
+        return Schedules
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        found, everywhere = super().get_changelist_instance(request), shards_of(request, Schedule)
+        rows = list(found.result_list)
+
+        def look(alias: str) -> tuple[Any, Any]:
+            own = [row.pk for row in rows if not everywhere.are_several or row._state.db == alias]
+            return facts.recent(alias, own), clock(alias)
+
+        seen = everywhere.ask(look)
+        for alias, (recent, now) in seen.items():
+            for row in rows:
+                if not everywhere.are_several or row._state.db == alias:
+                    row.recent, row.seen_at = recent.get(row.pk, []), now
+        found.result_list = [row for row in rows if hasattr(row, "seen_at")]
+        everywhere.tell(request)
+        return found
+
+    @admin.display(description=_("shard"))
+    def stored_in(self, schedule: Any) -> str:
+        return str(schedule._state.db)
+
+    @admin.display(description=_("when"))
+    def due(self, schedule: Any) -> str:
+        state = facts.state_of(schedule, schedule.seen_at)
+        said = facts.in_words(schedule)
+        if state == "paused":
+            return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
+        if state == "gone":
+            return format_html("{} <strong>{}</strong>", said, _("not in the code any more"))
+        return said
+
+    @admin.display(description=_("next"), ordering="next_at")
+    def next(self, schedule: Any) -> str:
+        if schedule.next_at is None:
+            return "–"
+        seconds = (schedule.next_at - schedule.seen_at).total_seconds()
+        if seconds < -1:
+            return format_html('<strong class="pulse-late">{}</strong>', _("overdue for %s") % in_words(-seconds))
+        return gettext("in %s") % in_words(max(0.0, seconds))
+
+    @admin.display(description=_("last"), ordering="last_at")
+    def last(self, schedule: Any) -> str:
+        if not schedule.recent:
+            return "–"
+        tick = schedule.recent[0]
+        ago = in_words((schedule.seen_at - tick.at).total_seconds())
+        said = tick.status or tick.outcome.value
+        late = f", {_('late by')} {in_words(tick.late.total_seconds())}" if tick.late.total_seconds() > 1 else ""
+        return format_html("{} {}{}", said, gettext("%s ago") % ago, late)
+
+    @admin.display(description=_("durations"))
+    def durations(self, schedule: Any) -> str:
+        took = [one.took.total_seconds() if one.took else None for one in reversed(schedule.recent) if one.job_id]
+        return render_to_string(SPARK, {"line": draw(took), "latest": _latest(took)})
+
+
+def _latest(took: list[float | None]) -> str:
+    found = next((one for one in reversed(took) if one is not None), None)
+    return "" if found is None else in_words(found)
