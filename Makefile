@@ -55,7 +55,7 @@ pooled: $(READY)
 # test_pulse_... there. What needs a server of its own, and why, is printed.
 CITUS = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_exactly_once.py \
 	tests/crash/test_children.py tests/crash/test_chunks.py tests/crash/test_overstayers.py tests/crash/test_stopping.py \
-	tests/crash/test_workflows.py tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
+	tests/crash/test_workflows.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
 CITUS_SEEDS ?= 1 2
 citus: $(READY)
 ifeq ($(CITUS_URL),)

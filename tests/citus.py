@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from django.core.management import call_command
 from django.db import connection
 
+from pulse_django.store.citus_nodes import distribute
+
 VARIABLE = "PULSE_TEST_CITUS"
-# Migrations drop an identity, which Citus refuses for a table that is distributed already, so they come first.
-_DISTRIBUTE = "SELECT citus_schema_distribute(%s::regnamespace)"
-_ON_NODES = "SELECT pg_catalog.bool_and(success), pg_catalog.min(result) FROM run_command_on_workers(%s)"
-_MAKE_TOKENS = "SET citus.enable_ddl_propagation = off; CREATE SEQUENCE {}.pulse_django_token AS bigint"
 
 
 def is_on_citus() -> bool:
@@ -58,22 +56,13 @@ def distributed_schema() -> Iterator[None]:
     _send(f"CREATE SCHEMA {name}")
     try:
         call_command("migrate", verbosity=0)
-        _send(_DISTRIBUTE, name)
-        _on_nodes(_MAKE_TOKENS.format(name))
+        distribute("default")
         yield
     finally:
         connection.close()  # a test may have left it in a failed transaction
         _send(f"DROP SCHEMA IF EXISTS {name} CASCADE")
 
 
-def _on_nodes(statements: str) -> None:
-    """Run statements on each node, which Citus is not to know of: claims draw their tokens on the node."""
+def _send(statement: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(_ON_NODES, [statements])
-        [(succeeded, says)] = cursor.fetchall()
-    assert succeeded, says
-
-
-def _send(statement: str, *params: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, params or None)
+        cursor.execute(statement)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection, connections
 from django.test.utils import setup_databases, teardown_databases
 
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.transactions import limited
 from pulse_django.words.identity import Identity
 from tests import citus
@@ -191,6 +192,7 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     with django_db_blocker.unblock():
         connection.close_if_unusable_or_obsolete()  # a test may have cut it off
         empty_tables()
+        is_for_citus(connection)  # asked once in a process: no test is to count that
         yield
         if not connection.get_autocommit():
             connection.rollback()

@@ -8,6 +8,7 @@ from django.db import Error
 
 from pulse_django.execution.databases import shards
 from pulse_django.models import Departure, Job
+from pulse_django.store.citus_nodes import node_of
 from pulse_django.store.shards import TOKENS, position_of, problem_with_numbers
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert
@@ -26,6 +27,7 @@ class ShardFacts:
     for_others: int = 0  # wait for other jobs, or for events
     departed: int = 0  # have left, and are not known to have arrived elsewhere
     token: int = 0  # that was granted last
+    node: str = ""  # of Citus, that its schema is on
 
     @property
     def is_empty(self) -> bool:
@@ -48,6 +50,7 @@ def shard_facts(alias: str) -> ShardFacts:
             for_others=jobs.filter(status=Status.WAITING)[:MOST_COUNTED].count(),
             departed=Departure.objects.using(alias)[:MOST_COUNTED].count(),
             token=position_of(alias, TOKENS),
+            node=str(node_of(alias) or ""),
         )
     except Error as error:
         return ShardFacts(alias=alias, number=number, problem=inert(explained(error, alias)))

@@ -10,6 +10,7 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
+from pulse_django.migrations import _days
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.
@@ -47,6 +48,7 @@ class Migration(migrations.Migration):
     dependencies = []
 
     operations = [
+        migrations.RunPython(_days.refuse_distributed_schema, migrations.RunPython.noop),
         migrations.CreateModel(
             name="Fence",
             fields=[

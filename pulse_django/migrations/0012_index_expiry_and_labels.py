@@ -6,8 +6,9 @@ This can be started again if it was interrupted.
 from datetime import timedelta
 from typing import Any
 
-from django.db import ProgrammingError, migrations, models
+from django.db import migrations, models
 
+from pulse_django.migrations import _days
 from pulse_django.store.tags import TagIndex
 
 # An interrupted build leaves an invalid index.
@@ -37,36 +38,11 @@ ADD_CHECK = (
     "ALTER TABLE pulse_django_job_hot VALIDATE CONSTRAINT pulse_job_retry_limit_is_sensible",
 )
 
-# Days that were made before the last migration. Those made since have the index.
-DAYS = """
-SELECT day.relname
-FROM pg_inherits AS link
-JOIN pg_class AS day ON day.oid = link.inhrelid
-WHERE link.inhparent = 'pulse_django_job_over'::regclass::oid AND day.relname::text <> 'pulse_django_job_other'
-    AND NOT EXISTS (
-        SELECT FROM pg_index AS i
-        JOIN pg_class AS index ON index.oid = i.indexrelid
-        WHERE i.indrelid = day.oid AND i.indisvalid AND index.relname::text = day.relname::text || '_tags'
-    )
-ORDER BY day.relname
-"""
-UNDEFINED_TABLE = "42P01"
-
 
 def index_days(apps: Any, schema_editor: Any) -> None:
-    """Index the tags of the days that there are. A watchdog may drop one meanwhile."""
+    """Index the tags of the days that there are."""
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute(DAYS)
-        for (day,) in cursor.fetchall():
-            cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {day}_tags")
-            try:
-                cursor.execute(
-                    f"CREATE INDEX CONCURRENTLY {day}_tags ON {day} USING gin (tags) WITH (fastupdate = off)"
-                    " WHERE tags IS NOT NULL"
-                )
-            except ProgrammingError as error:
-                if getattr(error.__cause__, "sqlstate", "") != UNDEFINED_TABLE:
-                    raise
+        _days.index_days(cursor, "tags")
 
 
 class Migration(migrations.Migration):

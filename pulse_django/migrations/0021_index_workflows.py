@@ -5,9 +5,10 @@ This can be started again if it was interrupted.
 
 from typing import Any
 
-from django.db import ProgrammingError, migrations, models
+from django.db import migrations, models
 
 import pulse_django.store.short_texts
+from pulse_django.migrations import _days
 
 NAMES = ("pulse_job_batch_open", "pulse_job_batch_dead", "pulse_job_waiting")
 DROP_INDEXES = tuple(f"DROP INDEX CONCURRENTLY IF EXISTS {name}" for name in NAMES)
@@ -63,35 +64,11 @@ REFUSE_WAITED = (
     *VALIDATE_OUTCOMES,
 )
 
-# Days that were made before the last migration. Those made since have the index.
-DAYS = """
-SELECT day.relname
-FROM pg_inherits AS link
-JOIN pg_class AS day ON day.oid = link.inhrelid
-WHERE link.inhparent = 'pulse_django_job_over'::regclass::oid AND day.relname::text <> 'pulse_django_job_other'
-    AND NOT EXISTS (
-        SELECT FROM pg_index AS i
-        JOIN pg_class AS index ON index.oid = i.indexrelid
-        WHERE i.indrelid = day.oid AND i.indisvalid AND index.relname::text = day.relname::text || '_batch'
-    )
-ORDER BY day.relname
-"""
-UNDEFINED_TABLE = "42P01"
-
 
 def index_days(apps: Any, schema_editor: Any) -> None:
-    """Index the members of batches of the days that there are. A watchdog may drop one meanwhile."""
+    """Index the members of batches of the days that there are."""
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute(DAYS)
-        for (day,) in cursor.fetchall():
-            cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {day}_batch")
-            try:
-                cursor.execute(
-                    f"CREATE INDEX CONCURRENTLY {day}_batch ON {day} (batch_id, id) WHERE batch_id IS NOT NULL"
-                )
-            except ProgrammingError as error:
-                if getattr(error.__cause__, "sqlstate", "") != UNDEFINED_TABLE:
-                    raise
+        _days.index_days(cursor, "batch")
 
 
 class Migration(migrations.Migration):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pulse_django.migrations import _days
 from pulse_django.migrations._rights import grant_like, same_owner
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -72,103 +73,11 @@ END
 $$
 """
 
-# All days are partitions of pulse_django_job_over, so that a role that may add to history can add nothing else. Jobs
-# whose day has no partition go to pulse_django_job_other: a condition is red while it holds any.
-OVER = """
-CREATE TABLE pulse_django_job_over PARTITION OF pulse_django_job DEFAULT PARTITION BY LIST (era);
-CREATE TABLE pulse_django_job_other PARTITION OF pulse_django_job_over DEFAULT;
-CREATE INDEX pulse_django_job_other_era ON pulse_django_job_other (era);
-ALTER TABLE pulse_django_job_over ADD CONSTRAINT pulse_job_is_over CHECK (
-    era <> 0 AND status::text IN ('COMPLETED', 'CANCELLED') AND finished_at IS NOT NULL
-    AND locked_by IS NULL AND lease_until IS NULL AND token IS NULL AND deadline IS NULL
-    AND refunds >= 0 AND attempts - refunds BETWEEN 0 AND max_attempts AND losses BETWEEN 0 AND attempts
-    AND (result IS NULL OR status::text = 'COMPLETED' AND pg_catalog.octet_length(result::text) <= {most_bytes})
-)
-"""
-
-# Functions with the rights of the tables' owner, so that a watchdog's role need not own them.
-#
-# The lock comes first: a statement that has planned with the old partitions would miss what is moved, or be refused the
-# row that it inserts. What is in the partition for other days is moved, unless there are more than ``most`` jobs.
-#
-# The indexes of a day: for lists by their end, for a job's children, and for jobs that have rows in other tables.
-_MAKE_DAY = """
-CREATE OR REPLACE FUNCTION pulse_django_make_day(era int, most int) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    home text := pg_catalog.quote_ident({schema});
-    name text := 'pulse_django_job_' || era;
-BEGIN
-    IF era NOT BETWEEN 19000101 AND 99991231
-        OR pg_catalog.to_char(pg_catalog.to_date(era::text, 'YYYYMMDD'), 'YYYYMMDD') <> era::text
-    THEN
-        RAISE EXCEPTION '% is not a day', era;
-    END IF;
-    IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
-        RETURN false;
-    END IF;
-    EXECUTE pg_catalog.format('LOCK TABLE ONLY %s.pulse_django_job_over IN ACCESS EXCLUSIVE MODE', home);
-    IF pg_catalog.to_regclass(home || '.' || name) IS NOT NULL THEN
-        RETURN false;
-    END IF;
-    EXECUTE pg_catalog.format(
-        'CREATE TABLE %1$s.%2$s (LIKE %1$s.pulse_django_job_over INCLUDING DEFAULTS INCLUDING CONSTRAINTS,'
-        ' PRIMARY KEY (id, era));'
-        'CREATE INDEX %2$s_end ON %1$s.%2$s (status, finished_at, id);'
-        'CREATE INDEX %2$s_child ON %1$s.%2$s (parent_id) WHERE parent_id IS NOT NULL;'
-        'CREATE INDEX %2$s_more ON %1$s.%2$s (id)'
-        ' WHERE attempts > 1 OR completed_by IS NULL OR idempotency_key IS NOT NULL{more_indexes}', home, name
-    );
-    EXECUTE pg_catalog.format(
-        'WITH moved AS ('
-        ' DELETE FROM %1$s.pulse_django_job_other WHERE era = %3$s AND ('
-        '  SELECT count(*) <= %4$s::bigint FROM ('
-        '   SELECT FROM %1$s.pulse_django_job_other WHERE era = %3$s LIMIT %4$s::bigint + 1) AS stray)'
-        ' RETURNING *) INSERT INTO %1$s.%2$s SELECT * FROM moved', home, name, era, most
-    );
-    EXECUTE pg_catalog.format(
-        'ALTER TABLE %1$s.pulse_django_job_over ATTACH PARTITION %1$s.%2$s FOR VALUES IN (%3$s)', home, name, era
-    );
-    RETURN true;
-EXCEPTION WHEN check_violation THEN  -- there are more
-    RETURN false;
-END
-$function$
-"""
-MAKE_DAY = _MAKE_DAY.replace("{more_indexes}", "")
-# Since tags: each day has their index, too.
-_TAGS = (
-    ";'\n        'CREATE INDEX %2$s_tags ON %1$s.%2$s USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL"
-)
-MAKE_DAY_WITH_TAGS = _MAKE_DAY.replace("{more_indexes}", _TAGS)
-# Since batches: of their members, too.
-_BATCH = ";'\n        'CREATE INDEX %2$s_batch ON %1$s.%2$s (batch_id, id) WHERE batch_id IS NOT NULL"
-MAKE_DAY_WITH_BATCHES = _MAKE_DAY.replace("{more_indexes}", _TAGS + _BATCH)
-DROP_DAY = """
-CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    home text := pg_catalog.quote_ident({schema});
-    name text := 'pulse_django_job_' || era;
-BEGIN
-    IF NOT EXISTS (
-        SELECT FROM pg_catalog.pg_inherits
-        WHERE inhrelid = pg_catalog.to_regclass(home || '.' || name)::oid
-            AND inhparent = pg_catalog.to_regclass(home || '.pulse_django_job_over')::oid
-    ) THEN
-        RETURN false;
-    END IF;
-    EXECUTE pg_catalog.format('DROP TABLE IF EXISTS %s.%s', home, name);
-    RETURN true;
-END
-$function$
-"""
 OF_OWNER_ONLY = """
 REVOKE EXECUTE ON FUNCTION pulse_django_make_day(int, int), pulse_django_drop_day(int) FROM PUBLIC
 """
-SAME_OWNER = same_owner(
+_OWNED = (
     "TABLE pulse_django_job",
-    "TABLE pulse_django_job_over",
     "TABLE pulse_django_job_other",
     "TABLE pulse_django_key",
     "FUNCTION pulse_django_make_day(int, int)",
@@ -193,11 +102,7 @@ SELECT
 FROM pulse_django_job
 WHERE completed_by IS NOT NULL
 """
-GRANT_LEDGER = grant_like(
-    "SELECT",
-    "pulse_django_attempt",
-    "SELECT ON pulse_django_ledger, pulse_django_job_over, pulse_django_job_other",
-)
+_READ = ("pulse_django_ledger", "pulse_django_job_other")
 
 # No run is lost that only a job's row keeps.
 JOIN = """
@@ -241,39 +146,40 @@ MOST_BYTES = 32 * 1024 * 1024  # of a result as text, as in the hot partition
 
 def split(apps: Any, schema_editor: Any) -> None:
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.quote_literal(pg_catalog.current_schema())")
-        [schema] = cursor.fetchone()
-        for statements in (LOCK, COPY_NEW_KEYS, SPLIT, OVER.format(most_bytes=MOST_BYTES), GRANT_AGAIN):
+        found = _days.new_layout(cursor)
+        over = () if found.parent == "pulse_django_job" else (found.parent,)
+        history = found.create.format(parent=found.parent, like=found.like, most_bytes=MOST_BYTES)
+        for statements in (LOCK, COPY_NEW_KEYS, SPLIT, history, GRANT_AGAIN):
             cursor.execute(statements)
-        for function in (MAKE_DAY, DROP_DAY):
-            cursor.execute(function.replace("{schema}", schema))
-        for statements in (OF_OWNER_ONLY, SAME_OWNER, MAKE_DAYS, LEDGER, GRANT_LEDGER):
+        _days.put_make_day(cursor, found, _days.FROM_THE_FIRST)
+        _days.put_drop_day(cursor, found)
+        owned = same_owner(*_OWNED, *(f"TABLE {name}" for name in over))
+        read = grant_like("SELECT", "pulse_django_attempt", f"SELECT ON {', '.join((*_READ, *over))}")
+        for statements in (OF_OWNER_ONLY, owned, MAKE_DAYS, LEDGER, read):
             cursor.execute(statements)
 
 
 def index_tags_of_days(apps: Any, schema_editor: Any) -> None:
-    """Let each day that is made from now on have an index of tags. The function keeps its owner and its rights."""
-    _replace_make_day(schema_editor, MAKE_DAY_WITH_TAGS)
+    """Let each day that is made from now on have an index of tags."""
+    _replace_make_day(schema_editor, _days.WITH_TAGS)
 
 
 def index_no_tags_of_days(apps: Any, schema_editor: Any) -> None:
-    _replace_make_day(schema_editor, MAKE_DAY)
+    _replace_make_day(schema_editor, _days.FROM_THE_FIRST)
 
 
 def index_batches_of_days(apps: Any, schema_editor: Any) -> None:
     """Let each day that is made from now on have an index of the members of batches."""
-    _replace_make_day(schema_editor, MAKE_DAY_WITH_BATCHES)
+    _replace_make_day(schema_editor, _days.WITH_BATCHES)
 
 
 def index_no_batches_of_days(apps: Any, schema_editor: Any) -> None:
-    _replace_make_day(schema_editor, MAKE_DAY_WITH_TAGS)
+    _replace_make_day(schema_editor, _days.WITH_TAGS)
 
 
-def _replace_make_day(schema_editor: Any, function: str) -> None:
+def _replace_make_day(schema_editor: Any, indexes: dict[str, str]) -> None:
     with schema_editor.connection.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.quote_literal(pg_catalog.current_schema())")
-        [schema] = cursor.fetchone()
-        cursor.execute(function.replace("{schema}", schema))
+        _days.put_make_day(cursor, _days.layout(cursor), indexes)
 
 
 def join(apps: Any, schema_editor: Any) -> None:

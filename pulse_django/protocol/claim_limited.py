@@ -12,18 +12,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django.db import connections
+
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IS_PAUSED
-from pulse_django.store.transactions import refuse_callers_transaction, run_message
+from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 
 from .claim import FROM_THE_FIRST, GRANTED, Claims, Left, Slots, claim_pick, claiming, claims_of, unless_paused
-from .limit_counts import AT, COUNT, LOCK, SPENT
+from .limit_counts import AT, COUNT, LOCK, SAID, SPEND, SPENT, SPENT_BY, spelt_out
 
 # Of one claim: a lock each. PostgreSQL's table of locks has room for 64 of each connection.
 MOST_LANES = 60
@@ -132,16 +135,19 @@ def claim_limited(
         left=_LEFT,
         started=AT,
         probe="pg_catalog.current_setting('pulse.probe')::boolean",
-        spent=SPENT,
+        spent="" if (apart := is_for_citus(connections[jobs.write_alias])) else SPENT,
     )
     count = [
         limiter, whole, limiter, marks.get(limiter, 0), queue or "", marks.get(whole, 0), keys,
         [takes[lane] for lane in visited], [marks.get(key, 0) for key in keys], limit,
     ]  # fmt: skip
-    [[_, locked]], [counted], rows = run_message(
-        jobs.write_alias,
-        [(LOCK, [limiter, whole, [whole, limiter, *keys]]), (COUNT, count), (sql, [*values, limiter, whole])],
-    )
+    lock, limiters = [limiter, whole, [whole, limiter, *keys]], [limiter, whole]
+    if apart:
+        [[_, locked]], [counted], rows = _one_by_one(jobs.write_alias, lock, count, sql, values, limiters)
+    else:
+        [[_, locked]], [counted], rows = run_message(
+            jobs.write_alias, [(LOCK, lock), (COUNT, count), (sql, [*values, *limiters])]
+        )
     claims = claims_of(rows, holder)
     too_heavy = {visited[place - 1] for place in rows[0][-1] or ()}
     _, most, allowed, _, _, _, _, version, numbers, is_mine, low, low_of_queue, lows, due_in, of_queue, why = counted
@@ -156,6 +162,22 @@ def claim_limited(
     if not claims and not claims.is_left:
         refusal = _refusal((whole, of_queue), (limiter, why or ("full" if too_heavy else None)))
     return LimitedClaim(claims, said, not is_mine, due_in, found, version, refusal)
+
+
+def _one_by_one(
+    alias: str, lock: list[Any], count: list[Any], claim: str, params: list[Any], limiters: list[str]
+) -> list[list[Row]]:
+    """Do so on Citus: a message for each statement, and the next one names what this one said."""
+    with joined(alias):
+        locked = run_joined(alias, LOCK, lock)
+        counted = run_joined(alias, spelt_out(COUNT, {"got": locked[0][0]}), count)
+        said = dict(zip(SAID, counted[0], strict=False))
+        rows = run_joined(alias, spelt_out(claim, said), params)
+        if lanes := [claim.lane_key for claim in claims_of(rows, "")]:
+            spent = run_joined(alias, spelt_out(SPENT_BY, said), [lanes, *limiters])
+            if spent:
+                run_joined(alias, SPEND, [list(column) for column in zip(*spent, strict=True)])
+        return [locked, counted, rows]
 
 
 def _refusal(*found: tuple[str, str | None]) -> tuple[str, str] | None:

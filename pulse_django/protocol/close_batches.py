@@ -13,6 +13,9 @@ SELECT id FROM pulse_django_batch WHERE id = ANY (%s::bigint[]) ORDER BY id FOR 
 
 # In the statement after the one that took the locks, so that what was committed before they were taken is seen. Members
 # end from the front, so the search for an open one begins at the back.
+#
+# ``late`` names what is not in ``fact``: the steps of Citus see what those before them wrote, and a batch that was
+# closed just now would be counted twice.
 _JUDGE_BATCHES = """
 WITH news AS MATERIALIZED (
     SELECT
@@ -83,7 +86,7 @@ late AS MATERIALIZED (
         batch.cancelled + news.cancelled AS cancelled
     FROM news
     JOIN pulse_django_batch AS batch ON batch.id = news.batch_id
-    WHERE batch.closed_at IS NOT NULL
+    WHERE batch.closed_at IS NOT NULL AND batch.id <> ALL (ARRAY(SELECT id FROM fact))
 ),
 added_late AS (
     UPDATE pulse_django_batch AS batch

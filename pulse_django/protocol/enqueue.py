@@ -6,8 +6,11 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
+
 from pulse_django import conf
 from pulse_django.exceptions import AlreadyEnqueued
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
@@ -156,8 +159,12 @@ def _insert(jobs: JobReader, new: NewJob, options: tuple[Any, ...], payload: Pay
     key, rule = new.unique
     if rule.per is not None:
         seconds = rule.per.total_seconds()
-        window = (seconds, new.task, key, seconds)
-        return run_joined(jobs.write_alias, _enqueue(names, take=unique.TAKE_WINDOW), (*window, *params))
+        if is_for_citus(connections[jobs.write_alias]):
+            [drawn] = run_joined(jobs.write_alias, f"SELECT {unique.NEXT_ID}", [])
+            window, take = (seconds, new.task, key, *drawn, seconds), unique.TAKE_WINDOW_WITH_ID
+        else:
+            window, take = (seconds, new.task, key, seconds), unique.TAKE_WINDOW
+        return run_joined(jobs.write_alias, _enqueue(names, take=take), (*window, *params))
     conflict = unique.conflict_of(rule)
     return run_joined(jobs.write_alias, _enqueue(names, conflict=conflict.sql), (*params, *conflict.params))
 

@@ -30,6 +30,7 @@ CLEANED_AT_ONCE, MOST_BATCHES = 5_000, 20
 MOST_MOVED = 10_000
 
 
+# On Citus days are partitions of the table of all jobs (docs/adr/0067).
 _ERAS = """
 SELECT
     (pg_catalog.regexp_match(pg_catalog.pg_get_expr(day.relpartbound, day.oid), '[0-9]{8}'))[1]::int AS era,
@@ -37,7 +38,7 @@ SELECT
 FROM pg_class AS parent
 LEFT JOIN pg_inherits AS link ON link.inhparent = parent.oid
 LEFT JOIN pg_class AS day ON day.oid = link.inhrelid
-WHERE parent.oid = 'pulse_django_job_over'::regclass::oid
+WHERE parent.oid = COALESCE(pg_catalog.to_regclass('pulse_django_job_over'), 'pulse_django_job'::regclass)::oid
 ORDER BY era
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from .limiters import IN_FORCE
 
 LOCK_CLASS = 1_886_547_059  # of our advisory locks; the other half of a lock is the hash of what it is for
@@ -209,10 +212,7 @@ CROSS JOIN of_queue
 
 # Of a limiter that was closed or has no rate, nothing is spent. Jobs from before the limit had keys have none, and the
 # bucket of their lane would be the limiter's.
-SPENT = f""",
-{_LIMITERS},
-spent AS (
-    INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)
+_SPENDING = f"""
     SELECT
         taken.scope,
         {TOKENS.format(at=AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
@@ -239,5 +239,36 @@ spent AS (
         GROUP BY 1, 2, 3, 4
     ) AS taken
     LEFT JOIN pulse_django_bucket AS old ON old.scope::text = taken.scope
-    ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at
-)"""  # noqa: S608 - made of constants
+"""  # noqa: S608 - made of constants
+_INTO_BUCKETS = "INSERT INTO pulse_django_bucket AS bucket (scope, tokens, at)"
+_AGAIN = "ON CONFLICT (scope) DO UPDATE SET tokens = excluded.tokens, at = excluded.at"
+SPENT = f""",
+{_LIMITERS},
+spent AS (
+    {_INTO_BUCKETS}{_SPENDING}    {_AGAIN}
+)"""
+
+# Citus cannot send that to a node: it works out what is spent, from the lanes of what was claimed, and then writes it.
+SPENT_BY = f"WITH claimed AS MATERIALIZED (SELECT pg_catalog.unnest(%s::text[]) AS lane_key),{_LIMITERS}{_SPENDING}"
+SPEND = f"""
+{_INTO_BUCKETS}
+SELECT *
+FROM ROWS FROM (
+    pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::float8[]), pg_catalog.unnest(%s::timestamptz[])
+) AS taken (scope, tokens, at)
+{_AGAIN}
+RETURNING scope
+"""  # noqa: S608 - made of constants
+
+# What one of these statements says to the next, in settings of the transaction.
+SAID = ("at", "most", "takes", "slots", "heaviest", "key_slots", "probe")
+_SETTING = re.compile(r"pg_catalog\.current_setting\('pulse\.(\w+)'\)")
+_PLAIN_VALUE = re.compile(r"[\w{},:.+ -]*")  # numbers, arrays of them, true, false, an instant
+
+
+def spelt_out(sql: str, values: Mapping[str, str]) -> str:
+    """Return the statement with values in the place of these settings, which Citus keeps on the node that set them."""
+    for value in values.values():
+        if not _PLAIN_VALUE.fullmatch(value):
+            raise ValueError("this is not what a statement of a limited claim says")
+    return _SETTING.sub(lambda found: f"'{values[found[1]]}'::text", sql)

@@ -79,10 +79,13 @@ _TAKE_WINDOW = """
     WHERE excluded.until - win.until >= %s::float8 * interval '1 second'
     RETURNING job_id
 """
-_ONE_WANTED = "SELECT %s::text, %s::text, pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
+_ONE_WANTED = "SELECT %s::text, %s::text, {id}"
 _OF_NEW = 'SELECT task, unique_key, id FROM new ORDER BY task COLLATE "C", unique_key COLLATE "C"'
 
-TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED)})\n"
+NEXT_ID = "pg_catalog.nextval('pulse_django_job_id_seq'::regclass)"
+TAKE_WINDOW = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id=NEXT_ID))})\n"
+# On Citus, where a node would draw an id with another shard's number (docs/adr/0067).
+TAKE_WINDOW_WITH_ID = f"WITH taken AS ({_TAKE_WINDOW.format(wanted=_ONE_WANTED.format(id='%s::bigint'))})\n"
 TAKE_WINDOWS = _TAKE_WINDOW.format(wanted=_OF_NEW)
 
 # The instant was read before the wait for a rival. A period that began then would be too short, or over already.

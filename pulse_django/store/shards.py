@@ -7,6 +7,8 @@ from django.db import OperationalError, connections, models, transaction
 
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
+from .citus import is_for_citus
+from .citus_nodes import node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
 from .transactions import LOCK_NOT_AVAILABLE, run_joined
 
@@ -34,6 +36,7 @@ SELECT pg_catalog.setval(%s::regclass, GREATEST(
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 TRIES = 20
 IDS_OF_JOBS = "pulse_django_job_id_seq"
+SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
 
 
@@ -44,7 +47,7 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
     """
     floor = floor_of_ids(shard_number)
     raised = []
-    for (sequence,) in run_joined(alias, _SEQUENCES, [[model._meta.db_table for model in _models_with_ids()]]):
+    for (sequence,) in run_joined(alias, _SEQUENCES, [_tables_with_ids(alias)]):
         if position_of(alias, sequence) < floor:
             raise_sequence(alias, sequence, floor)
             raised.append(sequence)
@@ -59,6 +62,9 @@ def raise_sequence(alias: str, sequence: str, floor: int) -> None:
     """
     for tries_left in reversed(range(TRIES)):
         if position_of(alias, sequence) >= floor:
+            return
+        if sequence == TOKENS and (node := node_of(alias)):
+            raise_tokens_on(alias, node, floor)
             return
         try:
             with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
@@ -96,6 +102,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
 
 def position_of(alias: str, sequence: str) -> int:
     """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
+    if sequence == TOKENS and (node := node_of(alias)):
+        return tokens_on(alias, node)
     return _position(alias, sequence) or 0
 
 
@@ -104,6 +112,11 @@ def _position(alias: str, sequence: str) -> int | None:
     return found
 
 
-def _models_with_ids() -> list[type[models.Model]]:
-    """Return those whose ids the database counts."""
-    return [one for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]
+def _tables_with_ids(alias: str) -> list[str]:
+    """Return those whose ids are to say their shard. On Citus they are those that draw their ids where one connects to.
+
+    The others' may be drawn by the node that has the rows, which counts in a range that could begin with the number.
+    """
+    if is_for_citus(connections[alias]):
+        return list(SAY_THEIR_SHARD)
+    return [one._meta.db_table for one in models_with_tables() if isinstance(one._meta.pk, models.AutoField)]

@@ -20,6 +20,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from pulse_django.exceptions import NotInsideTransaction
 
+from .citus import naming_history
 from .prepared_statements import PreparedStatements
 
 LOCK_NOT_AVAILABLE = "55P03"
@@ -89,6 +90,7 @@ def run_joined(
     """Run one statement in the caller's transaction, or alone when there is none."""
     connection = connections[alias]
     refuse_other_vendors(connection)
+    sql = naming_history(connection, sql)
     if _is_in_transaction(connection):
         return _execute(connection, sql, params)
     prepared: PreparedStatements | None = connection.settings_dict.get(_PREPARED)

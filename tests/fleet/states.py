@@ -74,6 +74,10 @@ def _long_transaction(rival: Rival) -> Iterator[None]:
         rival.rollback()
 
 
+# Of the session in which the table is written: on Citus that of its node.
+FLUSH = "SELECT pg_stat_force_next_flush() FROM (SELECT count(*) FROM pulse_django_queue) AS here"
+
+
 @contextmanager
 def _table_bloat(_: Rival) -> Iterator[None]:
     sql("ALTER TABLE pulse_django_queue SET (autovacuum_enabled = off)")
@@ -81,7 +85,7 @@ def _table_bloat(_: Rival) -> Iterator[None]:
         for number in range(30):
             QueueFactory(name=f"q{number}")
         sql("DELETE FROM pulse_django_queue")
-        sql("SELECT pg_stat_force_next_flush()")
+        sql(FLUSH)
         yield
     finally:
         sql("ALTER TABLE pulse_django_queue RESET (autovacuum_enabled)")
@@ -158,7 +162,7 @@ def need_overlooked() -> None:
 def move_unfinished() -> None:
     """As a process leaves a job that is killed between two shards."""
     depart(Job.objects, Job.objects.filter(pk=make_job().pk), to_shard=0)
-    sql("UPDATE pulse_django_departure SET at = at + %s", LONG_AGO)
+    sql("UPDATE pulse_django_departure SET at = statement_timestamp() + %s", LONG_AGO)
 
 
 def _limiter_starved() -> None:

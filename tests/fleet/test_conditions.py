@@ -16,11 +16,13 @@ from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, 
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.models import Attempt, Departure, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
 from pulse_django.store.job_queries import ServerClock
+from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
 from tests.fleet.states import (
+    FLUSH,
     LONG_AGO,
     brought_about,
     live_worker,
@@ -77,9 +79,7 @@ def test_all_are_clear_while_work_goes_on() -> None:
             AttemptFactory(job=job, number=max(job.attempts, 1))
     AttemptFactory(job=make_job(Status.RETRYING))
     Queue.objects.pause("another", reason="why not")
-    sql(
-        "SELECT setval('pulse_django_token', GREATEST(last_value, 1000000)) FROM pulse_django_token"
-    )  # no claim was made
+    raise_sequence("default", TOKENS, 1_000_000)  # no claim was made
     assert ask_all("default").says == ""
 
 
@@ -103,7 +103,7 @@ def test_a_running_job_without_a_lease_gets_one_that_runs_out() -> None:
         assert [step.repaired for step in repaired("running-without-lease")] == [1]
         job.refresh_from_db()
         assert job.locked_by == "nobody"
-        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s", job.pk)
+        sql("UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 s' WHERE id = %s", job.pk)
         assert [one.lease.job_id for one in Job.objects.reap()] == [job.pk]
 
 
@@ -136,7 +136,7 @@ def test_a_job_that_somebody_made_running_by_hand_can_be_reaped_afterwards() -> 
         assert sorted(keys(found("running-without-lease"))) == sorted([never.pk, spent.pk])
         repaired("running-without-lease")
         assert is_clear("running-without-lease")
-        sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 s'")
+        sql("UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 s'")
         assert sorted(one.lease.job_id for one in Job.objects.reap()) == sorted([never.pk, spent.pk])
         assert sorted(Attempt.objects.values_list("number", flat=True)) == [1, 3]
 
@@ -182,7 +182,7 @@ def test_an_ended_run_without_its_row_in_the_ledger_is_seen(status: Status) -> N
 
 
 def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
-    [(stands,)] = sql("SELECT last_value FROM pulse_django_token")
+    stands = position_of("default", TOKENS)
     make_job(Status.RUNNING, token=stands + 1_000)
     assert found("token-repeated").subjects[0].words == f"stands at {stands}, and {stands + 1_000} was granted"
     repaired("token-repeated")
@@ -254,7 +254,7 @@ def test_a_paused_queue_with_a_backlog_is_resumed() -> None:
     for name in ("full", "empty", "ended"):
         Queue.objects.pause(name, reason="the bank is down")
     QueueFactory(name="running")
-    sql("UPDATE pulse_django_queue SET paused_until = clock_timestamp() - interval '1 s' WHERE name = 'ended'")
+    sql("UPDATE pulse_django_queue SET paused_until = statement_timestamp() - interval '1 s' WHERE name = 'ended'")
     for queue in ("full", "ended", "running"):
         make_job(queue=queue, next_run_at=now(LONG_AGO))
     finding = found("paused-backlog")
@@ -302,7 +302,7 @@ def test_a_schedule_that_is_not_decided_is_overdue(settings: Any) -> None:
     finding = found("schedule-overdue")
     assert keys(finding) == ["nightly"]
     assert "task shop.echo" in finding.subjects[0].words
-    sql("UPDATE pulse_django_schedule SET paused_at = clock_timestamp()")
+    sql("UPDATE pulse_django_schedule SET paused_at = statement_timestamp()")
     assert is_clear("schedule-overdue")
 
 
@@ -475,7 +475,7 @@ def test_a_job_that_ran_after_it_was_put_back_is_none() -> None:
 
 def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> None:
     live_worker(tasks=None)
-    sql("UPDATE pulse_django_job SET created_at = created_at - interval '1 day'")
+    sql("UPDATE pulse_django_job SET created_at = statement_timestamp() - interval '1 day'")
     assert is_clear("task-unknown")
     assert give_up("default") == []
 
@@ -517,7 +517,7 @@ def test_dead_rows_that_autovacuum_left_are_vacuumed(rival: Rival) -> None:
         finding = found("table-bloat", dead_rows=20)
         assert "pulse_django_queue" in keys(finding)
         repaired("table-bloat", dead_rows=20)
-        sql("SELECT pg_stat_force_next_flush()")
+        sql(FLUSH)
         assert "pulse_django_queue" not in keys(ask(named("table-bloat"), "default", Limits(dead_rows=20)))
 
 
@@ -539,12 +539,16 @@ def test_an_index_whose_build_broke_off_is_built_again() -> None:
 
 
 def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
-    before = sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'")
+    definition = (
+        "SELECT indexdef FROM pg_indexes"
+        " WHERE indexname = 'pulse_job_one_per_unique_key' AND schemaname = current_schema()"
+    )
+    before = sql(definition)
     sql("DROP INDEX pulse_job_one_per_unique_key")
     assert keys(found("schema-incomplete")) == ["pulse_job_one_per_unique_key"]
     repaired("schema-incomplete")
     assert is_clear("schema-incomplete")
-    assert sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'pulse_job_one_per_unique_key'") == before
+    assert sql(definition) == before
 
 
 @pytest.mark.parametrize("constraint", ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"])
@@ -573,7 +577,8 @@ def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:
 
 
 def test_what_cannot_be_built_is_told_and_keeps_no_other_from_it() -> None:
-    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_one_per_run; DROP INDEX pulse_job_reap")
+    sql("ALTER TABLE pulse_django_attempt DROP CONSTRAINT pulse_attempt_one_per_run")
+    sql("DROP INDEX pulse_job_reap")
     entry = AttemptFactory(job=make_job(Status.COMPLETED))
     AttemptFactory(job=entry.job, number=entry.number)
     try:
@@ -665,7 +670,7 @@ class TestLimits:
         declare(running=1)
         start(enqueue(2), limit=1)
         assert is_clear("limiter-starved")
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '20 min'")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '20 min'")
         finding = found("limiter-starved")
         assert keys(finding) == ["stripe"]
         assert "1 of 1 running" in finding.subjects[0].words
@@ -677,19 +682,19 @@ class TestLimits:
     def test_they_are_no_fault_of_the_workers(self) -> None:
         declare(running=1)
         start(enqueue(2), limit=1)
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         for condition in ("overdue-while-idle", "queue-overdue"):
             assert is_clear(condition)
 
     def test_shares_are_not_limits(self) -> None:
         enqueue(2, limiter="", key="a")
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         assert is_clear("limiter-starved")
 
     def test_jobs_that_nobody_makes_ready(self) -> None:
         enqueue(2, run_after=MINUTE)
         assert is_clear("ready-overdue")
-        sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() - interval '2 h'")
+        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() - interval '2 h'")
         assert keys(found("ready-overdue")) == ["default"]
         assert Job.objects.promote() == ["default"] * 2
         assert is_clear("ready-overdue")

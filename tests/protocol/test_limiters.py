@@ -170,7 +170,7 @@ class TestBuckets:
         declare(Limit("stripe", rate=Rate(10, per=MINUTE)), Limit("mail", rate=Rate(10, per=MINUTE)))
         for limiter in ("stripe", "mail"):
             assert len(claim(limiter).claims) == 1
-        sql("UPDATE pulse_django_bucket SET at = at - interval '10 minutes' WHERE scope = 'mail'")
+        sql("UPDATE pulse_django_bucket SET at = statement_timestamp() - interval '10 minutes' WHERE scope = 'mail'")
         assert Limiter.objects.forget_full_buckets() == ["mail"]
         assert Bucket.objects.get().scope == "stripe"
 

@@ -91,6 +91,7 @@ from tests.conftest import empty_tables, leave_no_line_behind
 from tests.console import test_every_page as pages
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
+from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
 from tests.security.test_grants import VERBS
 
@@ -662,5 +663,5 @@ def addresses() -> list[pages.Address]:
 
 
 # Statements of Django's own, on its own tables, come with the pages only.
-OWN: list[Callable[[], object]] = [*BY_ROLES, *STORAGE, *RUNTIME, *OPERATING]
+OWN: list[Callable[[], object]] = [*BY_ROLES, *STORAGE, *RUNTIME, *OPERATING, *CITUS]
 EVERYTHING = [*OWN, web]

@@ -9,19 +9,28 @@ import pytest
 from django.db import connection
 
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
+from tests.factories import QueueFactory
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-TAKE = f"SELECT nextval('{TOKENS}') FROM generate_series(1, 20)"
+# Where claims take them: on Citus from the node that has the table.
+TAKE_ONE = f"SELECT nextval('{TOKENS}') FROM pulse_django_queue"
+TAKE = f"{TAKE_ONE} CROSS JOIN generate_series(1, 20)"
 RAISES = 150
 
 
+@pytest.fixture(autouse=True)
+def _one_queue(pulse_db: None) -> None:
+    QueueFactory()
+
+
+@pytest.mark.one_server("a node takes its values alone: test_citus_nodes shows that they rise")
 def test_it_is_never_lowered() -> None:
     before = position_of("default", TOKENS)
     raise_sequence("default", TOKENS, before + 1_000)
     raise_sequence("default", TOKENS, before + 10)
-    assert sql(f"SELECT nextval('{TOKENS}')") == [(before + 1_001,)]
+    assert sql(TAKE_ONE) == [(before + 1_001,)]
 
 
 def test_no_value_is_given_twice() -> None:
@@ -48,11 +57,12 @@ def test_no_value_is_given_twice() -> None:
     assert len(set(taken)) == len(taken)
 
 
+@pytest.mark.one_server("the rival holds a lock of its node, which is not seen here")
 def test_it_waits_for_those_who_have_taken_a_value(rival: Rival) -> None:
     """Their values may not be seen by anybody yet."""
     floor = position_of("default", TOKENS) + 1_000
     rival.begin()
-    rival.run(sql, f"SELECT nextval('{TOKENS}')")
+    rival.run(sql, TAKE_ONE)
     holder = rival.pid
     with ThreadPoolExecutor(1) as thread:
 

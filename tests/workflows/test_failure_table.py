@@ -101,9 +101,9 @@ def test_need_is_completed_twice_by_a_zombie() -> None:
     placed = chain(plain.prepare("a"), plain.prepare("b")).enqueue()
     first, then = sorted(placed.job_ids.values())
     zombie = claimed(first)
-    sql("UPDATE pulse_django_job SET lease_until = clock_timestamp() - interval '1 second' WHERE id = %s", first)
+    sql("UPDATE pulse_django_job SET lease_until = statement_timestamp() - interval '1 second' WHERE id = %s", first)
     Job.objects.reap()
-    sql("UPDATE pulse_django_job SET next_run_at = clock_timestamp() WHERE id = %s", first)
+    sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp() WHERE id = %s", first)
     again = claimed(first)
     assert Job.objects.settle([success(zombie)]).lost == {zombie.lease}
     assert not Unresolved.objects.filter(job_id=first).exists()

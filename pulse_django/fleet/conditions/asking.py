@@ -15,6 +15,7 @@ from django.db import DatabaseError, connections
 from pulse_django import conf
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.citus import is_for_citus
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
@@ -164,10 +165,13 @@ def ask(condition: Condition, alias: str, limits: Limits | None = None) -> Findi
 
 def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     """Return what a condition applies to, or raise what went wrong."""
-    if condition.look is None:
+    look = condition.look
+    if condition.look_on_citus is not None and is_for_citus(connections[alias]):
+        look = condition.look_on_citus
+    if look is None:
         return [_subject(row) for row in _rows(alias, condition.sql, limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
-        return [_subject(row) for row in islice(condition.look(alias, limits), limits.limit)]
+        return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
 
 
 def _subject(row: Sequence[Any]) -> Subject:
@@ -178,7 +182,7 @@ def _subject(row: Sequence[Any]) -> Subject:
 
 
 def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -> dict[str, Finding]:
-    """Ask in one statement. If it fails there is no answer: each is asked alone then."""
+    """Ask in one statement. If it fails there is no answer: each is asked alone then, as on Citus, which refuses it."""
     questions = [
         f"(SELECT {place}, pg_catalog.row_number() OVER (), pg_catalog.to_jsonb(key)::text, words::text"
         f" FROM ({one.sql}) AS found (key, words))"
@@ -187,6 +191,8 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
     if not questions:
         return {}
     try:
+        if is_for_citus(connections[alias]):
+            return {}
         rows = _rows(alias, " UNION ALL ".join(questions), replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
         if is_lost(alias):

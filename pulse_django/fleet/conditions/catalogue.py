@@ -131,6 +131,8 @@ class Condition:
     page: str = "reference/conditions.md"  # of the documentation, with the remedy
     sql: str = ""
     look: Callable[[str, Limits], Iterable[Subject]] | None = None  # in place of SQL, with the alias
+    # In place of both on Citus, where what the server knows and what the tables hold is on different servers.
+    look_on_citus: Callable[[str, Limits], Iterable[Subject]] | None = None
     threshold: Threshold | None = None
     repair: Repair | None = None
 

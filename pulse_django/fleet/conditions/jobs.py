@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from django.db import connections
+from collections.abc import Iterator, Sequence
 
 from pulse_django import conf
 from pulse_django.models import Job
-from pulse_django.store.shards import TOKENS, raise_sequence
+from pulse_django.store.shards import TOKENS, position_of, raise_sequence
+from pulse_django.store.transactions import run_joined
 
-from .catalogue import Condition, Repair, RepairRefused, Severity, register
+from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 
 
 def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
@@ -31,11 +30,19 @@ def _cancel(alias: str, job_ids: Sequence[int]) -> int:
 
 
 def _raise_the_token(alias: str, _: Sequence[str]) -> int:
-    with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT ({_SEEN})")
-        [seen] = cursor.fetchone()
-    raise_sequence(alias, TOKENS, seen)
+    raise_sequence(alias, TOKENS, _seen(alias))
     return 1
+
+
+def _seen(alias: str) -> int:
+    return int(run_joined(alias, _SEEN, [])[0][0] or 0)
+
+
+def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
+    """The sequence that claims draw from is on the node, and Citus does not know it."""
+    seen, position = _seen(alias), position_of(alias, TOKENS)
+    if seen > position:
+        yield Subject(TOKENS, f"stands at {position}, and {seen} was granted")
 
 
 register(
@@ -184,6 +191,7 @@ FROM pulse_django_token, ({_SEEN}) AS granted (seen)
 WHERE seen > last_value
 LIMIT %(limit)s
 """,
+        look_on_citus=_repeated_on_citus,
         repair=Repair(says="Set the sequence to the largest granted token.", act=_raise_the_token),
     )
 )

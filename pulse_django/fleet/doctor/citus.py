@@ -101,8 +101,7 @@ def of_the_shard(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
             level=Level.HINT,
             what="the tables of this database are not distributed",
             why="They are all on one node, so the other nodes do none of the work.",
-            to_do="Give the tables a schema of their own, and call citus_schema_distribute for it while no worker "
-            "runs.",
+            to_do="Give the tables a schema of their own, and let pulse_shards add distribute it while no worker runs.",
         )
     return Advice(
         topic="shard",
@@ -123,8 +122,8 @@ def of_the_balance(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:
             level=Level.HINT,
             what=what,
             why="The node with most schemas reaches its limit while others have time to spare.",
-            to_do="Raise the sequence pulse_django_token on the node that is to take one, so that fencing tokens go on "
-            "rising, and move it with citus_schema_move. Workers may go on meanwhile.",
+            to_do="Move one: pulse_shards move --shard ... --node ... It lets fencing tokens go on rising, which "
+            "citus_schema_move alone does not. Workers may go on meanwhile.",
         )
     return Advice(topic="balance", level=Level.GOOD, what=what, why="No node has much more to do than another.")
 

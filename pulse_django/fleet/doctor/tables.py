@@ -10,6 +10,7 @@ from django.apps import apps
 
 from pulse_django import conf
 from pulse_django.models import Job
+from pulse_django.store.citus_nodes import node_of
 from pulse_django.words.display import in_words
 from pulse_django.words.eras import HOT_PARTITION
 
@@ -57,6 +58,15 @@ LIMIT 1
 
 
 def on_the_tables(alias: str, settings: conf.PulseSettings) -> Iterator[Advice]:
+    if node := node_of(alias):
+        yield Advice(
+            topic="tables",
+            level=Level.UNKNOWN,
+            what=f"the tables are on {node}, which is not asked about vacuum, indexes and sizes",
+            why="What this server says of them is said of empty ones.",
+            to_do="Read pg_stat_user_tables there. The conditions table-bloat and long-transaction do ask the node.",
+        )
+        return
     [row] = rows(alias, _STORAGE)
     autovacuum, options, live, dead, updates, hot, scans, scanned, last, runs, size, ledger, naptime = row
     yield _of_autovacuum(autovacuum, options, live, dead, last)

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
@@ -21,8 +22,10 @@ from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.move_many import KeyRange, MoveMany
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.terminal import showable, table
+from pulse_django.store.citus_nodes import Node, distribute, move_schema, node_of
 from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
 from pulse_django.store.tables import require_tables
+from pulse_django.words.payloads import error_in_one_line
 
 ACTS = ("status", "add", "move", "drain")
 _DIGITS = 4  # of the hash of a key that stand in front of it
@@ -40,6 +43,10 @@ class Command(BaseCommand):
         parser.add_argument("--from", dest="from_shard", metavar="ALIAS", help="move, drain: the shard to move from")
         parser.add_argument("--to", metavar="ALIAS", help="move, drain: the shard to move to")
         parser.add_argument(
+            "--node", type=_node, metavar="HOST:PORT",
+            help="move, on Citus: the node to move the schema of --shard to, while it is in use",
+        )  # fmt: skip
+        parser.add_argument(
             "--keys", type=_keys, metavar="FROM-TO",
             help="move: only jobs of shares whose keys' hashes begin with these digits; 0000-7fff is half of them",
         )  # fmt: skip
@@ -50,6 +57,8 @@ class Command(BaseCommand):
             self._status(as_json=options["json"])
         elif act == "add":
             self._add(_shard(options["shard"], "--shard"))
+        elif act == "move" and options["node"] is not None:
+            self._move_schema(_shard(options["shard"], "--shard"), options)
         else:
             self._move(act, options)
 
@@ -58,8 +67,21 @@ class Command(BaseCommand):
         if as_json:
             self.stdout.write(json.dumps({"command": "pulse_shards", "shards": [to_json(one) for one in found]}))
         else:
-            headers = ("shard", "number", "waiting", "running", "for others", "on its way", "last token", "")
-            for line in table(headers, [_row(one) for one in found], indent=""):
+            headers: tuple[str, ...] = (
+                "shard",
+                "number",
+                "waiting",
+                "running",
+                "for others",
+                "on its way",
+                "last token",
+                "",
+            )
+            rows = [_row(one) for one in found]
+            if any(one.node for one in found):
+                headers = (*headers[:-1], "node", "")
+                rows = [(*row[:-1], one.node, row[-1]) for row, one in zip(rows, found, strict=True)]
+            for line in table(headers, rows, indent=""):
                 self.stdout.write(showable(line, self.stdout))
         if wrong := [one.alias for one in found if one.problem]:
             raise CommandError(f"{len(wrong)} of {len(found)} shards have a problem: {', '.join(wrong)}.")
@@ -70,14 +92,30 @@ class Command(BaseCommand):
         call_command("migrate", "pulse_django", database=alias, verbosity=0)
         try:
             require_tables(alias)
-            number_ids(alias, number)
+            number_ids(alias, number)  # before Citus has the sequences, whose owner it would not let us name
+            distribute(alias)
             require_numbers(alias, number)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
         raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
         token = position_of(alias, TOKENS) + 1
         self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token}.")
+        if node := node_of(alias):
+            self.stdout.write(f"Citus keeps its schema on {node}.")
         self.stdout.write("Start the workers again with these settings, and then the web processes.")
+
+    def _move_schema(self, alias: str, options: dict[str, Any]) -> None:
+        if any(options[name] is not None for name in ("from_shard", "to", "keys")):
+            raise CommandError("--node moves a whole schema: it takes no --from, --to and --keys.")
+        to, node = options["node"], node_of(alias)
+        if not options["yes"] and node is not None:
+            self.stdout.write(f"Shard {alias!r} is on {node}. With --yes, it moves to {to} while it is in use.")
+            return
+        try:
+            before = move_schema(alias, to)
+        except (ImproperlyConfigured, Error) as error:
+            raise CommandError(error_in_one_line(error)) from error
+        self.stdout.write(f"Shard {alias!r} has moved from {before} to {to}." if before != to else "It is there.")
 
     def _move(self, act: str, options: dict[str, Any]) -> None:
         source, to = _shard(options["from_shard"], "--from"), _shard(options["to"], "--to")
@@ -85,10 +123,14 @@ class Command(BaseCommand):
             raise CommandError("--from and --to are the same shard.")
         if act == "drain" and (why := _why_jobs_still_come(source)):
             raise CommandError(f"Shard {source!r} still gets new jobs: {why}.")
-        for alias in shards():
-            number_problem = shard_facts(alias).problem if alias in (source, to) else ""
-            if number_problem:
-                raise CommandError(f"Shard {alias!r}: {number_problem}")
+        for alias in (source, to):
+            facts = shard_facts(alias)
+            if facts.problem:
+                raise CommandError(f"Shard {alias!r}: {facts.problem}")
+            if facts.node:
+                raise CommandError(
+                    f"Jobs leave and join {alias!r}, a schema of Citus, only with it: move it by --node."
+                )
         if options["yes"]:
             begun = finish(source)
             if begun.moved or begun.went_back:
@@ -139,6 +181,13 @@ def _why_jobs_still_come(alias: str) -> str:
 def _row(one: ShardFacts) -> tuple[object, ...]:
     counts = [f"{count}+" if count >= MOST_COUNTED else count for count in (one.waiting, one.running, one.for_others)]
     return (one.alias, one.number, *counts, one.departed, one.token, one.problem)
+
+
+def _node(text: str) -> Node:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a node such as db-2:5432")
+    return Node(host, int(port))
 
 
 def _keys(text: str) -> KeyRange:
