@@ -20,6 +20,7 @@ from .forget import carry_open_batches
 from .prune import delete_amendments, delete_attempts, delete_keys
 from .statements import check_delay
 
+LOCKED_BY_OTHERS = (LOCK_NOT_AVAILABLE, "40P01")  # Citus finds a deadlock before the time is up
 logger = SafeLogger(__name__)
 
 DAYS_AHEAD = 3
@@ -144,7 +145,7 @@ def _call(jobs: JobReader, sql: str, params: list[int]) -> bool:
     try:
         [(done,)] = run_alone(jobs.write_alias, sql, params, lock_timeout=LOCK_TIMEOUT)
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE:
+        if getattr(error.__cause__, "sqlstate", "") not in LOCKED_BY_OTHERS:
             raise
         logger.info("The table of jobs is locked; the partition of %s has to wait", params[0])
         return False
