@@ -43,9 +43,10 @@ def held_to(share: float, postmasters: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         for group in groups:
-            for pid in (group / "cgroup.procs").read_text().split():
-                with suppress(ProcessLookupError):
-                    (root / "cgroup.procs").write_text(pid)
+            while pids := (group / "cgroup.procs").read_text().split():
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        (root / "cgroup.procs").write_text(pid)
             group.rmdir()
 
 

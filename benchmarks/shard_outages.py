@@ -16,11 +16,12 @@ from tests.cluster import Cluster
 from tests.proxy import BlackHole
 
 VICTIM = "shard_1"
-SETTLING = 5.0  # seconds until the rate counts
+SETTLING = 1 / 3  # of the calm before an outage: the rate does not count yet
 _BETWEEN = """
 SELECT count(*) FROM pulse_django_job
 WHERE finished_at BETWEEN to_timestamp(%s) AND to_timestamp(%s) AND status = 'COMPLETED'
 """
+_LEFT = "SELECT count(*) FROM pulse_django_job WHERE finished_at IS NULL"
 _LOST = "SELECT count(*) FROM pulse_django_job WHERE losses > 0"
 
 
@@ -62,7 +63,7 @@ def measure_outage(
     flags = ("--processes", str(options.processes))
     postmasters = [one.postmaster for one in clusters.values()]
     with quota.held_to(options.share, postmasters), working(around, around.log(way), environment, *flags):
-        time.sleep(SETTLING + options.calm)
+        time.sleep((1 + SETTLING) * options.calm)
         begin = time.time()
         WAYS[way](clusters[VICTIM], proxy, options.outage)
         end = time.time()
@@ -74,9 +75,12 @@ def measure_outage(
             meanwhile = rate(cursor, begin, end)
             cursor.execute(_LOST)
             [lost] = cursor.fetchone()
+            cursor.execute(_LEFT)
+            if not cursor.fetchone()[0]:
+                raise SystemExit(f"{alias} ran out of jobs: the figure would be a lie. Give more --jobs")
         print(
             f"{VICTIM} {way} for {end - begin:.0f} s: {alias} {before:,.0f} jobs/s before, {meanwhile:,.0f} meanwhile: "
-            f"{meanwhile / max(before, 1):.2f}; {lost} leases lost",
+            f"{meanwhile / before:.2f}; {lost} leases lost",
             flush=True,
         )
 

@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--share", type=float, default=0.25, help="of a core, for each server; 0: not held")
     parser.add_argument("--processes", type=int, default=2, help="of the worker")
+    parser.add_argument("--task", default="nothing", help="of benchmarks/noop.py")
     parser.add_argument("--outage", type=float, default=0.0, help="seconds; the drains are left out")
     parser.add_argument("--calm", type=float, default=15.0, help="seconds before an outage for which the rate counts")
     options = parser.parse_args()
@@ -59,7 +60,7 @@ def main() -> int:
             around = project(folder)
             if options.outage:
                 for number, way in enumerate(WAYS):
-                    with filled(ALIASES, around, options.jobs):
+                    with filled(ALIASES, around.key(options.task), options.jobs):
                         (proxies := folder / f"proxy-{number}").mkdir()
                         measure_outage(around, clusters, way, options, proxies)
             else:
@@ -117,7 +118,7 @@ def drain(
 ) -> float:
     flags = [part for alias in aliases for part in ("--shard", alias)]
     with (
-        filled(aliases, around, options.jobs),
+        filled(aliases, around.key(options.task), options.jobs),
         quota.held_to(options.share, [one.postmaster for one in clusters.values()]),
     ):
         run_burst(around, options.processes, *flags)
@@ -125,11 +126,11 @@ def drain(
 
 
 @contextmanager
-def filled(aliases: Sequence[str], around: PlainSurroundings, jobs: int) -> Iterator[None]:
+def filled(aliases: Sequence[str], task: str, jobs: int) -> Iterator[None]:
     """Leave so many jobs in each of these databases, and nothing else, until the block ends."""
     for alias in aliases:
         for begin in range(0, jobs, AT_ONCE):
-            new = [NewJob(task=around.key("nothing"))] * min(AT_ONCE, jobs - begin)
+            new = [NewJob(task=task)] * min(AT_ONCE, jobs - begin)
             Job.objects.db_manager(alias).enqueue_many(new)
         execute(alias, "VACUUM ANALYZE pulse_django_job")
         execute(alias, "CHECKPOINT")

@@ -28,7 +28,7 @@ from pulse_django.words.shards import shard_number_of
 from .run import Run, current_run
 
 OUR_APP = "pulse_django"
-MOST_LOOKS, BETWEEN_LOOKS = 22, 0.05  # for a job that is on its way; seconds
+LONGEST_WAIT, BETWEEN_LOOKS = 1.0, 0.05  # seconds, for a job that is on its way
 
 
 class Located(NamedTuple):
@@ -116,23 +116,28 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
     """Look for jobs in all shards, and wait for those that are on their way between two of them."""
     homes: dict[str, set[int]] = {alias: set() for alias in shards()}
     missing, travelling = set(ids), set(ids)
-    for look in range(MOST_LOOKS):
+    until = time.monotonic() + LONGEST_WAIT
+    while missing and travelling:
         for alias in homes:
             homes[alias] |= _present(alias, missing)
         missing = missing.difference(*homes.values())
-        # A job that was on its way a moment ago may have arrived in a shard after that was asked: ask all once more.
-        if not missing or not travelling:
-            return homes
-        travelling = set().union(*(_travelling(alias, missing) for alias in homes))
-        if travelling and look:
+        travelling = set().union(*(_travelling(alias, missing) for alias in homes)) if missing else set()
+        if travelling and time.monotonic() > until:
+            raise JobOnItsWay(
+                f"{_named(travelling)} left one shard and did not arrive in another: a move was interrupted. "
+                "Nothing was done. Finish the move by pulse_shards move"
+            )
+        if travelling:
             time.sleep(BETWEEN_LOOKS)
-    if travelling:
-        first = min(travelling)
-        raise JobOnItsWay(
-            f"job {first} has left its shard and not arrived in another: a move was interrupted. "
-            "Finish it by pulse_shards move"
-        )
+    # One that was on its way a moment ago may have arrived in a shard after that was asked.
+    for alias in homes if missing else ():
+        homes[alias] |= _present(alias, missing)
     return homes
+
+
+def _named(job_ids: Iterable[int]) -> str:
+    first, *more = sorted(job_ids)
+    return f"job {first} and {len(more)} more" if more else f"job {first}"
 
 
 def _travelling(alias: str, ids: Iterable[int]) -> set[int]:

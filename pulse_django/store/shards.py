@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, models, transaction
 
@@ -10,7 +12,7 @@ from pulse_django.words.shards import floor_of_ids, shard_number_of
 from .citus import is_for_citus
 from .citus_nodes import node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
-from .transactions import LOCK_NOT_AVAILABLE, run_joined
+from .transactions import LOCK_NOT_AVAILABLE, refuse_callers_transaction, run_joined
 
 # Those that give ids. That of the fencing tokens belongs to no column.
 _SEQUENCES = """
@@ -34,7 +36,7 @@ SELECT pg_catalog.setval(%s::regclass, GREATEST(
 """
 # Everybody who takes a value waits behind us.
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
-TRIES = 20
+TRIES, PAUSE = 20, 0.2  # seconds
 IDS_OF_JOBS = "pulse_django_job_id_seq"
 SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
@@ -57,12 +59,13 @@ def number_ids(alias: str, shard_number: int) -> list[str]:
 def raise_sequence(alias: str, sequence: str, floor: int) -> None:
     """Let the next values of a sequence be larger than this one, and never lower than they would be.
 
-    ``setval()`` waits for nobody, so a value that somebody takes meanwhile would be given again. To make its owner the
-    owner changes nothing, and takes a lock that keeps everybody out.
+    ``setval()`` takes no lock, so a value that is taken meanwhile would be given again. ``ALTER SEQUENCE`` to the same
+    owner changes nothing and locks the sequence. Only the owner may do so.
     """
     for tries_left in reversed(range(TRIES)):
         if position_of(alias, sequence) >= floor:
             return
+        refuse_callers_transaction(alias)  # it would keep the lock, and all claims wait for it
         if sequence == TOKENS and (node := node_of(alias)):
             raise_tokens_on(alias, node, floor)
             return
@@ -75,6 +78,7 @@ def raise_sequence(alias: str, sequence: str, floor: int) -> None:
         except OperationalError as error:
             if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not tries_left:
                 raise
+            time.sleep(PAUSE)
 
 
 def require_numbers(alias: str, shard_number: int) -> None:

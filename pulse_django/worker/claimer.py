@@ -58,7 +58,7 @@ class Claimer:
         self._tell_drained, self._tell_share_changed = drained, share_changed
         self._news = Event()
         self._hungry = self._freed = False  # it waits for slots; some were freed since it looked
-        self._lacks_room = False
+        self._lacks_room = self._is_away = False  # the database did not answer the last look
         self._tasks_are_paused = False  # at the last look
         self._woken: str | None = None
         self._woken_last: str | None = None  # until the second look was made
@@ -111,14 +111,15 @@ class Claimer:
         try:
             return self._run_once()
         except BaseException:
-            self._has_looked(is_hungry=False)  # other shards need not wait for this one
+            self._is_away = True  # other shards need not wait for this one
+            self._has_looked(is_hungry=False)
             raise
 
     def _run_once(self) -> float:
         self._unanswered.look()
         self._hungry, self._freed = True, False
         if self._news.is_set() or time.monotonic() >= self._look_at:
-            self._in_flight.is_hungry = True
+            self._in_flight.is_hungry = not self._is_away
         self._news.clear()
         self._lacks_room = True  # before the look: whoever frees a slot meanwhile must see it
         self._lacks_room = not (limit := self._in_flight.room())
@@ -129,8 +130,9 @@ class Claimer:
         woken, self._woken = self._woken, None
         if woken is not None:
             self._look_again_at, self._woken_last = time.monotonic() + SILENCE, woken
-        self._in_flight.reserved = limit  # the claims of other shards leave them
-        pause = self._look(limit, woken)
+        self._in_flight.reserved = 0 if self._is_away else limit  # the claims of other shards leave them
+        pause = self._look(1 if self._is_away else limit, woken)
+        self._is_away = False
         self._has_looked(is_hungry=pause <= 0)
         self._look_at = time.monotonic() + pause
         if pause > 0 and not self._news.is_set():
@@ -265,10 +267,7 @@ class Claimer:
         return claims
 
     def _wake_others(self) -> float:
-        """Notify the workers that follow this one, if a notification woke it; a few times a second at most.
-
-        Return in how many seconds to try again.
-        """
+        """Notify the workers that follow, a few times a second at most. Return in how many seconds to try again."""
         if (due_in := self._following.due_in()) > 0:
             return due_in
         following = self._following.taken()

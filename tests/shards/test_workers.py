@@ -16,12 +16,17 @@ from django.db import connections
 from django.test import override_settings
 
 from pulse_django import api
+from pulse_django.conf import PulseSettings
 from pulse_django.models import Attempt, Job, Worker
+from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
+from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.fair_shares import fair_share
+from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.in_flight_of_shards import InFlightOfShards
 from pulse_django.worker.shared_leases import SharedLeases
+from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks
 from tests.crash.workers import Workers, wait_until
 from tests.shards.conftest import away
@@ -213,6 +218,33 @@ class TestSlots:
         for one, room in zip(flights[:2], shares, strict=False):
             self.take(one, room)
         assert flights[2].room() == shares[0]
+
+    def test_a_shard_that_does_not_answer_keeps_no_slots_from_the_others(
+        self, flights: dict[str, InFlight], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its next look may hang until it is given up: it asks for one job, and nothing is kept for it."""
+        first, second = flights.values()
+        looks: list[tuple[int, int, bool]] = []
+
+        def look(limit: int, woken: str | None) -> float:
+            looks.append((limit, second.reserved, second.is_hungry))
+            if len(looks) == 1:
+                raise ConnectionError
+            return 0.0
+
+        claimer = Claimer(
+            WorkerOptions.of(PulseSettings(), "w", {}), GuardedConnection(SECOND, "claims"), Identity("w"), second,
+            lambda runs: None, lambda queue, more: None, lambda: None,
+        )  # fmt: skip
+        monkeypatch.setattr(claimer, "_look", look)
+        with pytest.raises(ConnectionError):
+            claimer.run_once()
+        assert (first.room(), second.reserved) == (8, 0)
+        claimer.interrupt()
+        claimer.run_once()
+        claimer.interrupt()
+        claimer.run_once()
+        assert looks == [(4, 4, True), (1, 0, False), (4, 4, True)]
 
     def test_slots_of_a_claim_that_is_on_its_way_are_kept(self, flights: dict[str, InFlight]) -> None:
         first, second = flights.values()

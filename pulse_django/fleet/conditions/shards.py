@@ -19,8 +19,9 @@ register(
         name="move-unfinished",
         severity=Severity.STUCK,
         says="A job that leaves for another shard arrives there soon.",
-        means="A move was interrupted. These jobs are kept, but do not run, and calls do not find them.",
-        to_do="Run pulse_shards move from this shard again: it first finishes what was begun. So does the repair.",
+        means="A move was interrupted. These jobs are kept, but do not run, and calls that name them fail.",
+        to_do="Run pulse_shards move from this shard again: it first finishes what was begun. So does the "
+        "repair. Both need the owner of the tables. A job goes on only to a shard that SHARDS still names.",
         page="how-to/shards.md",
         sql="""
 SELECT pg_catalog.concat('job ', job_id), pg_catalog.concat(
