@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="of the worker")
     parser.add_argument("--task", default="nothing", help="of benchmarks/noop.py")
     parser.add_argument("--outage", type=float, default=0.0, help="seconds; the drains are left out")
+    parser.add_argument("--way", action="append", choices=list(WAYS), help="of the outages; without it all of them")
     parser.add_argument("--calm", type=float, default=15.0, help="seconds before an outage for which the rate counts")
     options = parser.parse_args()
     if options.share and (reason := quota.why_not()):
@@ -59,7 +60,7 @@ def main() -> int:
         with servers(folder) as clusters, override_settings(PULSE={"SHARDS": NUMBERS}):
             around = project(folder)
             if options.outage:
-                for number, way in enumerate(WAYS):
+                for number, way in enumerate(options.way or WAYS):
                     with filled(ALIASES, around.key(options.task), options.jobs):
                         (proxies := folder / f"proxy-{number}").mkdir()
                         measure_outage(around, clusters, way, options, proxies)
