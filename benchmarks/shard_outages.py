@@ -42,7 +42,13 @@ def cut_off(_: Cluster, proxy: BlackHole, seconds: float) -> None:
     proxy.bury()
 
 
+def untouched(_: Cluster, __: BlackHole, seconds: float) -> None:
+    """What rates do by themselves meanwhile: tables grow, and are vacuumed."""
+    time.sleep(seconds)
+
+
 WAYS: Mapping[str, Callable[[Cluster, BlackHole, float], None]] = {
+    "untouched": untouched,
     "killed": killed,
     "frozen": frozen,
     "cut off": cut_off,
