@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connections
+from django.db import OperationalError, connections
+from django.db.models import Model, QuerySet
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -15,6 +16,7 @@ from django.urls import reverse
 from pulse_django.console.board.facts import BoardFacts, gather
 from pulse_django.console.shards import Shards
 from pulse_django.models import Job, Queue, Worker
+from pulse_django.store.queues import QueueManager
 from pulse_django.store.workers import Presence
 from tests.shards.conftest import away
 from tests.shards.console import SHARDED
@@ -62,6 +64,18 @@ def rows(page: str, heading: str) -> list[list[str]]:
     table = page.partition(f'id="{heading}"')[2].partition("</table>")[0].partition("<tbody>")[2]
     found = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("</tr>")]
     return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row] for row in found if row]
+
+
+def lost_for(model: type[Model]) -> Any:
+    """Return a ``get()`` that finds the connection lost for rows of one model."""
+    get = QuerySet.get
+
+    def lost(rows: Any, *args: Any, **options: Any) -> Any:
+        if rows.model is model:
+            raise OperationalError("the connection is lost")
+        return get(rows, *args, **options)
+
+    return lost
 
 
 def board() -> BoardFacts:
@@ -135,9 +149,13 @@ class TestQueues:
 
     def act(self, client: Client, name: str, act: str, seen: str | None = None) -> str:
         if seen is None:
-            [seen] = re.findall(r'name="seen" value="([^"]*)"', client.get(self.one(name)).content.decode())
+            seen = self.seen(client, name)
         data = {"name": name, "seen": seen, "reason": "why", "lasting": "0"}
         return client.post(reverse(f"admin:pulse_django_queue_{act}"), data, follow=True).content.decode()
+
+    def seen(self, client: Client, name: str) -> str:
+        [seen] = set(re.findall(r'name="seen" value="([^"]*)"', client.get(self.one(name)).content.decode()))
+        return seen
 
     def paused(self) -> dict[str, bool]:
         return {
@@ -170,7 +188,7 @@ class TestQueues:
         assert self.paused() == {"default": False, SECOND: False}
 
     def test_what_somebody_else_did_meanwhile_stays(self, operator: Client) -> None:
-        [seen] = re.findall(r'name="seen" value="([^"]*)"', operator.get(self.one("mail")).content.decode())
+        seen = self.seen(operator, "mail")
         Queue.objects.db_manager(SECOND).pause("mail", reason="theirs")
         page = self.act(operator, "mail", "pause", seen)
         assert "Another user has paused or resumed the queue in the meantime in shard s2." in page
@@ -186,13 +204,48 @@ class TestQueues:
 
     def test_a_shard_that_is_away_is_named(self, operator: Client) -> None:
         fill()
-        page = operator.get(self.one("mail")).content.decode()
-        [seen] = re.findall(r'name="seen" value="([^"]*)"', page)
+        seen = self.seen(operator, "mail")
         with away(SECOND):
             pages = [operator.get(self.LIST).content.decode(), operator.get(self.one("mail")).content.decode()]
             pages.append(self.act(operator, "mail", "pause", seen))
         assert all("Shard s2 could not be read: " in page for page in pages)
         assert self.paused() == {"default": True, SECOND: False}
+
+    def test_nobody_is_blamed_where_no_shard_responds(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = self.seen(operator, "mail")
+
+        def lost(*_args: Any, **_options: Any) -> bool:
+            raise OperationalError("the connection is lost")
+
+        monkeypatch.setattr(QueueManager, "pause", lost)
+        page = self.act(operator, "mail", "pause", seen)
+        assert "Another user" not in page
+        assert "Shard default could not be read: " in page
+
+    def test_a_shard_that_was_missing_on_the_page_is_named_and_can_be_paused_then(self, operator: Client) -> None:
+        fill()
+        with away(SECOND):
+            seen = self.seen(operator, "mail")
+        missing = "Shard s2 was missing on the page that was shown. Nothing was changed there."
+        assert missing in self.act(operator, "mail", "pause", seen)
+        assert self.paused() == {"default": True, SECOND: False}
+        page = operator.get(self.one("mail")).content.decode()
+        assert 'queue/resume/"' in page
+        assert 'queue/pause/"' in page
+        assert missing not in self.act(operator, "mail", "pause")
+        assert self.paused() == {"default": True, SECOND: True}
+        assert 'queue/pause/"' not in operator.get(self.one("mail")).content.decode()
+
+    def test_what_was_done_is_told_though_the_shard_is_lost_after_it(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen = self.seen(operator, "mail")
+        with monkeypatch.context() as patched:
+            patched.setattr("django.db.models.query.QuerySet.get", lost_for(Queue))
+            page = self.act(operator, "mail", "pause", seen)
+        assert "Paused (until resumed): why" in page
+        assert self.paused() == {"default": True, SECOND: True}
+        assert LogEntry.objects.count() == 1
 
     def test_the_log_leads_to_the_queue_of_any_shard(self, operator: Client) -> None:
         Queue.objects.db_manager(SECOND).pause("mail")

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import connections
+from django.db import OperationalError, connections
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -144,6 +144,20 @@ class TestActs:
         assert "2 retried, 0 no longer matched." in page.content.decode()
         assert Job.objects.using(SECOND).get(pk=left).status == Status.DEAD_LETTERED
         assert LogEntry.objects.count() == 2
+
+    def test_what_could_not_be_committed_is_neither_counted_nor_logged(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ids = [die("default"), die(SECOND)]
+
+        def lost() -> None:
+            raise OperationalError("the connection is lost")
+
+        monkeypatch.setattr(connections[SECOND], "commit", lost)
+        page = operator.post(url("retry"), {"scope": "selected", "id": ids, "until": until(), "runs": 1}, follow=True)
+        assert "1 retried, " in page.content.decode()
+        assert [int(one.object_id) for one in LogEntry.objects.all()] == ids[:1]
+        assert statuses(SECOND) == [Status.DEAD_LETTERED]
 
     def test_they_are_deleted_in_each_shard(self, operator: Client) -> None:
         die("default"), die(SECOND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -81,6 +81,10 @@ class MassAction:
             self.met += len(batch)
             self.done |= set(self.act(alias, batch))
 
+    def add(self, other: MassAction) -> None:
+        """Count what was done in a shard."""
+        self.done |= other.done
+
     @property
     def moved_on(self) -> int:
         return self.met - len(self.done)
@@ -100,6 +104,11 @@ class RetryAction(MassAction):
         answer = making_due.retry(alias, dead, runs=self.runs, delay=delay, gap=gap)
         self.twins |= answer.twins
         return answer.revived
+
+    def add(self, other: MassAction) -> None:
+        super().add(other)
+        assert isinstance(other, RetryAction)
+        self.twins |= other.twins
 
     def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
@@ -141,12 +150,15 @@ def to_selected(verb: MassAction, everywhere: Shards, ids: Sequence[int], until:
 
     def act(alias: str) -> None:
         jobs = groups.among(alias, verb.error, list(ids), until=until)
-        # A retry and its log are one; a deletion commits by itself, and is logged right after it.
-        with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
-            try:
-                verb.run(alias, [job.pk for job in jobs])
-            finally:
-                _log(verb, user, [job for job in jobs if job.pk in verb.done], verb.details())
+        one, is_committed = replace(verb, done=set(verb.done)), verb.commits_by_itself
+        try:
+            with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
+                one.run(alias, [job.pk for job in jobs])
+            is_committed = True
+        finally:
+            if is_committed:  # what was rolled back is neither counted nor logged
+                verb.add(one)
+                _log(verb, user, [job for job in jobs if job.pk in one.done], verb.details())
 
     everywhere.ask(act)
     verb.met = len(ids)

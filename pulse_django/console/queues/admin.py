@@ -124,8 +124,14 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         if self._may_operate(request):
             pauses = {alias: _pause_of(rows[alias], one) for alias, one in found.items()}
             initial = {"name": name, "seen": spelt_seen(pauses)}
-            shown["act"] = ResumeForm(initial=initial) if facts.is_paused else PauseForm(initial=initial)
-            shown["act_url"] = self._url("resume" if facts.is_paused else "pause")
+            shown["acts"] = [
+                {"form": kind(initial=initial, auto_id=f"{name}_%s"), "url": self._url(name), "label": label}
+                for name, kind, label, is_offered in (
+                    ("resume", ResumeForm, _("Resume"), facts.is_paused),
+                    ("pause", PauseForm, _("Pause"), not facts.is_paused or Pause(None) in pauses.values()),
+                )
+                if is_offered
+            ]
         return self._page(request, SHOWN, shown)
 
     def pause_view(self, request: HttpRequest) -> HttpResponse:
@@ -149,23 +155,35 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         act = self._pause if kind is PauseForm else self._resume
         name, everywhere = form.cleaned_data["name"], shards_of(request, Queue)
         done, message = act(everywhere, form.cleaned_data)
-        everywhere.tell(request)
         changed = [alias for alias, is_done in done.items() if is_done]
         if changed:
             # From where it was written: a replica may not have it yet.
-            self.log_change(request, Queue.objects.using(changed[0]).get(name=name), message)
+            read = everywhere.only(changed[0]).ask(lambda alias: Queue.objects.using(alias).get(name=name))
+            self.log_change(request, read.get(changed[0], Queue(name=name)), message)
             self.message_user(request, message, messages.SUCCESS)
-        self._tell_refused(request, [alias for alias, is_done in done.items() if not is_done], is_done=bool(changed))
+        everywhere.tell(request)
+        refused = [alias for alias, is_done in done.items() if not is_done]
+        if not done and not everywhere.away:  # the form does not say what it was shown
+            refused = list(everywhere.aliases)
+        self._tell_refused(request, refused, is_done=bool(changed))
+        self._tell_unseen(request, everywhere, form.cleaned_data["seen"])
         return HttpResponseRedirect(self._url_of(name))
 
     def _tell_refused(self, request: HttpRequest, refused: list[str], *, is_done: bool) -> None:
         """Say what another user has done since the page was shown."""
-        if not is_done:
+        if refused and not is_done:
             said = _("Another user has paused or resumed the queue in the meantime. Nothing was changed.")
             self.message_user(request, said, messages.WARNING)
         for alias in refused if is_done else ():
             said = _("Another user has paused or resumed the queue in the meantime in shard %(shard)s.")
             self.message_user(request, said % {"shard": alias}, messages.WARNING)
+
+    def _tell_unseen(self, request: HttpRequest, everywhere: Shards, seen: dict[str, Pause]) -> None:
+        """Name the shards that did not respond when the page was shown: nothing was done in them."""
+        for alias in everywhere.aliases if seen and everywhere.are_several else ():
+            if alias not in seen:
+                said = _("Shard %(shard)s was missing on the page that was shown. Nothing was changed there.")
+                self.message_user(request, said % {"shard": alias}, messages.WARNING)
 
     def _pause(self, everywhere: Shards, wanted: dict[str, Any]) -> tuple[dict[str, bool], str]:
         """Pause it in the shards that the page showed. Return in which it was done, and what to say."""
