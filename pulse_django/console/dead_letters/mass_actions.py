@@ -107,8 +107,8 @@ class RetryAction(MassAction):
 
     def add(self, other: MassAction) -> None:
         super().add(other)
-        assert isinstance(other, RetryAction)
-        self.twins |= other.twins
+        if isinstance(other, RetryAction):
+            self.twins |= other.twins
 
     def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
