@@ -61,9 +61,15 @@ class JobsInDefault:
         return db != SECOND if app_label == "pulse_django" else None
 
 
+TABLES = (
+    "attempt", "amendment", "key", "window", "unresolved", "dependency", "batch", "job", "fence", "departure",
+    "arrival",
+)  # fmt: skip
+
+
 def empty(alias: str) -> None:
     with connections[alias].cursor() as cursor:
-        for table in ("attempt", "amendment", "key", "window", "job", "fence", "departure", "arrival"):
+        for table in TABLES:
             cursor.execute(f"DELETE FROM pulse_django_{table}")
 
 

@@ -1,4 +1,4 @@
-"""Which databases a page of the console is about: the one door.
+"""Which databases a page of the console is about. All pages ask here.
 
 With one shard it is the router's database, as for any other model of the admin. With several, a list asks each of them,
 and a page about one row finds the shard of that row. A shard that cannot be read does not hide the others: the page
@@ -17,7 +17,7 @@ from django.db import Error, connections, router
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
 from pulse_django.execution.databases import alias_of_id, has_several_shards, locate, shards
@@ -50,7 +50,7 @@ class Shards:
         return shards()[alias] if self.are_several else 0
 
     def first_id(self, number: int) -> int:
-        """Return what the ids that a shard gives are larger than."""
+        """Return the lower bound of the ids of a shard."""
         return self.ranges[number][0]
 
     def only(self, alias: str) -> Shards:
@@ -63,7 +63,7 @@ class Shards:
         return Shards([alias for alias in self.aliases if alias in named], self.away)
 
     def ask(self, question: Callable[[str], Answer]) -> dict[str, Answer]:
-        """Put a question to each shard, and return the answers. The error of a single database is raised."""
+        """Call a function for each shard, and return what it returned. The error of a single database is raised."""
         answers: dict[str, Answer] = {}
         for alias in self.aliases:
             if alias in self.away:
@@ -89,6 +89,27 @@ class Shards:
 
 def _missing(alias: str, error: str) -> str:
     return gettext("Shard %(shard)s could not be read: %(error)s") % {"shard": alias, "error": error}
+
+
+def not_reached(count: int) -> str:
+    """Say of how many jobs it is not known whether they still match, because a shard is away."""
+    said = ngettext(
+        "%(count)d was not reached or no longer matched.", "%(count)d were not reached or no longer matched.", count
+    )
+    return said % {"count": count}
+
+
+def unchanged_in(aliases: Sequence[str]) -> str:
+    """Name the shards in which an act changed nothing, after what was done in others."""
+    return gettext(" (nothing was changed in %(shards)s)") % {"shards": ", ".join(aliases)} if aliases else ""
+
+
+class NotFoundBecauseAway(Exception):
+    """What a page is about is in none of the shards that answered, and may be in one that did not."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(*missing)
+        self.missing = missing
 
 
 def shards_of(request: HttpRequest, model: type[Model], *, reads: bool = False) -> Shards:
@@ -143,6 +164,8 @@ def about_one_row(view: Callable[..., HttpResponse]) -> Any:
             return view(self, request, *args, **kwargs)
         except JobOnItsWay as error:
             missing = [inert(str(error))]
+        except NotFoundBecauseAway as error:
+            missing = error.missing
         except Error:
             if not has_several_shards():
                 raise
@@ -170,6 +193,7 @@ def _page_of_what_is_away(model_admin: Any, request: HttpRequest, missing: list[
         "opts": model_admin.opts,
         "title": gettext("This page could not be read"),
         "missing": missing,
+        "may_be_done": request.method == "POST",
     }
     return TemplateResponse(request, "admin/pulse_django/away.html", context, status=503)
 

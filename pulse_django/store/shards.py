@@ -7,12 +7,13 @@ import time
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, models, transaction
 
+from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
 from .citus import is_for_citus
 from .citus_nodes import node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
-from .transactions import LOCK_NOT_AVAILABLE, refuse_callers_transaction, run_joined
+from .transactions import LOCK_NOT_AVAILABLE, is_in_callers_transaction, run_joined
 
 # Those that give ids. That of the fencing tokens belongs to no column.
 _SEQUENCES = """
@@ -65,7 +66,8 @@ def raise_sequence(alias: str, sequence: str, floor: int) -> None:
     for tries_left in reversed(range(TRIES)):
         if position_of(alias, sequence) >= floor:
             return
-        refuse_callers_transaction(alias)  # it would keep the lock, and all claims wait for it
+        if is_in_callers_transaction(alias):  # it would keep the lock, and all who take a value wait for it
+            raise NotInsideTransaction(f"{sequence} cannot be raised inside a transaction: call this outside atomic().")
         if sequence == TOKENS and (node := node_of(alias)):
             raise_tokens_on(alias, node, floor)
             return

@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from pulse_django.console.board.facts import BoardFacts, gather
 from pulse_django.console.shards import Shards
+from pulse_django.console.workers import over_shards
 from pulse_django.models import Job, Queue, Worker
 from pulse_django.store.queues import QueueManager
 from pulse_django.store.workers import Presence
@@ -284,6 +285,14 @@ class TestWorkers:
             address = reverse("admin:pulse_django_worker_change", args=[Worker.objects.using(alias).get().pk])
             page = operator.get(address).content.decode()
             assert all(f"/job/{one}/change/" in page for one in ids)
+
+    def test_that_more_are_there_is_said(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(over_shards, "MOST_LISTED", 1)
+        said = "Only the first 1 of each shard are shown."
+        Worker.objects.db_manager(SECOND).note(presence("one"))
+        assert said not in operator.get(self.LIST).content.decode()
+        Worker.objects.db_manager(SECOND).note(presence("two"))
+        assert operator.get(self.LIST).content.decode().count(said) == 1
 
     def test_a_shard_that_is_away_is_named(self, operator: Client) -> None:
         for alias in EVERYWHERE:

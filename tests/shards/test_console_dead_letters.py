@@ -159,6 +159,17 @@ class TestActs:
         assert [int(one.object_id) for one in LogEntry.objects.all()] == ids[:1]
         assert statuses(SECOND) == [Status.DEAD_LETTERED]
 
+    def test_what_a_shard_that_is_away_holds_has_not_moved_on(self, operator: Client) -> None:
+        ids = [die("default"), die(SECOND)]
+        partial = "1 was not reached or no longer matched."
+        with away(SECOND):
+            data: dict[str, Any] = {"action": "retry_dead_letters", "_selected_action": ids}
+            listed = operator.post(reverse("admin:pulse_django_job_changelist"), data, follow=True).content.decode()
+            data = {"scope": "selected", "id": [die("default"), ids[1]], "confirmed": "yes", "why": "old"}
+            deleted = operator.post(url("destroy"), data, follow=True).content.decode()
+        assert f"1 retried, {partial}" in listed
+        assert f"1 deleted, {partial}" in deleted
+
     def test_they_are_deleted_in_each_shard(self, operator: Client) -> None:
         die("default"), die(SECOND)
         asked = operator.post(url("destroy"), {"scope": "all"}).content.decode()
@@ -167,14 +178,20 @@ class TestActs:
         assert "2 deleted" in operator.post(url("destroy"), data, follow=True).content.decode()
         assert not any(Job.objects.using(alias).exists() for alias in EVERYWHERE)
 
-    def test_many_become_an_operation_in_each_shard(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("pace", [100, 1])
+    def test_many_become_an_operation_in_each_shard(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch, pace: int
+    ) -> None:
         monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 1)
         for alias in (SECOND, SECOND, "default"):
             die(alias)
-        data = {"scope": "all", "until": until(), "runs": 1, "per_minute": 100}
+        data = {"scope": "all", "until": until(), "runs": 1, "per_minute": pace}
         page = operator.post(url("retry"), data, follow=True).content.decode()
         assert re.search(r"Started as operations \d+ \(default\), \d+ \(s2\), one in each shard", page)
-        assert operations() == dict.fromkeys(EVERYWHERE, 50)
+        assert operations() == dict.fromkeys(EVERYWHERE, pace / 2), "together they keep the pace"
+        for alias in EVERYWHERE:
+            drain(using=alias)
+            assert Status.DEAD_LETTERED not in statuses(alias)
 
     def test_a_shard_that_is_away_is_named_and_the_others_act(self, operator: Client) -> None:
         die("default"), die(SECOND)
@@ -237,6 +254,13 @@ class TestOperations:
         page = operator.post(f"{self.ADDRESS}?queue=none", {"why": "no"}, follow=True).content.decode()
         assert "No job matches. Nothing was changed." in page
         assert operations() == {}
+
+    def test_where_a_shard_is_away_nobody_knows_whether_none_matches(self, operator: Client) -> None:
+        Job.objects.using(SECOND).create(task="shop.add", queue="mail")
+        with away(SECOND):
+            page = operator.post(f"{self.ADDRESS}?queue=mail", {"why": "no"}, follow=True).content.decode()
+        assert "No operation was started in a shard that responds." in page
+        assert "No job matches" not in page
 
     def test_one_starts_where_a_shard_answers(self, operator: Client) -> None:
         self.fill()

@@ -83,12 +83,12 @@ def test_a_page_says_that_its_shard_is_away(operator: Client) -> None:
 
 
 def test_a_page_says_that_its_job_is_on_its_way(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(databases, "MOST_LOOKS", 2)
+    monkeypatch.setattr(databases, "LONGEST_WAIT", 0)
     there = tasks.add.using(database=SECOND).enqueue(2, 2)
     transfer.depart(Job.objects.db_manager(SECOND), moving.movable(Job.objects.using(SECOND).all()), 0)
     answer = operator.get(page(there.id))
     assert answer.status_code == 503
-    assert "has left its shard and not arrived in another" in answer.content.decode()
+    assert "left one shard and did not arrive in another" in answer.content.decode()
     moving.finish(SECOND)
     assert operator.get(page(there.id)).status_code == 200
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django import Batch
+from pulse_django import Batch, pause_task
 from pulse_django.fleet import workflows
 from pulse_django.models import Job, Limiter, PausedKey, Schedule, StoredBatch, Tick
 from pulse_django.words.lane_keys import lane_key
@@ -173,6 +174,29 @@ class TestLimits:
     def test_one_that_a_single_shard_has_is_found_there(self, operator: Client) -> None:
         self.limit(SECOND)
         assert operator.get(link("limiter_change", "mail")).status_code == 200
+
+    def test_one_that_a_shard_has_which_is_away_may_be_there(self, operator: Client) -> None:
+        self.limit(SECOND)
+        with away(SECOND):
+            shown = operator.get(link("limiter_change", "mail"))
+            acted = operator.post(link("limiter_act", "mail", "reset"))
+        assert [shown.status_code, acted.status_code] == [503, 503]
+        assert AWAY in shown.content.decode()
+        assert "Try again when the shard responds." in shown.content.decode()
+        assert "It is not known whether this was done." in acted.content.decode()
+
+    def test_shards_in_which_nothing_was_changed_are_named(self, operator: Client) -> None:
+        self.limit(*EVERYWHERE)
+        Limiter.objects.db_manager(SECOND).close("mail", for_=timedelta(hours=5), reason="longer")
+        close = {"close-reason": "x", "close-lasting": 600}
+        page = operator.post(link("limiter_act", "mail", "close"), close, follow=True).content.decode()
+        assert f"(nothing was changed in {SECOND})" in page
+        [entry] = LogEntry.objects.all()
+        assert entry.object_repr == "mail"
+        pause_task("shop.add", for_=timedelta(hours=5), reason="longer", using=SECOND)
+        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600}
+        page = operator.post(link("limiter_pause_task"), data, follow=True).content.decode()
+        assert f"(nothing was changed in {SECOND})" in page
 
     def test_acts_hold_in_all_shards_that_have_it(self, operator: Client) -> None:
         self.limit(*EVERYWHERE)

@@ -14,7 +14,7 @@ from django.test import override_settings
 from pulse_django import Batch, Limit, Unique, api, pause_task, resume_task, send_event, task
 from pulse_django.checks import check_shards
 from pulse_django.database_checks import check_database
-from pulse_django.exceptions import InvalidJob, InvalidWorkflow
+from pulse_django.exceptions import InvalidJob, InvalidWorkflow, NotInsideTransaction
 from pulse_django.execution.placement import by_key, shard_of_schedule
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run, running
@@ -258,14 +258,15 @@ class TestNumbers:
         assert found.is_serious()
 
     def test_no_sequence_is_lowered(self) -> None:
-        with transaction.atomic(using=SECOND):
-            assert number_ids(SECOND, 3)
-            assert problem_with_numbers(SECOND, 3) == ""
-            assert number_ids(SECOND, 2) == []
-            with connections[SECOND].cursor() as cursor:  # setval is not undone by a rollback
-                cursor.execute("SELECT sequencename FROM pg_sequences WHERE last_value >= %s", [3 << 48])
-                for (name,) in cursor.fetchall():
-                    cursor.execute("SELECT setval(%s::regclass, %s)", [name, (1 << 48) + 1_000])
+        with transaction.atomic(using=SECOND), pytest.raises(NotInsideTransaction, match="cannot be raised inside"):
+            number_ids(SECOND, 3)
+        assert number_ids(SECOND, 3)
+        assert problem_with_numbers(SECOND, 3) == ""
+        assert number_ids(SECOND, 2) == []
+        with connections[SECOND].cursor() as cursor:
+            cursor.execute("SELECT sequencename FROM pg_sequences WHERE last_value >= %s", [3 << 48])
+            for (name,) in cursor.fetchall():
+                cursor.execute("SELECT setval(%s::regclass, %s)", [name, (1 << 48) + 1_000])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.mass.page import operation_url, say_started
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import number_in
-from pulse_django.console.shards import shards_of
+from pulse_django.console.shards import Shards, shards_of
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
 from pulse_django.workflows.batches import Batch
@@ -145,7 +145,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             is_more, operations = mass_actions.to_all(verb, everywhere, until, request.user)
             if operations:
                 everywhere.tell(request)
-                return self._started(request, verb, operations)
+                return self._started(request, verb, operations, everywhere)
         elif ids:
             mass_actions.to_selected(verb, everywhere, ids, until or groups.LATEST, request.user)
         else:
@@ -162,8 +162,10 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING if verb.moved_on or is_more else messages.SUCCESS)
         return HttpResponseRedirect(self._group_url(verb.error))
 
-    def _started(self, request: HttpRequest, verb: mass_actions.MassAction, started: list[Batch]) -> HttpResponse:
-        say_started(request, started)
+    def _started(
+        self, request: HttpRequest, verb: mass_actions.MassAction, started: list[Batch], everywhere: Shards
+    ) -> HttpResponse:
+        say_started(request, started, everywhere)
         page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
         return HttpResponseRedirect(page or self._group_url(verb.error))
 

@@ -20,7 +20,7 @@ from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.starting import start_operations
 from pulse_django.console.mass.verbs import BY_NAME
-from pulse_django.console.shards import Shards
+from pulse_django.console.shards import Shards, not_reached
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
@@ -61,6 +61,7 @@ class MassAction:
     why: str
     done: set[int] = field(default_factory=set)
     met: int = 0
+    is_partial: bool = False  # a shard is away: those that were not done may be there
 
     flag = CHANGE
     commits_by_itself = False
@@ -78,8 +79,8 @@ class MassAction:
 
     def run(self, alias: str, ids: Sequence[int]) -> None:
         for batch in _batches(ids):
-            self.met += len(batch)
             self.done |= set(self.act(alias, batch))
+            self.met += len(batch)
 
     def add(self, other: MassAction) -> None:
         """Count what was done in a shard."""
@@ -114,6 +115,8 @@ class RetryAction(MassAction):
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
         count = self.moved_on - len(self.twins)
         moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", count) % {"count": count}
+        if self.is_partial:
+            moved_on = not_reached(count)
         return f"{revived}, {moved_on}{sentence_about_twins(len(self.twins))}"
 
     def details(self) -> str:
@@ -139,7 +142,8 @@ class DeleteAction(MassAction):
         left = ngettext(
             "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", self.moved_on
         )
-        return f"{deleted}, {left % {'count': self.moved_on}}"
+        said = not_reached(self.moved_on) if self.is_partial else left % {"count": self.moved_on}
+        return f"{deleted}, {said}"
 
     def details(self) -> str:
         return gettext("Deleted: %(why)s") % {"why": self.why}
@@ -161,7 +165,7 @@ def to_selected(verb: MassAction, everywhere: Shards, ids: Sequence[int], until:
                 _log(verb, user, [job for job in jobs if job.pk in one.done], verb.details())
 
     everywhere.ask(act)
-    verb.met = len(ids)
+    verb.met, verb.is_partial = len(ids), bool(everywhere.away)
 
 
 def to_all(verb: MassAction, everywhere: Shards, until: groups.Place, user: Any) -> tuple[bool, list[Batch]]:

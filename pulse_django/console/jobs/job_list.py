@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in, tags_in, words_in
-from pulse_django.console.shards import chosen_shards
+from pulse_django.console.shards import chosen_shards, not_reached
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
@@ -149,18 +149,27 @@ class JobList(ReadOnly, admin.ModelAdmin):
         revived = sum(len(one.revived) for one in answers.values())
         twins = sum(len(one.twins) for one in answers.values())
         moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins
+        is_partial = bool(everywhere.away)
+
+        def revived_in(alias: str) -> list[Job]:
+            return list(Job.objects.using(alias).only("pk", "task").filter(pk__in=answers[alias].revived))
+
         for alias, answer in answers.items():
             if answer.revived:
-                done = self.model.objects.using(alias).only("pk", "task").filter(pk__in=answer.revived)
+                # The shard may be lost after it was done.
+                done = everywhere.only(alias).ask(revived_in).get(alias) or [Job(pk=one) for one in answer.revived]
                 who: Any = request.user.pk  # a user with a permission is not anonymous
                 LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
         level = messages.WARNING if moved_on or twins else messages.SUCCESS
-        self.message_user(request, _says(revived, moved_on, twins), level)
+        self.message_user(request, _says(revived, moved_on, twins, is_partial=is_partial), level)
         everywhere.tell(request)
 
 
-def _says(revived: int, moved_on: int, twins: int) -> str:
+def _says(revived: int, moved_on: int, twins: int, *, is_partial: bool) -> str:
+    """Return the sum. ``is_partial``: a shard was away, and those that were not retried may be there."""
     said = ngettext("%d retried", "%d retried", revived) % revived
+    if moved_on and is_partial:
+        return f"{said}, {not_reached(moved_on)}{sentence_about_twins(twins)}"
     if moved_on:
         said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
     return f"{said}.{sentence_about_twins(twins)}"

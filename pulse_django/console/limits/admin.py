@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import SHARD, Shards, about_one_row, shards_of
+from pulse_django.console.shards import SHARD, NotFoundBecauseAway, Shards, about_one_row, shards_of, unchanged_in
 from pulse_django.fleet import history
 from pulse_django.fleet.limits import MOST_LISTED, LimitFacts, limits, paused_keys
 from pulse_django.models import Limiter
@@ -128,8 +128,9 @@ class LimiterAdmin(PausedTasks, ReadOnly, admin.ModelAdmin):
     def _tell_done(self, request: HttpRequest, act: Act, limit: LimitFacts, done: Mapping[str, str]) -> None:
         alias = next((alias for alias, said in done.items() if said), None)
         if alias is not None:
-            self.log_change(request, Limiter.objects.using(alias).get(pk=limit.name), done[alias])
-            self.message_user(request, done[alias], messages.SUCCESS)
+            said = done[alias] + unchanged_in([one for one, what in done.items() if not what])
+            self.log_change(request, Limiter(name=limit.name), said)
+            self.message_user(request, said, messages.SUCCESS)
         elif act.refused and done:
             self.message_user(request, act.refused, messages.WARNING)
 
@@ -138,6 +139,8 @@ class LimiterAdmin(PausedTasks, ReadOnly, admin.ModelAdmin):
         name = unquote(object_id)
         found = everywhere.ask(lambda alias: limits(alias, name))
         by_shard = {alias: some[0] for alias, some in found.items() if some}
+        if not by_shard and everywhere.away:
+            raise NotFoundBecauseAway(everywhere.missing())
         if not by_shard:
             raise Http404
         return by_shard

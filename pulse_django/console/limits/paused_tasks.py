@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
-from pulse_django.console.shards import Shards, shards_of
+from pulse_django.console.shards import Shards, shards_of, unchanged_in
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.execution.registry import registry
@@ -111,7 +111,8 @@ class PausedTasks:
         everywhere.tell(request)
         if not any(done.values()):
             return ""
-        return _("Task %(task)s paused: %(reason)s") % {"task": task, "reason": reason}
+        said = _("Task %(task)s paused: %(reason)s") % {"task": task, "reason": reason}
+        return said + unchanged_in([alias for alias, is_done in done.items() if not is_done])
 
     def _resume_task(self, request: HttpRequest, form: Any) -> str:
         task = form.cleaned_data["task"]

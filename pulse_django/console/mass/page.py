@@ -80,7 +80,7 @@ class MassPage:
         said = gettext("%(verb)s: %(filter)s") % {"verb": verb.label, "filter": criteria.words}
         for batch in started:
             log(request.user, batch, f"{said}: {given['why']}" if given.get("why") else said)
-        say_started(request, started)
+        say_started(request, started, everywhere)
         everywhere.tell(request)
         page = operation_url(self.admin_site, request, started[0]) if len(started) == 1 else ""
         return HttpResponseRedirect(page or self._list_url())
@@ -115,9 +115,11 @@ class MassPage:
         return reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
 
 
-def say_started(request: HttpRequest, started: list[Batch]) -> None:
-    """Name the operations that were started."""
-    if not started:
+def say_started(request: HttpRequest, started: list[Batch], everywhere: Shards) -> None:
+    """Name the operations that were started. Where a shard is away, it may be that none matched in the others."""
+    if not started and everywhere.away:
+        messages.warning(request, gettext("No operation was started in a shard that responds."))
+    elif not started:
         messages.warning(request, gettext("No job matches. Nothing was changed."))
     elif len(started) == 1:
         said = gettext("Started as operation %(id)d. You may close this page.") % {"id": started[0].id}

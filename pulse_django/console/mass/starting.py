@@ -49,10 +49,11 @@ def start_operations(
 ) -> list[Batch]:
     """Start one operation in each of these shards: it is a batch, and acts in the transactions of its shard.
 
-    What was said about the pace holds for all of them together.
+    What was said about the pace holds for all of them together: each has an equal part of it, also below one job per
+    minute.
     """
     if given.get("per_minute") and len(aliases) > 1:
-        given = {**given, "per_minute": max(1, given["per_minute"] // len(aliases))}
+        given = {**given, "per_minute": given["per_minute"] / len(aliases)}
     chosen = [everywhere.only(alias) for alias in aliases]
     found = [one.ask(lambda alias: start_operation(alias, verb, criteria, given, user)) for one in chosen]
     return [batch for started in found for batch in started.values()]

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 
 from pulse_django.console.shards import Shards, shards_of
-from pulse_django.console.whole_list import show_all
+from pulse_django.console.whole_list import first_of_each, show_all
 from pulse_django.exceptions import PulseError
 from pulse_django.execution.databases import has_several_shards, shards
 from pulse_django.execution.placement import shard_of_schedule
@@ -26,10 +26,11 @@ class Schedules(ChangeList):
             return
 
         def rows(alias: str) -> list[Any]:
-            return list(self.queryset.using(alias).order_by("name")[:MOST_LISTED])
+            return list(self.queryset.using(alias).order_by("name")[: MOST_LISTED + 1])
 
-        found = [row for some in everywhere.ask(rows).values() for row in some]
-        show_all(self, sorted(found, key=lambda row: (row.name, row.pk)))
+        found = first_of_each(request, everywhere.ask(rows), MOST_LISTED)
+        listed = [row for some in found.values() for row in some]
+        show_all(self, sorted(listed, key=lambda row: (row.name, row.pk)))
 
 
 def shard_of(schedule: Schedule) -> str:

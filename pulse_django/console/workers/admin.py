@@ -55,7 +55,7 @@ class Workers(ChangeList):
         if not everywhere.are_several:
             super().get_results(request)
             return
-        show_all(self, listed_once(everywhere, self.queryset))
+        show_all(self, listed_once(request, everywhere, self.queryset))
         everywhere.tell(request)
 
 

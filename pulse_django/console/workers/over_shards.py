@@ -13,19 +13,20 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import conf
 from pulse_django.console.board.facts import served_in_words
 from pulse_django.console.shards import Shards, shards_of
+from pulse_django.console.whole_list import first_of_each
 from pulse_django.models import Worker
 
 MOST_LISTED = 500  # of each shard: those that were heard last
 
 
-def listed_once(everywhere: Shards, workers: QuerySet[Worker]) -> list[Any]:
+def listed_once(request: HttpRequest, everywhere: Shards, workers: QuerySet[Worker]) -> list[Any]:
     """Return the rows of the shards that heard from each worker last, each with the shards that it serves."""
 
     def rows(alias: str) -> list[Any]:
-        return list(workers.using(alias).order_by("-last_beat_at", "-pk")[:MOST_LISTED])
+        return list(workers.using(alias).order_by("-last_beat_at", "-pk")[: MOST_LISTED + 1])
 
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for alias, some in everywhere.ask(rows).items():
+    for alias, some in first_of_each(request, everywhere.ask(rows), MOST_LISTED).items():
         for row in some:
             found.setdefault((row.name, row.boot_id), {})[alias] = row
     silence, listed = conf.current().worker_silence, []
