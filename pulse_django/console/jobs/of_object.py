@@ -9,7 +9,7 @@ from django.contrib.admin.utils import display_for_value
 from django.db.models import F, Model
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
-from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -52,8 +52,10 @@ class JobsOfObject:
         site = self.admin_site.name  # type: ignore[attr-defined]  # of the ModelAdmin beside it
         everywhere = _everywhere()
         jobs = latest_jobs_of(obj, self.most_jobs, everywhere)
-        missing = format_html_join("", '<p class="errornote">{}</p>', ((one,) for one in everywhere.missing()))
-        return missing + conditional_escape(self._table_of(obj, jobs, site))
+        missing = ""
+        for said in everywhere.missing():
+            missing = format_html('{}<p class="errornote">{}</p>', missing, said)
+        return format_html("{}{}", missing, self._table_of(obj, jobs, site))
 
     def _table_of(self, obj: Model, jobs: list[Job], site: str) -> str:
         if not jobs:
