@@ -137,7 +137,7 @@ def test_the_benchmark_of_the_console_opens_every_page() -> None:
     [
         (["--jobs", "1500", "--rounds", "1"], ["1 servers: ", "3 servers: ", "ratio: "]),
         (
-            ["--jobs", "1500", "--task", "sleep", "--outage", "1", "--calm", "1"],
+            ["--jobs", "20000", "--task", "sleep", "--outage", "1", "--calm", "1"],
             [f"shard_1 {way} for " for way in WAYS],
         ),
     ],
