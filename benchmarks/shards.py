@@ -56,7 +56,7 @@ def main() -> int:
         return 3
     with tempfile.TemporaryDirectory(prefix="pulse-bench-", dir="/tmp") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # a server that root starts runs as somebody else
+        folder.chmod(0o755)  # started by root, PostgreSQL runs as another user
         with servers(folder) as clusters, override_settings(PULSE={"SHARDS": NUMBERS}):
             around = project(folder)
             if options.outage:

@@ -16,7 +16,7 @@ MOVED = ("chaos.quick", "chaos.slow", "chaos.steps", "chaos.failing")
 AT_ONCE = 20
 PAUSE = 0.02
 LIFE = (0.05, 1.0)  # seconds, of a process that moves jobs
-QUIET = "CHAOS_MOVER_QUIET"  # set: deliver what is on its way, and move nothing more
+QUIET = "CHAOS_MOVER_QUIET"  # if set, deliver departures and move no more jobs
 KILLED = "Killed a mover"
 
 
@@ -37,7 +37,7 @@ class Movers:
         self._start("moving")
 
     def let_finish(self) -> None:
-        """Deliver what is on its way, and nobody is killed any more."""
+        """Deliver the jobs that are between two shards, and kill no more movers."""
         self._processes.kill()
         self._start("finishing", **{QUIET: "yes"})
 

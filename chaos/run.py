@@ -196,7 +196,7 @@ class Run:
             if one.job == job and (row := one.after) is not None:
                 held = f", {row.locked_by} until {row.lease_until}" if row.locked_by else ""
                 what = f"{row.status}, attempt {row.attempts}{held}; {row.last_error}"
-                say(f"  {one.at} {one.shard} {one.by or 'somebody'}: {what}")
+                say(f"  {one.at} {one.shard} {one.by or 'another session'}: {what}")
         for execution in stage.executions(self.folder):
             if execution.job == job:
                 begin = self.epoch + timedelta(seconds=execution.began_at)

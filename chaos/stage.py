@@ -8,7 +8,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -45,47 +45,33 @@ PATIENCE = 30.0  # seconds for a server to come back
 _UNANSWERED = re.compile(r"(\S+ \S+) WARNING pulse_django\.database: claims ", re.ASCII)
 
 
+def _on_each(act: Callable[..., None]) -> Callable[..., None]:
+    """Return a method of ``Proxies`` that does this to each of them."""
+
+    def on_each(proxies: Proxies, *args: Any, **options: Any) -> None:
+        for proxy in proxies.of.values():
+            act(proxy, *args, **options)
+
+    return on_each
+
+
 class Proxies:
-    """The ways of a worker to all databases. What is done to them is done to each."""
+    """The proxies of one worker: one for each database."""
 
     def __init__(self, folder: Path, aliases: Iterable[str]) -> None:
         self.of = {alias: BlackHole(_new(folder / alias), connections[alias].settings_dict) for alias in aliases}
 
     def environment(self, **options: object) -> dict[str, str]:
-        """Return the environment of a process that goes these ways."""
+        """Return the environment of a process that connects through these proxies."""
         urls = {
             alias: database_url(alias=alias, host=proxy.host, port=proxy.port, **options)
             for alias, proxy in self.of.items()
         }
         return {"DATABASE_URL": urls.pop("default"), MORE: json.dumps(urls)}
 
-    def swallow(self, *, questions: bool = True, answers: bool = True) -> None:
-        for proxy in self.of.values():
-            proxy.swallow(questions=questions, answers=answers)
-
-    def refuse(self) -> None:
-        for proxy in self.of.values():
-            proxy.refuse()
-
-    def heal(self) -> None:
-        for proxy in self.of.values():
-            proxy.heal()
-
-    def bury(self) -> None:
-        for proxy in self.of.values():
-            proxy.bury()
-
-    def hang_up(self) -> None:
-        for proxy in self.of.values():
-            proxy.hang_up()
-
-    def lose_the_answer_to(self, text: bytes) -> None:
-        for proxy in self.of.values():
-            proxy.lose_the_answer_to(text)
-
-    def close(self) -> None:
-        for proxy in self.of.values():
-            proxy.close()
+    swallow, refuse, heal = (_on_each(act) for act in (BlackHole.swallow, BlackHole.refuse, BlackHole.heal))
+    bury, hang_up, close = (_on_each(act) for act in (BlackHole.bury, BlackHole.hang_up, BlackHole.close))
+    lose_the_answer_to = _on_each(BlackHole.lose_the_answer_to)
 
 
 class Worker:
@@ -108,7 +94,7 @@ class Worker:
 
     @property
     def labels(self) -> set[str]:
-        """Of all that speak through its proxies: one that was told to stop finishes what it runs."""
+        """Return the names of all processes that use its proxies. A stopped worker first finishes its jobs."""
         return {self.label} | {one.name for one in self._processes.started if one.exit_code is None}
 
     @property

@@ -4,8 +4,8 @@
 makes the call, then the router's database. ``placement.py`` decides where new jobs go.
 
 An id is given only once over all shards, and says which of them gave it. A job that was moved has kept its id. So where
-there are several shards, the one that gave the id is asked for the job first, and then the others. A job that is on its
-way between two is waited for.
+there are several shards, the one that gave the id is asked for the job first, and then the others. Calls wait for a job
+that is being moved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pulse_django.words.shards import shard_number_of
 from .run import Run, current_run
 
 OUR_APP = "pulse_django"
-LONGEST_WAIT, BETWEEN_LOOKS = 1.0, 0.05  # seconds, for a job that is on its way
+LONGEST_WAIT, BETWEEN_LOOKS = 1.0, 0.05  # seconds, for a job that is being moved
 
 
 class Located(NamedTuple):
@@ -129,7 +129,7 @@ def _search(ids: Iterable[int]) -> dict[str, set[int]]:
             )
         if travelling:
             time.sleep(BETWEEN_LOOKS)
-    # One that was on its way a moment ago may have arrived in a shard after that was asked.
+    # A job may have arrived in a shard after that shard was read.
     for alias in homes if missing else ():
         homes[alias] |= _present(alias, missing)
     return homes

@@ -67,7 +67,7 @@ WHERE c.oid = 'pulse_django_token'::regclass::oid
 """
 _POSITION = "SELECT COALESCE(pg_catalog.pg_sequence_last_value('{tokens}'::regclass), 0)"
 _OWNER = "SELECT relowner::regrole::text FROM pg_class WHERE oid = 'pulse_django_token'::regclass::oid"
-# As raise_sequence() does: setval() waits for nobody, and this lock keeps those out who take a value meanwhile.
+# setval() takes no lock, so this locks the sequence first, as raise_sequence() does.
 _RAISE = """
 DO $do$
 BEGIN

@@ -121,7 +121,7 @@ class Claimer:
         if self._news.is_set() or time.monotonic() >= self._look_at:
             self._in_flight.is_hungry = not self._is_away
         self._news.clear()
-        self._lacks_room = True  # before the look: whoever frees a slot meanwhile must see it
+        self._lacks_room = True  # set first: a thread that frees a slot meanwhile reads it
         self._lacks_room = not (limit := self._in_flight.room())
         if not limit:
             self._news.wait(min(self._until_poll(), self._wake_others()))

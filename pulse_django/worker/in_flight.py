@@ -54,7 +54,7 @@ class InFlight:
         self._has_had_keys = False  # without, no one asks for the above
         self._lock = Lock()
         self.peers: Sequence[InFlight] = [self]
-        self.is_hungry, self.reserved = True, 0  # jobs of its shard may be due; slots for a claim that is on its way
+        self.is_hungry, self.reserved = True, 0  # jobs of its shard may be due; slots of a claim that runs
 
     def __len__(self) -> int:
         """How many leases this child has."""

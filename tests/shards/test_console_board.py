@@ -212,7 +212,9 @@ class TestQueues:
         assert all("Shard s2 could not be read: " in page for page in pages)
         assert self.paused() == {"default": True, SECOND: False}
 
-    def test_nobody_is_blamed_where_no_shard_responds(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_other_user_is_named_where_no_shard_responds(
+        self, operator: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         seen = self.seen(operator, "mail")
 
         def lost(*_args: Any, **_options: Any) -> bool:

@@ -255,7 +255,7 @@ class TestOperations:
         assert "No job matches. Nothing was changed." in page
         assert operations() == {}
 
-    def test_where_a_shard_is_away_nobody_knows_whether_none_matches(self, operator: Client) -> None:
+    def test_it_is_unknown_whether_a_shard_that_is_away_has_matches(self, operator: Client) -> None:
         Job.objects.using(SECOND).create(task="shop.add", queue="mail")
         with away(SECOND):
             page = operator.post(f"{self.ADDRESS}?queue=mail", {"why": "no"}, follow=True).content.decode()

@@ -268,7 +268,7 @@ def test_a_minute_counts_its_own_jobs_beside_those_that_were_moved_here() -> Non
 
 
 class TestOnItsWay:
-    """A job between two shards is waited for. If nobody brings it there, callers are told, and so is the operator."""
+    """Calls wait for a job that is being moved. If the move does not end, they fail, and a condition names the job."""
 
     @pytest.fixture
     def pauses(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
@@ -291,7 +291,7 @@ class TestOnItsWay:
         assert pauses == []
 
     @pytest.mark.usefixtures("pauses")
-    def test_callers_are_told_of_a_job_that_nobody_brings(self) -> None:
+    def test_calls_fail_if_the_move_does_not_end(self) -> None:
         job_id = int(tasks.add.enqueue(1, 1).id)
         transfer.depart(Job.objects, all_in("default"), SHARDS[SECOND])
         for call in (api.get, api.cancel, api.retry):
@@ -300,7 +300,7 @@ class TestOnItsWay:
         finish("default")
         assert api.get(job_id).pk == job_id
 
-    def test_nobody_waits_for_a_job_that_there_is_not(self, pauses: list[Callable[[], object]]) -> None:
+    def test_calls_do_not_wait_for_an_id_of_no_job(self, pauses: list[Callable[[], object]]) -> None:
         pauses.append(int)
         with pytest.raises(Job.DoesNotExist):
             api.get(1)

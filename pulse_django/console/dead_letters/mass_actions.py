@@ -10,7 +10,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.db import transaction
+from django.db import router, transaction
 from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -155,14 +155,22 @@ def to_selected(verb: MassAction, everywhere: Shards, ids: Sequence[int], until:
     def act(alias: str) -> None:
         jobs = groups.among(alias, verb.error, list(ids), until=until)
         one, is_committed = replace(verb, done=set(verb.done)), verb.commits_by_itself
+        is_logged_there = not verb.commits_by_itself and alias == router.db_for_write(LogEntry)
+
+        def log() -> None:
+            _log(verb, user, [job for job in jobs if job.pk in one.done], verb.details())
+
         try:
             with nullcontext() if verb.commits_by_itself else transaction.atomic(using=alias):
                 one.run(alias, [job.pk for job in jobs])
+                if is_logged_there:
+                    log()
             is_committed = True
         finally:
             if is_committed:  # what was rolled back is neither counted nor logged
                 verb.add(one)
-                _log(verb, user, [job for job in jobs if job.pk in one.done], verb.details())
+                if not is_logged_there:
+                    log()
 
     everywhere.ask(act)
     verb.met, verb.is_partial = len(ids), bool(everywhere.away)
