@@ -118,6 +118,8 @@ class PulseSettings:
     placement: str = "by_queue"
     # By queue: the shard of its jobs, or a list of shards over which "by_key" spreads them.
     queue_shards: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    # The version of your project, such as a tag or a commit. Workers say it, and charts mark when it changed.
+    version: str = ""
     # The queue of the jobs that do what an operator asked, in the admin, of all jobs that match a filter.
     console_queue: str = "default"
     # What Prometheus shows to read the numbers of the fleet: `Authorization: Bearer <token>`. Empty: no token opens

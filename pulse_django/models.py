@@ -30,6 +30,8 @@ from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .store.tags import Tags
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
+from .traffic_models import Release as Release
+from .traffic_models import Traffic as Traffic
 from .words.budgets import Budget
 from .words.eras import HOT
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME

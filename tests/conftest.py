@@ -38,6 +38,8 @@ TABLES = (
     "pulse_django_queue",
     "pulse_django_worker",
     "pulse_django_minute",
+    "pulse_django_traffic",
+    "pulse_django_release",
     "pulse_django_duty",
     "pulse_django_tick",
     "pulse_django_schedule",

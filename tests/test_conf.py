@@ -110,6 +110,7 @@ def test_every_setting_has_a_range() -> None:
         "log_arguments",
         "listen_dsn",
         "console_queue",
+        "version",
         "alerts",
         "alert_mail",
         "metrics_token",

@@ -54,6 +54,12 @@ JOB_INDEXES = [
         name="pulse_job_dead_letters",
         condition=Q(status=Status.DEAD_LETTERED.value),
     ),
+    # The queues that hold dead letters, and how many each holds.
+    models.Index(
+        fields=["queue", "finished_at"],
+        name="pulse_job_dead_in_queue",
+        condition=Q(status=Status.DEAD_LETTERED.value),
+    ),
     models.Index(fields=["parent"], name="pulse_job_children", condition=Q(parent__isnull=False)),
     # In this partition a job that is finished is a dead letter.
     models.Index(

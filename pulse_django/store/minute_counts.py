@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +12,8 @@ from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
 from pulse_django.words.shards import range_of_ids, shard_number_of
+from pulse_django.words.states import Status
+from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from pulse_django.words.vital_signs import (
     BATCH_DURATION,
     DATABASE_ERRORS,
@@ -33,30 +37,51 @@ from pulse_django.words.vital_signs import (
 
 from .job_queries import OUT_OF_ORDER, id_at
 from .shards import IDS_OF_JOBS, position_of
+from .traffic import Key
 from .transactions import run_joined
 
 LENGTH = timedelta(minutes=1)
 
 _CREATED = """
-SELECT queue, count(*)
+SELECT task, queue, count(*)
 FROM pulse_django_job
 WHERE id >= %(first_job)s AND id < %(last_job)s AND created_at >= %(begin)s AND created_at < %(end)s
-GROUP BY queue
+GROUP BY task, queue
 """
 
 # One after another, so that each is a range of the retention index.
 _ENDED = """
-SELECT queue, 'COMPLETED', count(*), 0 FROM pulse_django_job
+SELECT '', queue, 'COMPLETED', count(*), 0 FROM pulse_django_job
 WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
 UNION ALL
-SELECT queue, 'DEAD_LETTERED', count(*), 0 FROM pulse_django_job_hot
-WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+SELECT task, queue, 'DEAD_LETTERED', count(*), 0 FROM pulse_django_job_hot
+WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY task, queue
 UNION ALL
 SELECT
-    queue, 'CANCELLED', count(*),
+    '', queue, 'CANCELLED', count(*),
     count(*) FILTER (WHERE expires_at IS NOT NULL AND attempts = 0 AND cancel_requested_at IS NULL)
 FROM pulse_django_job
 WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+"""
+
+# What began in the minute and is over by now has ended in it or soon after it.
+_STARTED = """
+SELECT task, queue, count(*)
+FROM (
+    SELECT task, queue FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND started_at >= %(begin)s AND started_at < %(end)s
+    UNION ALL
+    SELECT task, queue FROM pulse_django_job
+    WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(soon)s
+        AND started_at >= %(begin)s AND started_at < %(end)s AND completed_by IS NOT NULL
+    UNION ALL
+    SELECT job.task, job.queue
+    FROM pulse_django_attempt AS attempt
+    JOIN pulse_django_job AS job ON job.id = attempt.job_id
+    WHERE attempt.id >= %(first_attempt)s AND attempt.finished_at >= %(begin)s AND attempt.finished_at < %(soon)s
+        AND attempt.started_at >= %(begin)s AND attempt.started_at < %(end)s
+) AS begun
+GROUP BY task, queue
 """
 
 _BUCKET = f"""pg_catalog.ceil(
@@ -65,14 +90,16 @@ _BUCKET = f"""pg_catalog.ceil(
 )::int"""
 
 
-def _durations(sign: VitalSign, took: str, label: str, condition: str, source: str = "ended") -> str:
-    """A query of how long something took, by one label."""
+def _durations(
+    sign: VitalSign, took: str, condition: str, *, task: str = "''", queue: str = "''", source: str = "ended"
+) -> str:
+    """A query of how long something took."""
     bucket = _BUCKET.format(took=took)
     return f"""
-SELECT '{sign.name}', {label}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
+SELECT '{sign.name}', {task}, {queue}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
 FROM {source}
 WHERE {condition}
-GROUP BY 2, 4"""  # noqa: S608 - made of constants
+GROUP BY 2, 3, 5"""  # noqa: S608 - made of constants
 
 
 # Jobs are looked up by id: a run that was pruned within its minute is counted under no name.
@@ -107,16 +134,16 @@ _BATCHES = """(
 ) AS batch"""
 _HOW_THEY_ENDED = f"""{_RUNS}
 SELECT
-    '', task, outcome, NULL::int, count(*), NULL::float8,
+    '', task, queue, outcome, NULL::int, count(*), NULL::float8,
     count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND NOT COALESCE(is_dead, false)),
     count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND recovered IS NOT NULL)
 FROM ended
-GROUP BY task, outcome
-UNION ALL {_durations(RUN_DURATION, "ran", "task", "true")}
-UNION ALL {_durations(LEASE_ACQUISITION, "waited", "queue", "waited IS NOT NULL")}
-UNION ALL {_durations(ENQUEUE_TO_START, "begun_after", "queue", "number = 1 AND begun_after IS NOT NULL")}
-UNION ALL {_durations(DEATH_TO_REQUEUE, "recovered", "''", "recovered IS NOT NULL")}
-UNION ALL {_durations(BATCH_DURATION, "took", "kind", "true", _BATCHES)}
+GROUP BY task, queue, outcome
+UNION ALL {_durations(RUN_DURATION, "ran", "true", task="task", queue="queue")}
+UNION ALL {_durations(LEASE_ACQUISITION, "waited", "waited IS NOT NULL", task="task", queue="queue")}
+UNION ALL {_durations(ENQUEUE_TO_START, "begun_after", "number = 1 AND begun_after IS NOT NULL", queue="queue")}
+UNION ALL {_durations(DEATH_TO_REQUEUE, "recovered", "recovered IS NOT NULL")}
+UNION ALL {_durations(BATCH_DURATION, "took", "true", task="kind", source=_BATCHES)}
 """  # noqa: S608 - made of constants
 _MEASURED = {
     sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUEUE_TO_START, DEATH_TO_REQUEUE, BATCH_DURATION)
@@ -129,31 +156,71 @@ GROUP BY late_outcome
 """
 
 
-def counted_in(alias: str, begin: datetime) -> Counters:
+@dataclass(slots=True)
+class Counted:
+    """What happened in a minute: the vital signs, and the same by task and by queue."""
+
+    signs: Counters = field(default_factory=dict)
+    traffic: defaultdict[Key, TrafficCounts] = field(default_factory=lambda: defaultdict(TrafficCounts))
+
+    def of(self, task: str, queue: str) -> list[TrafficCounts]:
+        """Return the counts of a task and of a queue. A name that is not known is counted nowhere."""
+        named = ((TrafficKind.TASK, task), (TrafficKind.QUEUE, queue))
+        return [self.traffic[kind, name] for kind, name in named if name]
+
+    def measure(self, sign: VitalSign, task: str, queue: str, bucket: int, runs: int, seconds: float) -> None:
+        labels = {"task": task, "kind": task, "queue": queue}
+        counters.measure(self.signs, sign, tuple(labels[label] for label in sign.labels), bucket, runs, seconds)
+        for one in self.of(task, queue):
+            if sign is RUN_DURATION:
+                one.ran.measure(bucket, runs, seconds)
+            elif sign is LEASE_ACQUISITION:
+                one.waited.measure(bucket, runs, seconds)
+
+
+def counted_in(alias: str, begin: datetime) -> Counted:
     """Count the minute that began then."""
-    span = _span(alias, begin)
-    tally: Counters = {}
-    for queue, jobs in run_joined(alias, _CREATED, span):
+    span, counted = _span(alias, begin), Counted()
+    _count_jobs(alias, span, counted)
+    tally = counted.signs
+    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in run_joined(
+        alias, _HOW_THEY_ENDED, span
+    ):
+        if sign := _MEASURED.get(what):
+            counted.measure(sign, task, queue, bucket, number, seconds)
+            continue
+        counters.count(tally, RUNS, (task, outcome), number)
+        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
+        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
+        for one in counted.of(task, queue):
+            one.count_runs(outcome, number)
+    for outcome, reports in run_joined(alias, _LATE, span):
+        counters.count(tally, LATE_REPORTS, (outcome,), reports)
+    return counted
+
+
+def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
+    """Count the jobs that were enqueued, that were started and that are over."""
+    tally = counted.signs
+    for task, queue, jobs in run_joined(alias, _CREATED, span):
         counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
-    for queue, status, jobs, expired in run_joined(alias, _ENDED, span):
+        for one in counted.of(task, queue):
+            one.enqueued += jobs
+    for task, queue, runs in run_joined(alias, _STARTED, span):
+        for one in counted.of(task, queue):
+            one.started += runs
+    for task, queue, status, jobs, expired in run_joined(alias, _ENDED, span):
         counters.count(tally, JOBS_ENDED, (queue, status), jobs)
         if expired:
             counters.count(tally, JOBS_EXPIRED, (queue,), expired)
-    for what, label, outcome, bucket, number, seconds, requeued, expired in run_joined(alias, _HOW_THEY_ENDED, span):
-        if sign := _MEASURED.get(what):
-            counters.measure(tally, sign, (label,) if sign.labels else (), bucket, number, seconds)
-            continue
-        counters.count(tally, RUNS, (label, outcome), number)
-        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
-        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
-    for outcome, reports in run_joined(alias, _LATE, span):
-        counters.count(tally, LATE_REPORTS, (outcome,), reports)
-    return tally
+        if status == Status.DEAD_LETTERED:
+            for one in counted.of(task, queue):
+                one.died += jobs
 
 
 def _span(alias: str, begin: datetime) -> dict[str, Any]:
     end = begin + LENGTH
-    span: dict[str, Any] = {"begin": begin, "end": end}
+    span: dict[str, Any] = {"begin": begin, "end": end, "soon": end + LENGTH}
     own = range_of_ids(shard_number_of(position_of(alias, IDS_OF_JOBS)))  # beside those of jobs that were moved here
     for name, table, column in (
         ("job", "pulse_django_job", "created_at"),

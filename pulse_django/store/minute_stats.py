@@ -16,6 +16,7 @@ from django.db import models, router
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
 
+from . import releases, traffic
 from .job_queries import depths
 from .json_columns import read
 from .minute_counts import counted_by_workers, counted_in
@@ -109,7 +110,8 @@ class MinuteManager(models.Manager["Minute"]):
     def write(self, minute: datetime, *, is_latest: bool = True) -> bool:
         """Write what happened in that minute; if it is the latest, how things stand. Return whether we were first."""
         totals, before = self._before(minute)
-        counted, workers = counted_in(self._alias, minute), before
+        found, workers = counted_in(self._alias, minute), before
+        counted = found.signs
         if is_latest:
             workers = self._workers()
             counted = counters.added(counted, counted_by_workers(workers, before))
@@ -122,6 +124,8 @@ class MinuteManager(models.Manager["Minute"]):
             is_first = bool(run_joined(self._alias, _WRITE, [minute, *values]))
             if is_first:
                 run_joined(self._alias, _RELIEVE, [minute])
+                traffic.write(self._alias, minute, found.traffic)
+                releases.note_release(self._alias)
         return is_first
 
     def note(self, minute: datetime, signs: Mapping[str, Any]) -> None:
@@ -130,6 +134,8 @@ class MinuteManager(models.Manager["Minute"]):
 
     def forget(self, older_than: timedelta = KEPT) -> int:
         """Delete minutes that are too old for every reader, but for the totals."""
+        traffic.forget(self._alias)
+        releases.forget(self._alias)
         return len(run_joined(self._alias, _FORGET, [older_than]))
 
     def _before(self, minute: datetime) -> tuple[Counters, dict[str, Any]]:

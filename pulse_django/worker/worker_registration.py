@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import django
 import psycopg
 
-from pulse_django import __version__
+from pulse_django import __version__, conf
 from pulse_django.execution.registry import registry
+from pulse_django.store.releases import PROJECT
 from pulse_django.store.workers import Presence
 from pulse_django.words.identity import MAX_HOST, Identity, printable
 
@@ -38,6 +39,7 @@ def presence_of(
             "django": django.get_version(),
             "psycopg": psycopg.__version__,
             "python": platform.python_version(),
+            **({PROJECT: conf.current().version} if conf.current().version else {}),
         },
         queues=options.queues,
         slots=options.processes * options.concurrency,

@@ -1,0 +1,205 @@
+"""What tasks and queues did in the last hour, day or two weeks, from the rows that the watchdogs wrote."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connections
+
+from pulse_django.store.traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
+from pulse_django.words.counters import OTHER
+from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+
+MOST_NAMES = 500
+KNOWN_FOR = timedelta(days=2)  # a queue is shown for as long after its last job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How far back a page looks."""
+
+    key: str  # in addresses
+    span: timedelta
+    point: int  # minutes of one point of a chart
+    lengths: Sequence[int]  # of the spans that are added up to one sum, the longest first
+
+    @property
+    def points(self) -> int:
+        return int(self.span / timedelta(minutes=self.point))
+
+    @property
+    def lengths_of_points(self) -> Sequence[int]:
+        """What is shorter completes the last point."""
+        return [length for length in self.lengths if length <= self.point]
+
+
+WINDOWS = {
+    one.key: one
+    for one in (
+        Window(key="hour", span=timedelta(hours=1), point=MINUTE, lengths=(TEN_MINUTES, MINUTE)),
+        Window(key="day", span=timedelta(days=1), point=TEN_MINUTES, lengths=(TWO_HOURS, TEN_MINUTES, MINUTE)),
+        Window(key="weeks", span=WINDOW, point=TWO_HOURS, lengths=(DAY, TWO_HOURS, TEN_MINUTES, MINUTE)),
+    )
+}
+
+_ENDS = """
+SELECT statement_timestamp(), level.length, latest.began_at + level.length * interval '1 min'
+FROM pg_catalog.unnest(%s::int[]) AS level (length)
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.max(began_at) AS began_at FROM pulse_django_traffic
+    WHERE kind::text = %s AND length = level.length AND began_at <= statement_timestamp()
+) AS latest
+"""
+
+_COVERED = f"""
+SELECT kind, name, began_at, traffic.length, {COLUMNS}
+FROM ROWS FROM (
+    pg_catalog.unnest(%(lengths)s::int[]), pg_catalog.unnest(%(begins)s::timestamptz[]),
+    pg_catalog.unnest(%(ends)s::timestamptz[])
+) AS part (length, begins, ends)
+JOIN pulse_django_traffic AS traffic
+    ON traffic.length = part.length AND began_at >= part.begins AND began_at < part.ends
+WHERE kind::text = %(kind)s AND (%(name)s::text IS NULL OR name::text = %(name)s::text)
+"""  # noqa: S608 - made of constants
+
+_RELEASES = """
+SELECT version, seen_at FROM pulse_django_release
+WHERE seen_at > %s AND seen_at <= statement_timestamp()
+ORDER BY seen_at DESC, id DESC
+LIMIT 50
+"""
+
+_NAMES = """
+SELECT DISTINCT name::text
+FROM pg_catalog.unnest(%(lengths)s::int[]) AS level (length)
+JOIN pulse_django_traffic AS traffic ON traffic.length = level.length
+WHERE kind::text = %(kind)s AND began_at > statement_timestamp() - %(known_for)s::interval
+    AND began_at <= statement_timestamp()
+ORDER BY 1
+LIMIT %(most)s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A release, and where in the window it came: from 0, the beginning, to 1, now."""
+
+    version: str
+    at: datetime
+    place: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """What one task or queue did over a window: a sum for each point, the oldest first."""
+
+    window: Window
+    begins: list[datetime] = field(default_factory=list)  # of the points; empty: nothing is recorded
+    points: list[TrafficCounts] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def total(self) -> TrafficCounts:
+        return _sum(self.points)
+
+
+def read_course(alias: str, kind: TrafficKind, name: str, window: Window) -> Course:
+    """Read the points of a chart: three queries."""
+    now, spans = _read(alias, kind, name, window, window.lengths_of_points)
+    points = [TrafficCounts() for _ in range(window.points)]
+    for span in spans:
+        age = now - span.began_at
+        place = window.points - 1 - int(age / timedelta(minutes=window.point))
+        points[max(0, place)].add(span.counts)
+    begin = now - window.span
+    marks = [
+        Mark(version=version, at=seen_at, place=(seen_at - begin) / window.span)
+        for version, seen_at in _rows(alias, _RELEASES, [begin])
+    ]
+    begins = [begin + timedelta(minutes=window.point) * place for place in range(window.points)]
+    return Course(window=window, begins=begins, points=points, marks=marks)
+
+
+def read_totals(alias: str, kind: TrafficKind, window: Window) -> dict[str, TrafficCounts]:
+    """Add up the window for each name: two queries."""
+    _, spans = _read(alias, kind, None, window, window.lengths)
+    total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
+    for span in spans:
+        total[span.name].add(span.counts)
+    return dict(total)
+
+
+def read_recent(alias: str, kind: TrafficKind, since: datetime) -> dict[str, TrafficCounts]:
+    """Add up the minutes that began at an instant or later."""
+    params = {"lengths": [MINUTE], "begins": [since], "ends": ["infinity"], "kind": kind, "name": None}
+    total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
+    for row in _rows(alias, _COVERED, params):
+        span = span_of(row)
+        total[span.name].add(span.counts)
+    return dict(total)
+
+
+def names_with_traffic(alias: str, kind: TrafficKind) -> list[str]:
+    """Return the names that had traffic in the last two days."""
+    params = {
+        "lengths": [MINUTE, TEN_MINUTES, TWO_HOURS], "kind": kind, "known_for": KNOWN_FOR, "most": MOST_NAMES,
+    }  # fmt: skip
+    return [name for (name,) in _rows(alias, _NAMES, params) if name != OTHER]
+
+
+def joined_courses(courses: Sequence[Course], window: Window) -> Course:
+    """Add up the courses of several shards, point by point. Each shard has a clock of its own."""
+    known = [one for one in courses if one.points]
+    if not known:
+        return Course(window=window)
+    return Course(
+        window=window,
+        begins=known[0].begins,
+        points=[_sum(points) for points in zip(*(one.points for one in known), strict=True)],
+        marks=sorted({mark.version: mark for one in known for mark in one.marks}.values(), key=lambda mark: mark.place),
+    )
+
+
+def joined_totals(by_shard: Iterable[Mapping[str, TrafficCounts]]) -> dict[str, TrafficCounts]:
+    total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
+    for one in by_shard:
+        for name, counts in one.items():
+            total[name].add(counts)
+    return dict(total)
+
+
+def _sum(counts: Iterable[TrafficCounts]) -> TrafficCounts:
+    total = TrafficCounts()
+    for one in counts:
+        total.add(one)
+    return total
+
+
+def _read(
+    alias: str, kind: TrafficKind, name: str | None, window: Window, lengths: Sequence[int]
+) -> tuple[datetime, list[TrafficSpan]]:
+    """Read the longest spans that are there, and where they end, the shorter ones."""
+    found = _rows(alias, _ENDS, [list(lengths), kind])
+    now: datetime = found[0][0]
+    ends = {length: until for _, length, until in found}
+    parts, begin = [], now - window.span
+    for length in lengths:
+        until = ends[length]
+        if until is not None and until > begin:
+            parts.append((length, begin, until))
+            begin = until
+    if not parts:
+        return now, []
+    lengths_, begins, untils = (list(one) for one in zip(*parts, strict=True))
+    params = {"lengths": lengths_, "begins": begins, "ends": untils, "kind": kind, "name": name}
+    return now, [span_of(row) for row in _rows(alias, _COVERED, params)]
+
+
+def _rows(alias: str, sql: str, params: Any) -> list[tuple[Any, ...]]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())

@@ -1,0 +1,67 @@
+"""The releases that workers brought: when the newest worker had another version than the newest one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db import models
+
+from .json_columns import read
+from .short_texts import ShortText
+from .transactions import run_joined
+
+MAX_VERSION = 200
+PROJECT = "project"  # the key of a worker's versions under which PULSE["VERSION"] stands
+KEPT = timedelta(days=100)
+
+_NEWEST = """
+SELECT versions::text, started_at,
+    (SELECT version FROM pulse_django_release ORDER BY seen_at DESC, id DESC LIMIT 1)
+FROM pulse_django_worker
+WHERE stopped_at IS NULL AND started_at <= statement_timestamp()
+ORDER BY started_at DESC, id DESC
+LIMIT 1
+"""
+
+_WRITE = "INSERT INTO pulse_django_release (version, seen_at) VALUES (%s, %s) RETURNING id"
+
+_FORGET = """
+DELETE FROM pulse_django_release WHERE seen_at < statement_timestamp() - %s::interval RETURNING id
+"""
+
+
+class ReleaseRow(models.Model):
+    """The columns of a release."""
+
+    id = models.BigAutoField(primary_key=True)
+    version = ShortText(max_length=MAX_VERSION)
+    seen_at = models.DateTimeField()  # when the first worker with it started
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.version
+
+
+def note_release(alias: str) -> None:
+    """Write down the version of the newest worker, if it is another one than the last."""
+    for versions, started_at, before in run_joined(alias, _NEWEST, []):
+        version = version_of(read(versions))
+        if version and version != before:
+            run_joined(alias, _WRITE, [version, started_at])
+
+
+def forget(alias: str) -> int:
+    return len(run_joined(alias, _FORGET, [KEPT]))
+
+
+def version_of(versions: Any) -> str:
+    """Return the project's version, or else those of what it runs on, in one line."""
+    if not isinstance(versions, Mapping):
+        return ""
+    project = versions.get(PROJECT)
+    names = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()) if name != PROJECT)
+    return str(project or names)[:MAX_VERSION]
