@@ -11,9 +11,10 @@ from .console.jobs.of_object import JobsOfObject as JobsOfObject
 from .console.limits.admin import LimiterAdmin
 from .console.queues.admin import QueueAdmin
 from .console.schedules.admin import ScheduleAdmin
+from .console.tasks.admin import TaskAdmin
 from .console.workers.admin import WorkerAdmin
 from .console.workflows.admin import WorkflowAdmin
-from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, StoredBatch, Worker
+from .models import Board, DeadLetter, Job, Limiter, Queue, Schedule, StoredBatch, TaskOverview, Worker
 
 admin.site.register(Board, BoardAdmin)
 admin.site.register(DeadLetter, DeadLetterAdmin)
@@ -22,4 +23,5 @@ admin.site.register(Limiter, LimiterAdmin)
 admin.site.register(Queue, QueueAdmin)
 admin.site.register(Schedule, ScheduleAdmin)
 admin.site.register(StoredBatch, WorkflowAdmin)
+admin.site.register(TaskOverview, TaskAdmin)
 admin.site.register(Worker, WorkerAdmin)

@@ -287,3 +287,13 @@ class Board(Queue):
         default_permissions = ("view",)
         verbose_name = _("board")
         verbose_name_plural = _("board")
+
+
+class TaskOverview(Job):
+    """The pages about tasks, as an entry of their own in the admin."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ()  # who may see jobs may see them
+        verbose_name = _("task")
+        verbose_name_plural = _("tasks")

@@ -12,6 +12,7 @@ from pulse_django.words.histograms import Histogram
 from pulse_django.words.vital_signs import VitalSign
 
 from .history import POINTS, SPAN, History, Pick, Signs
+from .known_queues import PerMinute
 from .snapshot import Health, QueueFacts, WorkerFacts, WorkflowCounts
 from .snapshot_queries import by_due
 
@@ -48,7 +49,14 @@ def _queue(name: str, found: Mapping[str, QueueFacts], shards: int) -> JoinedQue
         pause_reason=first.pause_reason,
         paused_until=first.paused_until,
         paused_in=tuple(paused) if len(paused) < shards else (),
+        dead=sum(one.dead for one in found.values()),
+        is_more_dead=any(one.is_more_dead for one in found.values()),
+        per_minute=_added([one.per_minute for one in found.values() if one.per_minute is not None]),
     )
+
+
+def _added(rates: Sequence[PerMinute]) -> PerMinute | None:
+    return sum(rates, PerMinute()) if rates else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from .known_queues import PerMinute
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFacts:
@@ -17,6 +19,13 @@ class QueueFacts:
     is_paused: bool = False
     pause_reason: str = ""
     paused_until: datetime | None = None  # None: until it is resumed
+    dead: int = 0  # dead letters, counted up to a bound
+    is_more_dead: bool = False  # than were counted
+    per_minute: PerMinute | None = None  # None: no minute was recorded lately
+
+    @property
+    def dead_in_words(self) -> str:
+        return f"{self.dead}{'+' if self.is_more_dead else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

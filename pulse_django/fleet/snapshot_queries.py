@@ -18,6 +18,7 @@ from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.transactions import Row, read_message
 from pulse_django.words.states import Status
 
+from .known_queues import known_queues
 from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts, WorkflowCounts
 
 # Waiting, completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
@@ -144,7 +145,7 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
     expired_for = [row[3] for row in running if row[3] is not None]
     [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
     return Health(
-        queues=_queues(_waiting_by_queue(waiting), running, paused),
+        queues=_queues(alias, _waiting_by_queue(waiting), running, paused),
         statuses=_statuses(waiting, running, ended, dict(estimated)),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
         dead_letters=tuple(
@@ -162,7 +163,7 @@ def glance(alias: str) -> Health:
     running, paused = _rows(alias, _RUNNING), _rows(alias, _PAUSED)
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(
-        queues=_queues(_depths(alias), running, paused),
+        queues=_queues(alias, _depths(alias), running, paused),
         statuses=(),
         workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [False, MOST_WORKERS])),
         dead_letters=(),
@@ -177,7 +178,7 @@ def queues(alias: str, *, named: bool = False) -> tuple[QueueFacts, ...]:
     found = _depths(alias)
     for name, *_ in _rows(alias, _NAMED) if named else []:
         found[name] |= {}
-    facts = _queues(found, _rows(alias, _RUNNING), _rows(alias, _PAUSED))
+    facts = _queues(alias, found, _rows(alias, _RUNNING), _rows(alias, _PAUSED))
     return tuple(sorted(facts, key=lambda queue: queue.name))
 
 
@@ -199,7 +200,9 @@ def _waiting_by_queue(waiting: list[Row]) -> Found:
     return found
 
 
-def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
+def _queues(alias: str, found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
+    for name, known in known_queues(alias).items():
+        found[name] |= {"dead": known.dead, "is_more_dead": known.is_more_dead, "per_minute": known.per_minute}
     for name, jobs, *_ in running:
         found[name]["running"] = jobs
     for *_, name, reason, until in paused:
@@ -210,9 +213,9 @@ def _queues(found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueF
     return tuple(sorted(queues, key=by_due))
 
 
-def by_due(queue: QueueFacts) -> tuple[int, int, str]:
-    """Return what queues are sorted by: those with the most due jobs first."""
-    return (-queue.due, -queue.running, queue.name)
+def by_due(queue: QueueFacts) -> tuple[int, int, int, str]:
+    """Return what queues are sorted by: those with the most due jobs first, then those with dead letters."""
+    return (-queue.due, -queue.running, -queue.dead, queue.name)
 
 
 def _workflows(paused: list[Row]) -> WorkflowCounts:

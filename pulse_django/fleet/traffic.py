@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connections
 
 from pulse_django.store.traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
-from pulse_django.words.counters import OTHER
 from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 
 MOST_NAMES = 500
@@ -46,8 +45,10 @@ WINDOWS = {
     )
 }
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # all spans begin at a multiple of their length after it
+
 _ENDS = """
-SELECT statement_timestamp(), level.length, latest.began_at + level.length * interval '1 min'
+SELECT statement_timestamp(), level.length, latest.began_at + level.length::float8 * interval '1 min'
 FROM pg_catalog.unnest(%s::int[]) AS level (length)
 CROSS JOIN LATERAL (
     SELECT pg_catalog.max(began_at) AS began_at FROM pulse_django_traffic
@@ -55,15 +56,20 @@ CROSS JOIN LATERAL (
 ) AS latest
 """
 
+# OFFSET keeps the planner from joining the parts with all rows: each part is a range of the key.
 _COVERED = f"""
-SELECT kind, name, began_at, traffic.length, {COLUMNS}
+SELECT traffic.*
 FROM ROWS FROM (
     pg_catalog.unnest(%(lengths)s::int[]), pg_catalog.unnest(%(begins)s::timestamptz[]),
     pg_catalog.unnest(%(ends)s::timestamptz[])
 ) AS part (length, begins, ends)
-JOIN pulse_django_traffic AS traffic
-    ON traffic.length = part.length AND began_at >= part.begins AND began_at < part.ends
-WHERE kind::text = %(kind)s AND (%(name)s::text IS NULL OR name::text = %(name)s::text)
+CROSS JOIN LATERAL (
+    SELECT kind, name, began_at, length, {COLUMNS}
+    FROM pulse_django_traffic
+    WHERE kind::text = %(kind)s AND length = part.length AND began_at >= part.begins AND began_at < part.ends
+        AND (%(name)s::text IS NULL OR name::text = %(name)s::text)
+    OFFSET 0
+) AS traffic
 """  # noqa: S608 - made of constants
 
 _RELEASES = """
@@ -71,16 +77,6 @@ SELECT version, seen_at FROM pulse_django_release
 WHERE seen_at > %s AND seen_at <= statement_timestamp()
 ORDER BY seen_at DESC, id DESC
 LIMIT 50
-"""
-
-_NAMES = """
-SELECT DISTINCT name::text
-FROM pg_catalog.unnest(%(lengths)s::int[]) AS level (length)
-JOIN pulse_django_traffic AS traffic ON traffic.length = level.length
-WHERE kind::text = %(kind)s AND began_at > statement_timestamp() - %(known_for)s::interval
-    AND began_at <= statement_timestamp()
-ORDER BY 1
-LIMIT %(most)s
 """
 
 
@@ -133,24 +129,6 @@ def read_totals(alias: str, kind: TrafficKind, window: Window) -> dict[str, Traf
     return dict(total)
 
 
-def read_recent(alias: str, kind: TrafficKind, since: datetime) -> dict[str, TrafficCounts]:
-    """Add up the minutes that began at an instant or later."""
-    params = {"lengths": [MINUTE], "begins": [since], "ends": ["infinity"], "kind": kind, "name": None}
-    total: dict[str, TrafficCounts] = defaultdict(TrafficCounts)
-    for row in _rows(alias, _COVERED, params):
-        span = span_of(row)
-        total[span.name].add(span.counts)
-    return dict(total)
-
-
-def names_with_traffic(alias: str, kind: TrafficKind) -> list[str]:
-    """Return the names that had traffic in the last two days."""
-    params = {
-        "lengths": [MINUTE, TEN_MINUTES, TWO_HOURS], "kind": kind, "known_for": KNOWN_FOR, "most": MOST_NAMES,
-    }  # fmt: skip
-    return [name for (name,) in _rows(alias, _NAMES, params) if name != OTHER]
-
-
 def joined_courses(courses: Sequence[Course], window: Window) -> Course:
     """Add up the courses of several shards, point by point. Each shard has a clock of its own."""
     known = [one for one in courses if one.points]
@@ -182,21 +160,38 @@ def _sum(counts: Iterable[TrafficCounts]) -> TrafficCounts:
 def _read(
     alias: str, kind: TrafficKind, name: str | None, window: Window, lengths: Sequence[int]
 ) -> tuple[datetime, list[TrafficSpan]]:
-    """Read the longest spans that are there, and where they end, the shorter ones."""
+    """Read the longest spans that are there, and before and after them the shorter ones."""
     found = _rows(alias, _ENDS, [list(lengths), kind])
     now: datetime = found[0][0]
     ends = {length: until for _, length, until in found}
-    parts, begin = [], now - window.span
-    for length in lengths:
-        until = ends[length]
-        if until is not None and until > begin:
-            parts.append((length, begin, until))
-            begin = until
-    if not parts:
-        return now, []
-    lengths_, begins, untils = (list(one) for one in zip(*parts, strict=True))
-    params = {"lengths": lengths_, "begins": begins, "ends": untils, "kind": kind, "name": name}
+    parts = list(_cover(now - window.span, now, lengths, ends))
+    params = {
+        "lengths": [length for length, _, _ in parts],
+        "begins": [begin for _, begin, _ in parts],
+        "ends": [end for _, _, end in parts],
+        "kind": kind,
+        "name": name,
+    }
     return now, [span_of(row) for row in _rows(alias, _COVERED, params)]
+
+
+def _cover(
+    begin: datetime, end: datetime, lengths: Sequence[int], ends: Mapping[int, datetime | None]
+) -> Iterator[tuple[int, datetime, datetime]]:
+    """Divide a time among spans: their length, and from when to when they begin."""
+    length, *shorter = lengths
+    if not shorter:
+        yield length, begin, end
+        return
+    step = timedelta(minutes=length)
+    first = begin + (_EPOCH - begin) % step  # that begins within
+    last = min(ends[length] or first, end)
+    if last <= first:
+        yield from _cover(begin, end, shorter, ends)
+        return
+    yield length, first, last
+    yield from _cover(begin, first, shorter, ends)
+    yield from _cover(last, end, shorter, ends)
 
 
 def _rows(alias: str, sql: str, params: Any) -> list[tuple[Any, ...]]:

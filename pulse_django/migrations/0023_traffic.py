@@ -55,6 +55,19 @@ class Migration(migrations.Migration):
             ],
             options={"default_permissions": ()},
         ),
+        migrations.CreateModel(
+            name="TaskOverview",
+            fields=[],
+            options={
+                "verbose_name": "task",
+                "verbose_name_plural": "tasks",
+                "proxy": True,
+                "default_permissions": (),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("pulse_django.job",),
+        ),
         migrations.RunSQL(same_owner(*(f"TABLE {table}" for table in TABLES)), migrations.RunSQL.noop),
         migrations.RunSQL(grant_like("SELECT", "pulse_django_minute", f"SELECT ON {NAMES}"), migrations.RunSQL.noop),
         # Who writes the minutes writes these with them.

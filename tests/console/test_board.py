@@ -18,8 +18,10 @@ from django.urls import reverse
 
 from pulse_django.fleet import conditions
 from pulse_django.models import Minute, Queue, Worker
+from pulse_django.store import traffic
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
+from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.protocol.steps import sql
@@ -150,8 +152,9 @@ class TestTheBoard:
     def test_it_tells_what_is_wrong_and_what_to_do(self, admin_client: Client) -> None:
         minute(conditions={"of-another-app": 1, "task-unknown": 5})
         make_job(queue="<mail>", next_run_at=now(timedelta(hours=-1)))
-        page = text(admin_client, BOARD)
-        assert "<strong>queue-without-worker</strong> (stuck, 1): &lt;mail&gt;: due for 01:00:0" in page
+        page = " ".join(text(admin_client, BOARD).split())
+        assert "<strong>queue-without-worker</strong> (stuck, 1): <a href=" in page
+        assert "&lt;mail&gt;</a>: due for 01:00:0" in page
         assert "Start a worker for the queue" in page
         assert "task-unknown" not in page, "that was a minute ago"
         assert "of-another-app" in page
@@ -160,11 +163,11 @@ class TestTheBoard:
 
     def test_queues_are_told_with_their_depths_rates_and_pauses(self, admin_client: Client) -> None:
         for ago in range(1, 6):
-            minute(
-                ago=ago,
-                jobs_enqueued_total={"mail": 60},
-                jobs_ended_total={"mail": {"COMPLETED": 20, "DEAD_LETTERED": 10}},
-            )
+            minute(ago=ago, jobs_enqueued_total={"mail": 60}, jobs_ended_total={"mail": {"COMPLETED": 20}})
+            counts = TrafficCounts(enqueued=60, started=50, succeeded=20, failed=30, died=10)
+            traffic.write("default", Minute.objects.order_by("minute")[0].minute, {(TrafficKind.QUEUE, "mail"): counts})
+        for _ in range(2):
+            make_job(Status.DEAD_LETTERED, queue="mail")
         for _ in range(3):
             make_job(queue="mail", next_run_at=now(timedelta(seconds=-90)))
         make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
@@ -172,11 +175,63 @@ class TestTheBoard:
         Queue.objects.pause("mail", reason="the provider is down")
         page = text(admin_client, BOARD)
         row = page.split('<th scope="row">')[1].split("</tr>")[0]
-        numbers = [cell.split("<")[0] for cell in row.split('<td class="pulse-number">')[1:]]
-        assert numbers == ["3", "1m 30s", "1", "1", "60", "20", "10"], "what died is no output"
+        numbers = re.findall(r'<td class="pulse-number">(?:<a[^>]*>)?([^<]*)', row)
+        assert numbers == ["3", "1m 30s", "1", "1", "2", "60", "50", "20", "30", "10"], "what died is no output"
         assert "Paused" in row
         assert "the provider is down" in row
         assert 'class="pulse-spark-first"' in row
+
+    @pytest.mark.parametrize("state", ["dead", "paused", "quiet"])
+    def test_a_queue_does_not_vanish_when_its_last_job_is_over(self, admin_client: Client, state: str) -> None:
+        """6,343 dead letters once lay in a queue that no page showed."""
+        if state == "dead":
+            make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(timedelta(days=-20)))
+        elif state == "paused":
+            Queue.objects.pause("mail", reason="x")
+        else:
+            minute()
+            last = Minute.objects.get().minute - timedelta(days=1)
+            counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=1)}
+            for begin in (last, last + timedelta(hours=2, minutes=10)):  # the second completes the two hours
+                traffic.write("default", begin, counts)
+            traffic.forget("default")
+        for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
+            assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
+
+    def test_a_hundred_queues_without_a_worker_are_one_line_with_links(self, admin_client: Client) -> None:
+        for number in range(10):
+            make_job(queue=f"queue-{number}", next_run_at=now(timedelta(hours=-1)))
+        page = text(admin_client, BOARD)
+        assert page.count("<strong>queue-without-worker</strong>") == 1
+        [line] = re.findall(r'<li class="pulse-alarm pulse-alarm-stuck">(.*?)</details>', page, re.S)
+        first, others = line.split("<details>")
+        links = {re.search(r"name=(queue-\d)", url)[1] for url in re.findall(r'href="([^"]+)"', first)}  # type: ignore[index]
+        assert len(links) == 3
+        assert "and 7 more" in first
+        assert len(re.findall(r'href="[^"]+name=queue-\d"', others)) == 7
+
+    def test_an_alarm_leads_to_the_page_that_mends_it(self, admin_client: Client) -> None:
+        for _ in range(101):
+            make_job(Status.DEAD_LETTERED, queue="mail", task="shop.send", attempts=0)
+        job = make_job(Status.RUNNING, lease_until=now(timedelta(minutes=-10)))
+        presence(stuck_slots=2)
+        page = text(admin_client, BOARD)
+        urls = re.findall(r'href="([^"]+)"', page.split('class="pulse-troubles"')[1].split("</section>")[0])
+        for url in (
+            f"{ONE}?name=mail",
+            f"{reverse('admin:pulse_django_taskoverview_one')}?name=shop.send",
+            reverse("admin:pulse_django_deadletter_changelist"),
+            reverse("admin:pulse_django_job_change", args=[job.pk]),
+            f"{reverse('admin:pulse_django_worker_changelist')}?name=host-7",
+        ):
+            assert url in urls
+            assert admin_client.get(url).status_code == 200
+
+    def test_an_alarm_does_not_lead_where_its_reader_may_not_go(self) -> None:
+        make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
+        page = text(staff("view_board"), BOARD)
+        assert "mail: due for" in " ".join(page.split())
+        assert "?name=mail" not in page
 
     def test_a_deep_queue_is_told_by_the_watchdogs_count(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch

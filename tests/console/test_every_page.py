@@ -182,7 +182,8 @@ def everything() -> list[Any]:
 
 def test_there_are_addresses_for_every_entry() -> None:
     assert {name.split("_")[2] for name in names()} == {
-        "board", "deadletter", "job", "limiter", "queue", "schedule", "storedbatch", "worker",
+        "board", "deadletter", "job", "limiter", "queue", "schedule", "storedbatch", "taskoverview",
+        "worker",
     }  # fmt: skip
     assert {"pulse_django_queue_pause", "pulse_django_job_act", "pulse_django_board_changelist"} <= set(names())
 

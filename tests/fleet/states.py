@@ -165,6 +165,11 @@ def move_unfinished() -> None:
     sql("UPDATE pulse_django_departure SET at = statement_timestamp() + %s", LONG_AGO)
 
 
+def _failures_rise() -> None:
+    record(3, runs_total={"mail.send": {"FAILED": 10, "SUCCEEDED": 20}})
+    record(30, runs_total={"mail.send": {"FAILED": 1, "SUCCEEDED": 29}})
+
+
 def _limiter_starved() -> None:
     Limiter.objects.override("stripe", {"running": 1})
     make_job(lane_key="stripe", next_run_at=now(LONG_AGO))
@@ -185,6 +190,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "key-missing": _key_missing,
     "dead-letters": _dead_letters,
     "failure-rate": lambda: record(3, runs_total={"mail.send": {"FAILED": 30, "SUCCEEDED": 1}}),
+    "failures-rise": _failures_rise,
     "leases-expired": lambda: record(3, lease_expirations_total=101),
     "child-of-cancelled": _child_of_cancelled,
     "limiter-starved": _limiter_starved,

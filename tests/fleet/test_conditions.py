@@ -354,10 +354,31 @@ def test_a_task_that_fails_more_often_than_it_succeeds_is_named() -> None:
     assert is_clear("failure-rate", thresholds={"failure-rate": 0.7})
 
 
+def test_a_task_that_fails_much_more_often_than_before_is_named() -> None:
+    """It may still be far from failing mostly."""
+    for ago, failed, succeeded in ((3, 6, 14), (20, 1, 49), (70, 0, 50), (80, 1000, 0)):
+        record(
+            ago,
+            runs_total={
+                "mail.send": {"SUCCEEDED": succeeded, "FAILED": failed},
+                "always.so": {"SUCCEEDED": 14, "FAILED": 6},
+                "new": {"FAILED": 20 * (ago < 15)},
+            },
+            jobs_ended_total={"mail": {"COMPLETED": succeeded, "DEAD_LETTERED": failed}},
+        )
+    assert found("failures-rise").subjects == [
+        ("queue mail", "6 of 20 ended jobs died in the last 15 minutes, and 1 of 100 in the hour before"),
+        ("task mail.send", "6 of 20 runs failed in the last 15 minutes, and 1 of 100 in the hour before"),
+    ]
+    assert [subject.key for subject in found("failure-rate").subjects] == ["task new"]
+    assert is_clear("failures-rise", thresholds={"failures-rise": 0.3})
+
+
 @pytest.mark.parametrize("odd", [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}])
 def test_a_minute_of_another_shape_breaks_no_question(odd: Any) -> None:
     record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
     assert is_clear("failure-rate")
+    assert is_clear("failures-rise")
     assert is_clear("leases-expired")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Any
 
@@ -16,7 +16,8 @@ from pulse_django.models import Job
 def run(command: str, *args: object) -> str:
     """Return what a command writes to stdout."""
     out = StringIO()
-    call_command(command, *map(str, args), stdout=out, stderr=StringIO(), no_color=True)
+    with suppress(SystemExit):  # of a command that says by its code that something is wrong
+        call_command(command, *map(str, args), stdout=out, stderr=StringIO(), no_color=True)
     return out.getvalue()
 
 

@@ -33,6 +33,17 @@ class TestHealth:
         assert run("pulse_status").startswith("No problems found.")
         assert run_json("pulse_status")["is_well"] is True
 
+    def test_it_exits_with_1_if_there_are_problems(self) -> None:
+        call_command("pulse_status", stdout=StringIO())
+        WorkerFactory(stuck_slots=1)  # a warning
+        call_command("pulse_status", stdout=StringIO())
+        make_job(Status.RUNNING, queue="mail", lease_until=now(timedelta(minutes=-10)))
+        for flags in ([], ["--json"]):
+            with pytest.raises(SystemExit) as ended:
+                call_command("pulse_status", *flags, stdout=StringIO())
+            assert ended.value.code == 1
+        call_command("pulse_status", "--queue", "mail", stdout=StringIO())  # nothing was asked
+
     def test_queues_are_told_with_what_waits_and_for_how_long(self) -> None:
         make_job(queue="mail", next_run_at=now(timedelta(minutes=-10)))
         make_job(Status.RETRYING, queue="mail", next_run_at=now(timedelta(minutes=-20)))
@@ -201,7 +212,7 @@ class TestBesideManyFinishedJobs:
             run("pulse_status", *args)
         asked = (query["sql"] for query in seen.captured_queries)
         reads = [sql for sql in asked if "SELECT" in sql and "set_config" not in sql]
-        assert 0 < len(reads) <= 12
+        assert 0 < len(reads) <= 13
         for read in reads:
             [(plan,)] = sql(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {read.replace('%', '%%')}")
             root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
@@ -284,6 +295,4 @@ class TestVitalSigns:
 
 
 def told() -> str:
-    out = StringIO()
-    call_command("pulse_status", stdout=out)
-    return out.getvalue()
+    return run("pulse_status")

@@ -53,6 +53,7 @@ from pulse_django.protocol.tick import look as look_at_schedules
 from pulse_django.schedules import facts
 from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import run_now, tick_due
+from pulse_django.store import traffic
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.queues import Pause
 from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
@@ -80,6 +81,7 @@ from pulse_django.words.outcomes import (
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
+from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from pulse_django.worker.executors import connection_cleanup
@@ -462,7 +464,10 @@ def minutes() -> None:
     Worker.objects.note(pages.presence("host-1"))
     with line("minutes") as ours:
         MinuteRecorder(ours).write()
-    assert Minute.objects.exists()
+    begin = Minute.objects.latest("minute").minute
+    counts = {(kind, "x"): TrafficCounts(succeeded=1) for kind in TrafficKind}
+    traffic.write(ALIAS, begin + timedelta(minutes=1), counts)
+    traffic.write(ALIAS, begin + timedelta(minutes=11), counts)  # which completes ten
 
 
 def listening() -> None:

@@ -357,7 +357,7 @@ def test_a_worker_and_a_watchdog_work_under_their_roles(workers: Workers) -> Non
 
 
 def test_commands_work_for_who_may_operate_and_for_nobody_else(capsys: pytest.CaptureFixture[str]) -> None:
-    dead = make_job(Status.DEAD_LETTERED)
+    dead = make_job(Status.DEAD_LETTERED, attempts=0)  # with a ledger that says as much
     with acting_as(PRODUCER), pytest.raises((CommandError, DatabaseError), match="permission denied"):
         call_command("pulse_status", stdout=io.StringIO())
     with acting_as(OPERATOR):

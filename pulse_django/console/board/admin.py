@@ -29,7 +29,7 @@ class BoardAdmin(ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         everywhere = shards_of(request, Job, reads=True)
-        board = gather(everywhere)
+        board = gather(request, self.admin_site.name, everywhere)
         everywhere.tell(request)
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -15,7 +16,8 @@ from pulse_django.console.shards import Shards
 from pulse_django.fleet import conditions, history
 from pulse_django.fleet.history import History, Pick
 from pulse_django.fleet.joined import JoinedWorker, joined_health, joined_history, joined_workers
-from pulse_django.fleet.shards import FleetVerdict, ask_shards
+from pulse_django.fleet.known_queues import PerMinute
+from pulse_django.fleet.shards import ask_shards
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
@@ -30,6 +32,7 @@ from pulse_django.words.vital_signs import (
     RECOVERY_REQUEUES,
 )
 
+from .alarms import Alarm, alarms_of
 from .looking import look
 from .shard_rows import ShardRow, rows_of
 from .sparkline import Sparkline, draw, rate_in_words
@@ -45,9 +48,7 @@ class QueueRow:
     oldest_due: str
     created: Sparkline
     completed: Sparkline
-    rate_in: str
-    rate_completed: str
-    rate_died: str
+    rates: dict[str, str]  # a minute, by what they count: enqueued, started, succeeded, failed, died
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,17 +72,9 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is wrong, and in which shard; with one shard its name is not said."""
-
-    finding: conditions.Finding
-    shard: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BoardFacts:
     is_well: bool
-    found: list[Found]
+    alarms: list[Alarm]
     errors: list[str]  # why nothing else could be read
     elsewhere: dict[str, int]  # found by a watchdog, and not registered in this process
     is_watched: bool  # a minute was recorded lately
@@ -92,7 +85,7 @@ class BoardFacts:
     shards: list[ShardRow]  # of several
 
 
-def gather(everywhere: Shards) -> BoardFacts:
+def gather(request: HttpRequest, site: str, everywhere: Shards) -> BoardFacts:
     """Read everything: a few queries in each shard, whatever the number of jobs."""
     settings, verdict = conf.current(), ask_shards(everywhere.aliases)
     everywhere.away |= verdict.away
@@ -102,7 +95,7 @@ def gather(everywhere: Shards) -> BoardFacts:
     workers = joined_workers({alias: one.health.workers for alias, one in seen.items()})
     return BoardFacts(
         is_well=verdict.is_well and not everywhere.away,
-        found=_found(verdict, everywhere),
+        alarms=alarms_of(request, site, verdict, everywhere),
         errors=[_in_shard(one.error, alias, everywhere) for alias, one in seen.items() if one.error],
         elsewhere=_elsewhere(past),
         is_watched=past.latest is not None,
@@ -112,14 +105,6 @@ def gather(everywhere: Shards) -> BoardFacts:
         signs=_signs(health, past),
         shards=rows_of(everywhere, verdict, seen) if everywhere.are_several else [],
     )
-
-
-def _found(verdict: FleetVerdict, everywhere: Shards) -> list[Found]:
-    return [
-        Found(finding=finding, shard=alias if everywhere.are_several else "")
-        for alias, one in verdict.by_shard.items()
-        for finding in one.found
-    ]
 
 
 def _in_shard(said: str, alias: str, everywhere: Shards) -> str:
@@ -143,9 +128,7 @@ def queue_row(facts: QueueFacts, past: History) -> QueueRow:
         oldest_due="" if facts.oldest_due is None else in_words(facts.oldest_due.total_seconds()),
         created=draw(lines[0], highest=highest),
         completed=draw(lines[1], highest=highest),
-        rate_in=rate_in_words(past.rate(created)),
-        rate_completed=rate_in_words(past.rate(completed)),
-        rate_died=rate_in_words(past.rate(history.ended_in(facts.name, Status.DEAD_LETTERED))),
+        rates={name: rate_in_words(getattr(facts.per_minute, name, None)) for name in PerMinute.__slots__},
     )
 
 

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from pulse_django.console.dead_letters.group_sql import WALKED
 from pulse_django.console.shards import Shards
 from pulse_django.execution.registry import registry
+from pulse_django.fleet.known_queues import KNOWN_NAMES
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
 
@@ -37,6 +38,8 @@ SELECT
         (SELECT name FROM pulse_django_queue ORDER BY name LIMIT %(most)s)
         UNION
         SELECT queue FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
+        UNION
+        {KNOWN_NAMES}
         ORDER BY 1
         LIMIT %(most)s
     ),
@@ -61,7 +64,7 @@ _GROUPS = f"{WALKED}\nSELECT fingerprint FROM walked ORDER BY finished_at DESC L
 
 
 class Names(NamedTuple):
-    queues: list[str]  # of what waits or runs, and those that operators decided about
+    queues: list[str]  # of what waits, runs or is dead, or did so lately, and those that operators decided about
     tasks: list[str]  # that live workers say they can run
     workers: list[str]  # that are there, as their holders begin
 

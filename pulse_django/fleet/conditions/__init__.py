@@ -36,6 +36,7 @@ from . import (  # noqa: F401 - they register what they hold
 from .asking import Finding, Verdict, ask, ask_all
 from .catalogue import (
     OURS,
+    About,
     Condition,
     Limits,
     Repair,
@@ -52,6 +53,7 @@ from .repairs import Step, repair
 OURS |= {one.name for one in known()}
 
 __all__ = [
+    "About",
     "Condition",
     "Finding",
     "Limits",

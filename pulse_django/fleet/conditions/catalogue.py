@@ -37,6 +37,18 @@ class Severity(StrEnum):
         return self is not Severity.RISK
 
 
+class About(StrEnum):
+    """What the keys of a condition's subjects name. A key may say it itself, as ``queue mail``."""
+
+    JOB = "job"
+    QUEUE = "queue"
+    TASK = "task"
+    WORKER = "worker"
+    SCHEDULE = "schedule"
+    LIMIT = "limit"
+    OTHER = ""  # numbers are ids of jobs
+
+
 class Subject(NamedTuple):
     """One thing to which a condition applies."""
 
@@ -129,6 +141,7 @@ class Condition:
     means: str  # what it means if it is not
     to_do: str
     page: str = "reference/conditions.md"  # of the documentation, with the remedy
+    about: About = About.OTHER
     sql: str = ""
     look: Callable[[str, Limits], Iterable[Subject]] | None = None  # in place of SQL, with the alias
     # In place of both on Citus, where what the server knows and what the tables hold is on different servers.

@@ -8,13 +8,14 @@ from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
 from pulse_django.store.paused_tasks import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.lane_keys import OF_QUEUE
 
-from .catalogue import Condition, Severity, Threshold, register
+from .catalogue import About, Condition, Severity, Threshold, register
 
 LIMITS = "how-to/limits.md"
 
 register(
     Condition(
         name="limiter-starved",
+        about=About.LIMIT,
         severity=Severity.RISK,
         says="No job has waited for its limit for too long.",
         means="Jobs of this limit arrive faster than it lets them start, long jobs hold all of it, or it is closed.",
@@ -67,6 +68,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="ready-overdue",
+        about=About.QUEUE,
         severity=Severity.STUCK,
         says="Jobs with a limit or a share become ready when they are due, and those of a task when its pause is over.",
         means="No worker looks for such jobs, no watchdog sweeps, or a transaction has locked them: they cannot be "

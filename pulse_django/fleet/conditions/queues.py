@@ -10,7 +10,7 @@ from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
 from pulse_django.store.paused_tasks import first_that_can_start
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
-from .catalogue import Condition, Repair, Severity, Threshold, register
+from .catalogue import About, Condition, Repair, Severity, Threshold, register
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
@@ -59,6 +59,7 @@ def _give_up(alias: str, _: Sequence[str]) -> int:
 register(
     Condition(
         name="queue-without-worker",
+        about=About.QUEUE,
         severity=Severity.STUCK,
         says="Every queue with due jobs has a worker that serves it.",
         means="No live worker serves the queue, so its jobs wait.",
@@ -83,6 +84,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="overdue-while-idle",
+        about=About.QUEUE,
         severity=Severity.STUCK,
         says="Due jobs do not wait while workers of their queue have free slots.",
         means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
@@ -128,6 +130,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="queue-overdue",
+        about=About.QUEUE,
         severity=Severity.STUCK,
         says="The oldest due job of each queue has not been due for too long.",
         means="Jobs arrive faster than the workers of the queue complete them, or a few long jobs hold all slots.",
@@ -152,6 +155,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="paused-backlog",
+        about=About.QUEUE,
         severity=Severity.RISK,  # a person decided it
         says="No paused queue has due jobs.",
         means="The jobs wait until the queue is resumed or its pause ends.",
@@ -177,6 +181,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="task-unknown",
+        about=About.TASK,
         severity=Severity.STUCK,
         says="A live worker of the queue has the task of each waiting job (checked for the oldest in each queue, and "
         "for those put back recently).",

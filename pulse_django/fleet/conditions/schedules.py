@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from .catalogue import Condition, Severity, Threshold, register
+from .catalogue import About, Condition, Severity, Threshold, register
 
 SCHEDULES = "how-to/schedules.md"
 
 register(
     Condition(
         name="schedule-overdue",
+        about=About.SCHEDULE,
         severity=Severity.STUCK,
         says="No schedule has been due for long.",
         means="No watchdog that knows its task is running, or a transaction has locked its row.",
@@ -32,6 +33,7 @@ LIMIT %(limit)s
 register(
     Condition(
         name="schedule-refused",
+        about=About.SCHEDULE,
         severity=Severity.FAILING,
         says="The latest tick of each schedule was not refused.",
         means="The schedule cannot enqueue its job: its task is unknown, its arguments are refused, or its expression "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,10 +29,16 @@ from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 from pulse_django.words.states import Status
 
+UNWELL = 1
+
 
 class Command(BaseCommand):
-    help = "Show queues, workers, dead letters and problems; with filters, the matching jobs. Read-only."
+    help = (
+        "Show queues, workers, dead letters and problems; with filters, the matching jobs. Read-only. Exits with 1 if "
+        "there are problems."
+    )
     requires_system_checks = ()  # a project whose checks fail may need it most
+    _is_well = True  # what was asked so far
 
     def add_arguments(self, parser: CommandParser) -> None:
         arguments.add_filters(parser, Status)
@@ -50,6 +57,8 @@ class Command(BaseCommand):
             return
         ask = partial(self._asked, selection=selection, stopped_workers=options["all"])
         tell_each(self, aliases, ask, head={"command": "pulse_status"}, as_json=options["json"])
+        if not self._is_well:
+            sys.exit(UNWELL)
 
     def _watch(self, aliases: Sequence[str], every: float, looks: Iterable[int] | None = None) -> None:
         """Show the present over and over. If the database does not respond, say so and try again."""
@@ -78,6 +87,7 @@ class Command(BaseCommand):
             if selection.is_everything:
                 require_tables(alias)
                 verdict = conditions.ask_all(alias)  # before the snapshot: ages would grow while it stands still
+                self._is_well &= verdict.is_well
             with read_only(alias):
                 if is_glance:
                     return self._glance(alias, verdict)

@@ -1,0 +1,209 @@
+"""Charts of what a task or queue did: geometry for a template to draw as SVG, without a script.
+
+Each point has its numbers as a title, which a browser shows when the pointer is over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext
+
+from pulse_django.fleet.traffic import Course
+from pulse_django.words.display import in_words
+from pulse_django.words.traffic_counts import Durations, TrafficCounts
+
+WIDTH, HEIGHT = 720, 110
+LEFT, BOTTOM, TOP = 56, 18, 6  # for the scale, the times and the highest point
+PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT, HEIGHT - BOTTOM - TOP
+BASE = TOP + PLOT_HEIGHT
+TICKS = 6
+GAP = 0.15  # between two bars, as a share of their distance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    kind: str  # a class of the style sheet
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hover:
+    """The column of a point, and what it says."""
+
+    x: float
+    width: float
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    x: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    title: str
+    summary: str  # for who does not see it
+    highest: str
+    legend: Sequence[tuple[str, str]]  # the class and what it shows
+    hovers: Sequence[Hover]
+    ticks: Sequence[Tick]
+    marks: Sequence[Hover]  # releases
+    bars: Sequence[Bar] = ()
+    lines: Sequence[Line] = ()
+    width: int = WIDTH
+    height: int = HEIGHT
+    top: int = TOP
+    base: int = BASE
+    left: int = LEFT
+    plot_height: int = PLOT_HEIGHT
+
+
+def charts_of(course: Course) -> list[Chart]:
+    """Draw the runs, how long they took and how long they waited. Nothing is recorded: no charts."""
+    if not course.points:
+        return []
+    return [
+        _runs(course),
+        _times(course, gettext("Run time"), lambda one: one.ran),
+        _times(course, gettext("Waiting time, from due to claimed"), lambda one: one.waited),
+    ]
+
+
+def took_in_words(seconds: float | None) -> str:
+    """Say a duration that may be a few milliseconds."""
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1000:.0f}ms" if seconds < 1 else in_words(seconds)
+
+
+def _runs(course: Course) -> Chart:
+    highest = max(one.runs for one in course.points) or 1
+    width = PLOT_WIDTH / len(course.points)
+    bars = []
+    for place, one in enumerate(course.points):
+        base = float(BASE)
+        for kind, number in (("good", one.succeeded), ("bad", one.failed)):
+            height = number / highest * PLOT_HEIGHT
+            if number:
+                base -= height
+                x = LEFT + place * width
+                bars.append(Bar(kind=kind, x=_r(x), y=_r(base), width=_r(width * (1 - GAP)), height=_r(height)))
+    total = course.total
+    return Chart(
+        title=gettext("Runs"),
+        summary=gettext("%(succeeded)d runs succeeded and %(failed)d failed.")
+        % {"succeeded": total.succeeded, "failed": total.failed},
+        highest=str(highest),
+        legend=[("good", gettext("succeeded")), ("bad", gettext("failed"))],
+        bars=bars,
+        hovers=_hovers(course, _runs_in_words),
+        ticks=_ticks(course),
+        marks=_marks(course),
+    )
+
+
+def _times(course: Course, title: str, pick: Callable[[TrafficCounts], Durations]) -> Chart:
+    shares = (("p50", 0.5), ("p95", 0.95))
+    histograms = [pick(one).histogram for one in course.points]
+    values = {kind: [one.quantile(share) for one in histograms] for kind, share in shares}
+    highest = max((value for line in values.values() for value in line if value is not None), default=0.0) or 1.0
+
+    def says(one: TrafficCounts) -> str:
+        return quantiles_said(pick(one))
+
+    return Chart(
+        title=title,
+        summary=says(course.total),
+        highest=took_in_words(highest),
+        legend=[(kind, kind) for kind, _ in shares],
+        lines=[Line(kind=kind, path=_path(line, highest)) for kind, line in values.items()],
+        hovers=_hovers(course, says),
+        ticks=_ticks(course),
+        marks=_marks(course),
+    )
+
+
+def quantiles_said(took: Durations) -> str:
+    histogram = took.histogram
+    return gettext("p50 %(p50)s, p95 %(p95)s, p99 %(p99)s") % {
+        name: took_in_words(histogram.quantile(share)) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    }
+
+
+def _runs_in_words(one: TrafficCounts) -> str:
+    return gettext("%(succeeded)d succeeded, %(failed)d failed, %(died)d jobs died, %(enqueued)d enqueued") % {
+        "succeeded": one.succeeded, "failed": one.failed, "died": one.died, "enqueued": one.enqueued,
+    }  # fmt: skip
+
+
+def _path(values: Sequence[float | None], highest: float) -> str:
+    """Draw a line from left to right; None is a gap, and a point that stands alone is a short stroke."""
+    width = PLOT_WIDTH / len(values)
+    steps, is_drawing = [], False
+    for place, value in enumerate(values):
+        if value is None:
+            is_drawing = False
+            continue
+        x, y = LEFT + (place + 0.5) * width, BASE - value / highest * PLOT_HEIGHT
+        steps.append(f"{'L' if is_drawing else 'M'}{x:.1f} {y:.1f}")
+        if not is_drawing:
+            steps.append(f"h{width / 4:.1f}")
+        is_drawing = True
+    return "".join(steps)
+
+
+def _hovers(course: Course, says: Callable[[TrafficCounts], str]) -> list[Hover]:
+    width = PLOT_WIDTH / len(course.points)
+    return [
+        Hover(x=_r(LEFT + place * width), width=_r(width), says=f"{_at(begin)}: {says(one)}")
+        for place, (begin, one) in enumerate(zip(course.begins, course.points, strict=True))
+    ]
+
+
+def _ticks(course: Course) -> list[Tick]:
+    return list(_labelled(course))
+
+
+def _labelled(course: Course) -> Iterator[Tick]:
+    step = max(1, len(course.begins) // TICKS)
+    width = PLOT_WIDTH / len(course.begins)
+    is_long = course.window.span > timedelta(days=2)
+    for place in range(0, len(course.begins), step):
+        begin = timezone.localtime(course.begins[place])
+        label = date_format(begin, "MONTH_DAY_FORMAT") if is_long else begin.strftime("%H:%M")
+        yield Tick(x=_r(LEFT + place * width), label=label)
+
+
+def _marks(course: Course) -> list[Hover]:
+    return [
+        Hover(
+            x=_r(LEFT + mark.place * PLOT_WIDTH),
+            width=1,
+            says=gettext("Release %(version)s, %(at)s") % {"version": mark.version, "at": _at(mark.at)},
+        )
+        for mark in course.marks
+    ]
+
+
+def _at(instant: datetime) -> str:
+    return date_format(timezone.localtime(instant), "SHORT_DATETIME_FORMAT")
+
+
+def _r(number: float) -> float:
+    return round(number, 1)

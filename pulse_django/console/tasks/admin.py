@@ -1,0 +1,106 @@
+"""Tasks in the admin: the list of all, and a page for each with what it did in the last hour, day or two weeks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.console.charts import charts_of
+from pulse_django.console.readonly import ReadOnly
+from pulse_django.console.shards import shards_of
+from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.traffic import WINDOWS, Window, joined_courses, joined_totals, read_course, read_totals
+from pulse_django.models import Job
+from pulse_django.words.limits import MAX_TASK_NAME
+from pulse_django.words.traffic_counts import TrafficKind
+
+from .facts import ORDERS, registered_tasks, task_row, task_rows
+
+MOST_LISTED = 500
+WINDOW_NAMES = {"hour": _("Last hour"), "day": _("Last day"), "weeks": _("Last two weeks")}
+
+
+class NameForm(forms.Form):
+    name = forms.CharField(max_length=MAX_TASK_NAME, strip=False)
+
+
+class TaskAdmin(ReadOnly, admin.ModelAdmin):
+    """A task has no row: its pages go by name. Who may see jobs may see them."""
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("", wrap(self.changelist_view), name="pulse_django_taskoverview_changelist"),
+            path("one/", wrap(self.one_view), name="pulse_django_taskoverview_one"),
+        ]
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("pulse_django.view_job")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        window, everywhere = window_of(request), shards_of(request, Job, reads=True)
+        order = request.GET.get("order", "")
+        order = order if order in ORDERS else "runs"
+        totals = joined_totals(everywhere.ask(lambda alias: read_totals(alias, TrafficKind.TASK, window)).values())
+        paused = {one.task for some in everywhere.ask(paused_tasks).values() for one in some}
+        rows = task_rows(totals, paused, order)
+        everywhere.tell(request)
+        shown = {
+            "title": _("Tasks"),
+            "tasks": rows[:MOST_LISTED],
+            "more_tasks": max(0, len(rows) - MOST_LISTED),
+            "window": window,
+            "windows": WINDOW_NAMES.items(),
+            "order": order,
+        }
+        return self._page(request, "admin/pulse_django/task/change_list.html", shown | (extra_context or {}))
+
+    def one_view(self, request: HttpRequest) -> HttpResponse:
+        """Show one task, whether it is known here or not: workers may have tasks that this process has not."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = NameForm(request.GET)
+        if not form.is_valid():
+            return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_taskoverview_changelist"))
+        name, window, everywhere = form.cleaned_data["name"], window_of(request), shards_of(request, Job, reads=True)
+        found = everywhere.ask(lambda alias: read_course(alias, TrafficKind.TASK, name, window))
+        course = joined_courses(list(found.values()), window)
+        paused = {
+            alias: [one for one in some if one.task == name] for alias, some in everywhere.ask(paused_tasks).items()
+        }
+        pauses = {alias: some[0] for alias, some in paused.items() if some}
+        everywhere.tell(request)
+        shown = {
+            "title": name,
+            "task": task_row(name, course.total, is_paused=bool(pauses)),
+            "charts": charts_of(course),
+            "releases": list(reversed(course.marks)),
+            "pause": next(iter(pauses.values()), None),
+            "paused_in": list(pauses) if len(pauses) < len(paused) else [],
+            "is_registered": name in registered_tasks(),
+            "window": window,
+            "windows": WINDOW_NAMES.items(),
+        }
+        return self._page(request, "admin/pulse_django/task/one.html", shown)
+
+    def _page(self, request: HttpRequest, template: str, shown: dict[str, Any]) -> HttpResponse:
+        request.current_app = self.admin_site.name  # {% url %} reads it
+        context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
+        return TemplateResponse(request, template, context)
+
+
+def window_of(request: HttpRequest) -> Window:
+    """Return the window that the address names, or a day."""
+    return WINDOWS.get(request.GET.get("window", ""), WINDOWS["day"])

@@ -1,0 +1,68 @@
+"""What the pages of tasks show of each, as text for a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pulse_django.console.charts import took_in_words
+from pulse_django.execution.registry import registry
+from pulse_django.words.counters import OTHER
+from pulse_django.words.traffic_counts import Durations, TrafficCounts
+
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    name: str
+    counts: TrafficCounts
+    ran: dict[str, str]
+    waited: dict[str, str]
+    is_paused: bool = False
+
+    @property
+    def failed_share(self) -> str:
+        share = self.counts.failed_share
+        return "–" if share is None else f"{share:.1%}"
+
+    @property
+    def has_page(self) -> bool:
+        return self.name != OTHER
+
+
+# What the list can be sorted by, as the address names it; the largest come first.
+ORDERS = {
+    "name": lambda row: row.name,
+    "runs": lambda row: (-row.counts.runs, row.name),
+    "failed": lambda row: (-(row.counts.failed_share or 0), -row.counts.failed, row.name),
+    "died": lambda row: (-row.counts.died, row.name),
+    "ran": lambda row: (-(row.counts.ran.histogram.quantile(0.95) or 0), row.name),
+    "waited": lambda row: (-(row.counts.waited.histogram.quantile(0.95) or 0), row.name),
+}
+
+
+def task_rows(totals: Mapping[str, TrafficCounts], paused: Iterable[str], order: str) -> list[TaskRow]:
+    """Return a row for each task that ran or is registered."""
+    paused = set(paused)
+    names = {*totals, *registered_tasks(), *paused}
+    rows = [task_row(name, totals.get(name, TrafficCounts()), is_paused=name in paused) for name in names]
+    return sorted(rows, key=ORDERS[order])
+
+
+def task_row(name: str, counts: TrafficCounts, *, is_paused: bool = False) -> TaskRow:
+    return TaskRow(
+        name=name, counts=counts, ran=_quantiles(counts.ran), waited=_quantiles(counts.waited), is_paused=is_paused
+    )
+
+
+def registered_tasks() -> list[str]:
+    with suppress(Exception):  # a project's module that cannot be imported must not close the page
+        registry.discover()
+    return list(registry)
+
+
+def _quantiles(took: Durations) -> dict[str, str]:
+    histogram = took.histogram
+    return {name: took_in_words(histogram.quantile(share)) for name, share in SHARES.items()}
