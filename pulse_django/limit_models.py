@@ -12,7 +12,7 @@ from .protocol.paused_keys import PausedKeyManager
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .words.lane_keys import MAX_PAUSED
-from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME
+from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
 
 
 class Limiter(models.Model):
@@ -24,7 +24,7 @@ class Limiter(models.Model):
     declared_in = ShortText(max_length=200, blank=True, default="", db_default="")  # the settings module
     override = models.JSONField(null=True, blank=True)  # what people set instead, field by field; a null: no limit
     override_until = models.DateTimeField(null=True, blank=True)
-    overridden_by = ShortText(max_length=150, blank=True, default="", db_default="")
+    overridden_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
     override_reason = models.TextField(blank=True, default="", db_default="")
     half_open = models.BooleanField(default=False, db_default=False)  # the breaker lets one job run at a time
     failures = models.PositiveIntegerField(default=0, db_default=0)  # that the breaker has counted
@@ -49,7 +49,7 @@ class PausedKey(models.Model):
     paused_at = models.DateTimeField(db_default=ClockTimestamp())
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
     reason = models.TextField(blank=True, default="", db_default="")
-    paused_by = ShortText(max_length=150, blank=True, default="", db_default="")
+    paused_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")
 
     objects: ClassVar[PausedKeyManager] = PausedKeyManager()
 

@@ -155,7 +155,9 @@ def _of_workers(health: Health) -> Iterator[Reading]:
     silence = conf.current().worker_silence
     alive = [worker for worker in health.workers if worker.is_alive(silence)]
     yield Reading(WORKERS, ("alive",), len(alive))
-    yield Reading(WORKERS, ("silent",), len(health.workers) - len(alive))
+    lost = sum(worker.is_lost for worker in health.workers)
+    yield Reading(WORKERS, ("silent",), len(health.workers) - len(alive) - lost)
+    yield Reading(WORKERS, ("lost",), lost)
     yield Reading(SLOTS, (), sum(worker.slots for worker in alive))
     yield Reading(IN_FLIGHT, (), sum(worker.in_flight for worker in alive))
     yield Reading(STUCK_SLOTS, (), sum(worker.stuck_slots for worker in alive))

@@ -79,7 +79,11 @@ def joined_workers(by_shard: Mapping[str, Sequence[WorkerFacts]]) -> list[Joined
         alias = min(rows, key=lambda one: (rows[one].has_stopped, rows[one].last_beat))
         serves = {one: row.last_beat for one, row in rows.items()}
         joined.append(JoinedWorker(facts=rows[alias], alias=alias, serves=serves))
-    return sorted(joined, key=lambda one: (one.facts.has_stopped, one.facts.name, one.facts.boot_id))
+    return sorted(joined, key=_lost_ones_first)
+
+
+def _lost_ones_first(one: JoinedWorker) -> tuple[bool, bool, str, str]:
+    return (not one.facts.is_lost, one.facts.has_stopped, one.facts.name, one.facts.boot_id)
 
 
 def joined_health(by_shard: Mapping[str, Health]) -> Health:

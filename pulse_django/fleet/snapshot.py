@@ -48,7 +48,8 @@ class WorkerFacts:
     stuck_slots: int
     prefetched: int  # claimed and not begun
     last_beat: timedelta  # ago
-    has_stopped: bool
+    has_stopped: bool  # or is lost
+    is_lost: bool  # and nobody has acknowledged it
     versions: dict[str, str]
 
     def is_alive(self, silence: timedelta) -> bool:

@@ -15,6 +15,7 @@ from django.db import connections
 from pulse_django.models import Job
 from pulse_django.store.json_columns import read
 from pulse_django.store.lane_queries import IS_PAUSED
+from pulse_django.store.lost_workers import IS_LOST
 from pulse_django.store.transactions import Row, read_message
 from pulse_django.words.states import Status
 
@@ -114,19 +115,19 @@ WHERE tree.isleaf
 GROUP BY common.value
 """
 
-_WORKERS = """
+_WORKERS = f"""
 SELECT
     id, name, boot_id, host, pid, queues::text, slots, in_flight, stuck_slots,
     CASE
         WHEN pg_catalog.jsonb_typeof(vitals -> 'prefetched'::text) = 'number'
         THEN (vitals ->> 'prefetched'::text)::int ELSE 0
     END,
-    statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, versions::text
+    statement_timestamp() - last_beat_at, stopped_at IS NOT NULL, {IS_LOST}, versions::text
 FROM pulse_django_worker
-WHERE %s OR stopped_at IS NULL
-ORDER BY stopped_at IS NOT NULL, name, boot_id
+WHERE %s OR stopped_at IS NULL OR ({IS_LOST})
+ORDER BY NOT ({IS_LOST}), stopped_at IS NOT NULL, name, boot_id
 LIMIT %s
-"""
+"""  # noqa: S608 - made of constants
 
 _DEAD_LETTERS = """
 SELECT
@@ -245,7 +246,7 @@ def _counted(status: Status, jobs: int, guess: float) -> StatusCount:
 
 def _worker(row: Row) -> WorkerFacts:
     worker_id, name, boot_id, host, pid, queues, slots, in_flight, stuck, prefetched, *rest = row
-    last_beat, has_stopped, versions = rest
+    last_beat, has_stopped, is_lost, versions = rest
     return WorkerFacts(
         id=worker_id,
         name=name,
@@ -259,6 +260,7 @@ def _worker(row: Row) -> WorkerFacts:
         prefetched=prefetched,
         last_beat=last_beat,
         has_stopped=has_stopped,
+        is_lost=is_lost,
         versions=_loaded(versions, dict),
     )
 

@@ -79,7 +79,8 @@ def _queue(queue: QueueFacts) -> tuple[object, ...]:
 
 
 def _worker(worker: WorkerFacts) -> tuple[object, ...]:
-    beat = _ago(worker.last_beat) + (" (stopped)" if worker.has_stopped else "")
+    gone = " (LOST)" if worker.is_lost else " (stopped)" if worker.has_stopped else ""
+    beat = _ago(worker.last_beat) + gone
     versions = ", ".join(f"{name} {version}" for name, version in sorted(worker.versions.items()))
     return worker.name, worker.host, worker.slots, worker.in_flight, worker.stuck_slots, beat, versions
 

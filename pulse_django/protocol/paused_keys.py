@@ -16,7 +16,7 @@ from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_options import TASK_NAME
 from pulse_django.words.lane_keys import key_of, pause_of_task, task_of_pause
-from pulse_django.words.limits import MAX_DELAY
+from pulse_django.words.limits import MAX_DELAY, MAX_USER
 from pulse_django.words.payloads import clean_text
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ RETURNING lane_key
 """
 _RESUME = "DELETE FROM pulse_django_pausedkey WHERE lane_key::text = ANY (%s::text[]) RETURNING lane_key"
 _FORGET = "DELETE FROM pulse_django_pausedkey WHERE paused_until <= statement_timestamp() RETURNING lane_key"
-
-MAX_BY = 150
 
 
 class PausedKeyManager(models.Manager["PausedKey"]):
@@ -81,7 +79,7 @@ class PausedKeyManager(models.Manager["PausedKey"]):
             "lane_keys": sorted(set(lane_keys)),
             "seconds": None if for_ is None else for_.total_seconds(),
             "reason": clean_text(reason, MAX_REASON),
-            "by": clean_text(by, MAX_BY),
+            "by": clean_text(by, MAX_USER),
         }
         return run_joined(self._alias, _PAUSE, values)
 

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models, router
 from django.db.models import Q
 
+from pulse_django.words.limits import MAX_USER
+from pulse_django.words.payloads import clean_text
+
 from .json_columns import Document
+from .lost_workers import ACKNOWLEDGE, FORGET, MARK_LOST
 from .short_texts import ShortText
 from .sql_functions import ClockTimestamp
 from .transactions import run_joined
@@ -54,7 +58,10 @@ WITH noted AS (
         tasks = CASE WHEN worker.tasks = excluded.tasks THEN worker.tasks ELSE excluded.tasks END,
         vitals = excluded.vitals,
         last_beat_at = excluded.last_beat_at,
-        stopped_at = NULL
+        stopped_at = NULL,
+        lost_at = NULL,
+        acknowledged_at = NULL,
+        acknowledged_by = ''
     RETURNING worker.id, worker.queues
 )
 SELECT pg_catalog.count(other.id) FILTER (WHERE other.id < noted.id), pg_catalog.count(other.id) + 1
@@ -83,24 +90,13 @@ gone AS MATERIALIZED (
 ),
 written AS (
     UPDATE pulse_django_worker AS worker
-    SET in_flight = 0, stopped_at = gone.now, last_beat_at = gone.now
+    SET in_flight = 0, stopped_at = gone.now, last_beat_at = gone.now,
+        lost_at = NULL, acknowledged_at = NULL, acknowledged_by = ''
     FROM gone
     WHERE worker.id = gone.id
     RETURNING worker.id
 )
 SELECT id FROM written
-"""
-
-
-_MARK_GONE = """
-UPDATE pulse_django_worker
-SET stopped_at = last_beat_at, in_flight = 0
-WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %s::interval
-RETURNING name, boot_id
-"""
-
-_FORGET = """
-DELETE FROM pulse_django_worker WHERE stopped_at < statement_timestamp() - %s::interval RETURNING id
 """
 
 
@@ -121,7 +117,11 @@ class WorkerRow(models.Model):
     stuck_slots = models.IntegerField(default=0, db_default=0)  # held by abandoned handlers
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
-    stopped_at = models.DateTimeField(null=True, blank=True)
+    stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
+    # When a watchdog noted that it went without saying so. NULL: it lives, or it stopped.
+    lost_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
+    acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
 
     class Meta:
         abstract = True
@@ -129,10 +129,19 @@ class WorkerRow(models.Model):
     def __str__(self) -> str:
         return f"{self.name}:{self.boot_id}"
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it went without saying so, and nobody has acknowledged it: as ``IS_LOST`` asks the database."""
+        return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
+
 
 WORKER_CONSTRAINTS = [
     models.UniqueConstraint(fields=["name", "boot_id"], name="pulse_worker_one_per_boot"),
     models.CheckConstraint(name="pulse_worker_has_slots", condition=Q(slots__gte=0, in_flight__gte=0)),
+    models.CheckConstraint(
+        name="pulse_worker_acknowledged_if_lost",
+        condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
+    ),
 ]
 
 
@@ -148,13 +157,20 @@ class WorkerManager(models.Manager["Worker"]):
         """Write down that this worker stopped, of its own will."""
         run_joined(self._alias, _FAREWELL, [name, boot_id])
 
-    def mark_gone(self, silent_for: timedelta) -> list[str]:
-        """Write down that workers stopped which have said nothing for so long. One that comes back says so itself."""
-        return sorted(f"{name}:{boot_id}" for name, boot_id in run_joined(self._alias, _MARK_GONE, [silent_for]))
+    def mark_lost(self, silent_for: timedelta) -> list[str]:
+        """Write down that workers are lost which have said nothing for so long. Return their names.
 
-    def forget(self, stopped_for: timedelta) -> int:
-        """Delete the rows of workers that stopped that long ago."""
-        return len(run_joined(self._alias, _FORGET, [stopped_for]))
+        One that comes back says so itself. Lost ones whose name is back need no acknowledgement."""
+        found = run_joined(self._alias, MARK_LOST, [silent_for])
+        return sorted(f"{name}:{boot_id}" for name, boot_id, is_new in found if is_new)
+
+    def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
+        """Note that somebody knows of a lost worker. Return whether it was lost, and nobody had acknowledged it."""
+        return bool(run_joined(self._alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
+
+    def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
+        """Delete the rows of workers that stopped that long ago, and of lost ones that nobody acknowledged."""
+        return len(run_joined(self._alias, FORGET, [stopped_for, lost_for]))
 
     @property
     def _alias(self) -> str:

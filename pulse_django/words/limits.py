@@ -16,6 +16,7 @@ MOST_ATTEMPTS = 32_767
 MOST_WEIGHT = 1_000
 MOST_TAGS = 20  # of one job: each is an entry of an index
 MAX_TAG = 200
+MAX_USER = 150  # of the name of a user, as in Django's own
 MAX_META_BYTES = 16_384  # as JSON: a claim brings it with every job
 SMALLEST_CHUNK, LARGEST_CHUNK = 2, 1_000
 LONGEST_GATHERING = timedelta(minutes=1)  # of a chunk: its jobs wait meanwhile, and their time limits run

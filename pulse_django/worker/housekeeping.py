@@ -22,6 +22,9 @@ logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 KEEP_WORKERS = timedelta(days=7)
+# Shorter, and a loss of the holidays is gone before somebody reads of it; longer, and a fleet whose hosts come and go
+# carries rows of hosts that nobody remembers.
+KEEP_LOST = timedelta(days=30)
 
 
 def keep_house(
@@ -31,8 +34,8 @@ def keep_house(
     settings, alias = conf.current(), database.alias
     resumed = database.call(Queue.objects.db_manager(alias).resume_ended)
     silence = settings.worker_silence
-    gone = database.call(Worker.objects.db_manager(alias).mark_gone, silence)
-    database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS)
+    lost = database.call(Worker.objects.db_manager(alias).mark_lost, silence)
+    database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS, KEEP_LOST)
     if has_limits:
         database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
     database.call(PausedKey.objects.db_manager(alias).forget_ended)
@@ -53,12 +56,12 @@ def keep_house(
         logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
     for queue in resumed:
         logger.info("The pause of queue %r has ended", queue)
-    for worker in gone:
-        logger.warning("Worker %s sent no heartbeat for %s; marked as gone", one_line(worker), silence)
+    for worker in lost:
+        logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
     return Swept(
         reaped=reaped,
         resumed=resumed,
-        gone=gone,
+        lost=lost,
         given_up=given_up,
         pruned=pruned,
         has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE or overlooked > 0,

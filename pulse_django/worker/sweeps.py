@@ -15,7 +15,7 @@ class Swept:
     reaped: list[Reaped]
     expired: int = 0  # jobs that had not started in time
     resumed: list[str] = field(default_factory=list)  # queues
-    gone: list[str] = field(default_factory=list)  # workers
+    lost: list[str] = field(default_factory=list)  # workers
     given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
     pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
     has_more: bool = False  # the next sweep should not wait
@@ -24,6 +24,6 @@ class Swept:
     def to_json(self) -> str:
         """One line for a log."""
         outcomes = Counter(str(one.outcome) for one in self.reaped)
-        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "gone": self.gone}
+        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "lost": self.lost}
         said |= {"expired": self.expired, "given_up": self.given_up}
         return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})

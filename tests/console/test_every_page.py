@@ -50,6 +50,7 @@ ACTING = (
     "change_schedule",
     "delete_schedule",
     "change_limiter",
+    "change_worker",
 )
 
 
@@ -81,6 +82,7 @@ def with_rows() -> list[Address]:
     AttemptFactory(job=dead, number=10, outcome="FAILED", traceback="Traceback")
     Queue.objects.pause("mail", reason="first")
     Worker.objects.note(presence("host-1"))
+    Worker.objects.mark_lost(-timedelta(minutes=1))
     schedule = Schedule.objects.create(name="nightly", task="shop.echo", args=[1], every=timedelta(hours=1))
     Schedule.objects.pause(schedule.pk, reason="first")
     Limiter.objects.override("mail", {"running": 3}, reason="first")

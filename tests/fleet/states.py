@@ -22,6 +22,11 @@ def live_worker(**fields: Any) -> Any:
     return WorkerFactory(**{"slots": 8, "tasks": ["tests.add"], "started_at": now(LONG_AGO)} | fields)
 
 
+def lost_worker(**fields: Any) -> Any:
+    long_ago = now(LONG_AGO)
+    return live_worker(**{"stopped_at": long_ago, "last_beat_at": long_ago, "lost_at": now(), "in_flight": 3} | fields)
+
+
 def record(minutes_ago: int, **signs: Any) -> None:
     sql(
         "INSERT INTO pulse_django_minute (minute, signs)"
@@ -199,6 +204,7 @@ SIMPLE: dict[str, Callable[[], object]] = {
     "move-unfinished": move_unfinished,
     "schedule-overdue": lambda: with_schedule(next_at=now(LONG_AGO)),
     "schedule-refused": _schedule_refused,
+    "worker-lost": lost_worker,
     "worker-silent": lambda: live_worker(last_beat_at=now(LONG_AGO)),
     "slots-stuck": lambda: live_worker(stuck_slots=1),
     "thread-restarted": lambda: live_worker(vitals={"restarts": {"watchdog": 2}}),

@@ -26,6 +26,7 @@ from tests.fleet.states import (
     LONG_AGO,
     brought_about,
     live_worker,
+    lost_worker,
     move_unfinished,
     need_overlooked,
     with_schedule,
@@ -397,6 +398,28 @@ def test_a_worker_that_sends_no_heartbeat_is_silent() -> None:
     [(key, words)] = found("worker-silent").subjects
     assert key == f"worker {worker.name}:{worker.boot_id}"
     assert re.fullmatch(r"no heartbeat for 00:02:0\d, with 3 runs", words)
+
+
+def test_a_worker_that_went_without_a_word_is_lost_until_it_is_acknowledged() -> None:
+    live_worker()
+    live_worker(stopped_at=now(LONG_AGO), last_beat_at=now(LONG_AGO))
+    lost_worker(acknowledged_at=now(), acknowledged_by="anna")
+    assert is_clear("worker-lost")
+    worker = lost_worker()
+    [(key, words)] = found("worker-lost").subjects
+    assert key == f"worker {worker.name}:{worker.boot_id}"
+    assert re.fullmatch(r"lost 02:00:0\d ago, with 3 runs", words)
+    assert is_clear("worker-silent"), "one loss is one condition"
+    repaired("worker-lost")
+    worker.refresh_from_db()
+    assert worker.acknowledged_by == "pulse_watchdog --repair"
+
+
+def test_a_fleet_whose_hosts_come_and_go_allows_some_lost_workers() -> None:
+    lost_worker()
+    assert is_clear("worker-lost", thresholds={"worker-lost": 1})
+    lost_worker()
+    assert len(found("worker-lost", thresholds={"worker-lost": 1}).subjects) == 2
 
 
 def test_a_slot_that_an_abandoned_handler_holds_is_found() -> None:

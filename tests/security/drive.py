@@ -537,6 +537,7 @@ def some_of_each() -> list[Job]:
     QueueFactory(name="mail", paused_at=now())
     WorkerFactory(queues=["mail"], tasks=["t"], vitals={"prefetched": 1, "restarts": {"beat": 1}})
     WorkerFactory(stopped_at=now())
+    WorkerFactory(stopped_at=now(), lost_at=now())
     return jobs
 
 

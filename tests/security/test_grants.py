@@ -192,9 +192,15 @@ def being_present() -> Act:
     return lambda: [Worker.objects.note(presence("host-1")), Worker.objects.farewell("host-1", "b"), "done"]
 
 
-def marking_gone() -> Act:
+def marking_lost() -> Act:
     WorkerFactory(last_beat_at=now(-2 * AGE))
-    return lambda: Worker.objects.mark_gone(AGE) and Worker.objects.forget(AGE)
+    return lambda: Worker.objects.mark_lost(AGE) and Worker.objects.forget(AGE, AGE)
+
+
+def acknowledging() -> Act:
+    WorkerFactory(last_beat_at=now(-2 * AGE), boot_id="b", name="host-1")
+    Worker.objects.mark_lost(AGE)
+    return lambda: Worker.objects.acknowledge("host-1", "b", by="anna")
 
 
 def writing_a_minute() -> Act:
@@ -233,7 +239,8 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "set jobs aside": (setting_aside, {WORKER, WATCHDOG, OPERATOR}),
     "end pauses": (ending_pauses, {WATCHDOG, OPERATOR}),
     "say that one is there": (being_present, {WORKER}),
-    "mark workers gone": (marking_gone, {WATCHDOG}),
+    "mark workers lost": (marking_lost, {WATCHDOG}),
+    "acknowledge lost workers": (acknowledging, {WORKER, WATCHDOG, OPERATOR}),
     "write minutes": (writing_a_minute, {WATCHDOG}),
     "read arguments": (saying("SELECT args, kwargs, result FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),
     "read errors": (saying("SELECT last_error FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),

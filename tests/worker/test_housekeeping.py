@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partialmethod
 from io import StringIO
@@ -156,22 +157,88 @@ def test_pauses_that_ended_are_cleared_and_others_are_not(dog: Watchdog) -> None
     assert set(Queue.objects.filter(paused_at=None).values_list("name", flat=True)) == {"ended"}
 
 
-def test_a_worker_that_fell_silent_is_marked_gone_until_it_speaks_again(dog: Watchdog) -> None:
-    for name in ("silent", "well"):
-        Worker.objects.note(presence(name))
-    Worker.objects.filter(name="silent").update(last_beat_at=now(timedelta(hours=-1)))
-    assert dog.sweep().gone == ["silent:b"]
+def lose(name: str, ago: timedelta = timedelta(hours=1)) -> Worker:
+    """A worker that was heard so long ago, and had started before."""
+    Worker.objects.note(presence(name))
+    before = now(-ago - timedelta(hours=1))
+    Worker.objects.filter(name=name, boot_id="b").update(last_beat_at=now(-ago), started_at=before)
+    return Worker.objects.get(name=name, boot_id="b")
+
+
+def test_a_worker_that_fell_silent_is_lost_until_it_speaks_again(dog: Watchdog) -> None:
+    Worker.objects.note(presence("well"))
+    lose("silent")
+    assert dog.sweep(housekeeping=True).lost == ["silent:b"]
     row = Worker.objects.get(name="silent")
-    assert (row.stopped_at, row.in_flight) == (row.last_beat_at, 0)
+    assert row.lost_at is not None
+    assert (row.stopped_at, row.in_flight, row.acknowledged_at) == (row.last_beat_at, 3, None)
+    assert dog.sweep(housekeeping=True).lost == [], "it is told once"
     Worker.objects.note(presence("silent"))
-    assert Worker.objects.get(name="silent").stopped_at is None
+    row.refresh_from_db()
+    assert (row.stopped_at, row.lost_at) == (None, None)
 
 
-def test_workers_that_stopped_long_ago_are_forgotten(dog: Watchdog) -> None:
-    Worker.objects.note(presence("old"))
-    Worker.objects.filter(name="old").update(stopped_at=now(OLD))
-    dog.sweep()
-    assert not Worker.objects.exists()
+def test_a_worker_that_said_goodbye_is_not_lost(dog: Watchdog) -> None:
+    lose("stopped")
+    Worker.objects.farewell("stopped", "b")
+    lose("frozen")
+    dog.sweep(housekeeping=True)
+    Worker.objects.farewell("frozen", "b")
+    assert dog.sweep(housekeeping=True).lost == []
+    assert not Worker.objects.filter(lost_at__isnull=False).exists()
+
+
+def test_a_lost_worker_is_acknowledged_once_by_a_person(dog: Watchdog) -> None:
+    lose("silent")
+    assert not Worker.objects.acknowledge("silent", "b", by="anna"), "it is not lost yet"
+    dog.sweep(housekeeping=True)
+    assert Worker.objects.acknowledge("silent", "b", by="anna")
+    assert not Worker.objects.acknowledge("silent", "b", by="bert")
+    row = Worker.objects.get()
+    assert (row.acknowledged_by, row.acknowledged_at is None) == ("anna", False)
+    dog.sweep(housekeeping=True)
+    row.refresh_from_db()
+    assert row.acknowledged_by == "anna"
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the loss is noted", "after the loss is noted"])
+@pytest.mark.parametrize(("host", "pid", "name"), [("h", 1, "named"), ("h", 7, "h-7")])
+def test_a_lost_worker_whose_name_is_back_needs_no_acknowledgement(
+    dog: Watchdog, is_first: bool, host: str, pid: int, name: str
+) -> None:
+    """A worker that was given no name is named after its host and process: the next process is of the same name."""
+    lost = lose(name)
+    Worker.objects.filter(pk=lost.pk).update(host=host, pid=pid)
+    if not is_first:
+        dog.sweep(housekeeping=True)
+        lost.refresh_from_db()
+        assert lost.acknowledged_at is None
+    back = replace(presence("h-8" if name == "h-7" else name), boot_id="c", host=host, pid=8)
+    Worker.objects.note(back)
+    assert dog.sweep(housekeeping=True).lost == ([f"{name}:b"] if is_first else [])
+    lost.refresh_from_db()
+    assert lost.lost_at is not None
+    assert lost.acknowledged_at is not None
+
+
+def test_other_workers_do_not_stand_for_a_lost_one(dog: Watchdog) -> None:
+    lost = lose("silent")
+    Worker.objects.note(presence("other"))
+    Worker.objects.note(replace(presence("silent"), boot_id="older"))
+    Worker.objects.filter(boot_id="older").update(started_at=now(timedelta(hours=-2)))
+    dog.sweep(housekeeping=True)
+    lost.refresh_from_db()
+    assert (lost.lost_at is None, lost.acknowledged_at) == (False, None)
+
+
+def test_workers_that_went_long_ago_are_forgotten_and_lost_ones_later(dog: Watchdog) -> None:
+    for name in ("stopped", "known", "lost", "lost long ago"):
+        lose(name, timedelta(days=31 if name == "lost long ago" else 8))
+    Worker.objects.filter(name="stopped").update(stopped_at=now(OLD))
+    Worker.objects.mark_lost(timedelta(minutes=1))
+    assert Worker.objects.acknowledge("known", "b", by="anna")
+    dog.sweep(housekeeping=True)
+    assert [row.name for row in Worker.objects.all()] == ["lost"]
 
 
 def test_what_ended_is_kept_for_a_week_and_dead_letters_for_ever(dog: Watchdog) -> None:

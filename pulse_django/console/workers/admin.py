@@ -11,6 +11,9 @@ from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.timezone import localtime
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -28,6 +31,7 @@ from pulse_django.words.histograms import Histogram
 from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
 
+from .lost import LostWorkers
 from .over_shards import HostFilter, listed_once
 
 MOST_RUNNING = 200
@@ -59,14 +63,14 @@ class Workers(ChangeList):
         everywhere.tell(request)
 
 
-class WorkerAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
+class WorkerAdmin(LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
     list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
     show_full_result_count = False
     change_form_template = "admin/pulse_django/worker/change_form.html"
     fieldsets = (
-        (None, {"fields": ("name", "boot_id", "host", "pid", "state", "started_at", "last_beat_at", "stopped_at")}),
+        (None, {"fields": ("name", "boot_id", "host", "pid", "state", "started_at", "last_beat_at", "ended")}),
         (
             _("Capacity"),
             {"fields": ("slots", "in_flight", "stuck_slots", "queues_served", "tasks_known", "versions")},
@@ -91,7 +95,7 @@ class WorkerAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         return Workers
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("state", "queues_served", "tasks_known", "beats", "delays")
+        return ("state", "ended", "queues_served", "tasks_known", "beats", "delays")
 
     @about_one_row
     def change_view(
@@ -104,17 +108,25 @@ class WorkerAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             everywhere = shards_of(request, Job, reads=True)
             context = {
                 "held": held_by(worker, everywhere), "lost": lost_with(worker, everywhere), "sees_jobs": sees_jobs,
+                "loss": self.loss(request, worker),
             }  # fmt: skip
             everywhere.tell(request)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> str:
+        if worker.is_lost:
+            return format_html('<strong class="pulse-error">{}</strong>', gettext("lost"))
         if worker.stopped_at is not None:
-            return gettext("stopped")
-        return (
-            gettext("alive") if worker.now - worker.last_beat_at <= conf.current().worker_silence else gettext("silent")
-        )
+            return gettext("stopped") if worker.lost_at is None else gettext("lost, and acknowledged")
+        silence = conf.current().worker_silence
+        return gettext("alive") if worker.now - worker.last_beat_at <= silence else gettext("silent")
+
+    @admin.display(description=_("stopped"))
+    def ended(self, worker: Any) -> str:
+        if worker.lost_at is not None or worker.stopped_at is None:
+            return "–"
+        return date_format(localtime(worker.stopped_at), "DATETIME_FORMAT")
 
     @admin.display(description=_("last heartbeat"))
     def last_beat(self, worker: Any) -> str:

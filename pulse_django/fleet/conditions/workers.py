@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from .catalogue import Condition, Severity, register
+from collections.abc import Sequence
+from typing import Any
+
+from pulse_django.models import Worker
+from pulse_django.store.lost_workers import IS_LOST
+
+from .catalogue import Condition, Repair, Severity, Threshold, register
 
 WORKERS_VANISH = "how-to/symptoms/workers-vanish.md"
+_KEY = "pg_catalog.concat('worker ', name, ':', boot_id)"
+
+
+def _acknowledge(alias: str, keys: Sequence[Any]) -> int:
+    workers = Worker.objects.db_manager(alias)
+    starts = [key.removeprefix("worker ").rpartition(":") for key in keys]
+    return sum(workers.acknowledge(name, boot_id, by="pulse_watchdog --repair") for name, _, boot_id in starts)
+
+
+register(
+    Condition(
+        name="worker-lost",
+        severity=Severity.FAILING,
+        says="Every worker that went has said so, or somebody knows why it did not.",
+        means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. "
+        "Capacity is missing, and whatever killed it may kill the next.",
+        to_do="Find out why it was lost: its page in the admin says what it held. Then acknowledge it there or by the "
+        "repair. It is no longer lost once a worker of its name starts.",
+        page=WORKERS_VANISH,
+        # More is allowed where hosts come and go without a word.
+        threshold=Threshold(default=0, unit="lost workers that nobody has acknowledged", most=10_000),
+        repair=Repair(
+            says="Acknowledge that these workers are lost. Nothing is done to jobs: they were recovered.",
+            act=_acknowledge,
+        ),
+        sql=f"""
+SELECT {_KEY}, pg_catalog.concat(
+    'lost ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ' ago, with ', in_flight, ' runs'
+)
+FROM pulse_django_worker
+WHERE {IS_LOST} AND (
+    SELECT pg_catalog.count(*) FROM pulse_django_worker WHERE {IS_LOST}
+)::float8 > %(worker_lost)s::float8
+ORDER BY last_beat_at DESC, id
+LIMIT %(limit)s
+""",
+    )
+)
 
 register(
     Condition(
         name="worker-silent",
-        severity=Severity.RISK,  # its jobs are recovered
+        severity=Severity.RISK,  # its jobs are recovered, and within a minute a watchdog marks it as lost
         says="Every worker that has not stopped sends heartbeats.",
-        means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere.",
+        means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. If "
+        "this lasts, no watchdog is running: one marks such workers as lost.",
         to_do="Check its host. Replace the worker if its capacity is needed.",
         page=WORKERS_VANISH,
-        sql="""
-SELECT pg_catalog.concat('worker ', name, ':', boot_id), pg_catalog.concat(
+        sql=f"""
+SELECT {_KEY}, pg_catalog.concat(
     'no heartbeat for ', pg_catalog.date_trunc('second', statement_timestamp() - last_beat_at), ', with ', in_flight,
     ' runs'
 )
 FROM pulse_django_worker
-WHERE CASE
-    WHEN stopped_at IS NULL THEN last_beat_at < statement_timestamp() - %(silence)s
-    -- A watchdog marked it as gone. One that stops says so itself, soon after its last heartbeat.
-    ELSE last_beat_at < stopped_at - %(silence)s AND stopped_at > statement_timestamp() - %(lately)s
-END
+WHERE stopped_at IS NULL AND last_beat_at < statement_timestamp() - %(silence)s
 ORDER BY last_beat_at
 LIMIT %(limit)s
 """,
