@@ -37,6 +37,7 @@ from pulse_django.words.vital_signs import (
     QUEUE_DUE,
     QUEUE_LATER,
     QUEUE_OLDEST_DUE,
+    QUEUE_PAUSED,
     SCHEDULE_LATENESS,
     SHARD_UP,
     SLOTS,
@@ -125,16 +126,17 @@ def _of_unasked(names: Any) -> Iterator[Reading]:
 def _of_queues(health: Health) -> Iterator[Reading]:
     """Queues beyond those that an outlet bears are added up: the busiest come first."""
     shown, others = health.queues[: counters.MOST_VALUES], health.queues[counters.MOST_VALUES :]
-    rows = [(queue.name, queue.running, queue.due, queue.later, queue.oldest_due) for queue in shown]
+    rows = [(one.name, one.running, one.due, one.later, one.oldest_due, one.is_paused) for one in shown]
     if others:
         oldest = max((queue.oldest_due for queue in others if queue.oldest_due is not None), default=None)
         sums = [sum(getattr(queue, field) for queue in others) for field in ("running", "due", "later")]
-        rows.append((counters.OTHER, *sums, oldest))
-    for name, running, due, later, oldest_due in rows:
+        rows.append((counters.OTHER, *sums, oldest, all(queue.is_paused for queue in others)))
+    for name, running, due, later, oldest_due, is_paused in rows:
         yield Reading(ACTIVE_LEASES, (name,), running)
         yield Reading(QUEUE_DUE, (name,), due)
         yield Reading(QUEUE_LATER, (name,), later)
         yield Reading(QUEUE_OLDEST_DUE, (name,), (oldest_due or timedelta()).total_seconds())
+        yield Reading(QUEUE_PAUSED, (name,), int(is_paused))
 
 
 def _of_limits(found: list[LimitFacts]) -> Iterator[Reading]:

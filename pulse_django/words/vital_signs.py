@@ -117,6 +117,13 @@ QUEUE_OLDEST_DUE = VitalSign(
     means="How long the oldest due job of a queue has been due.",
     to_do="The best single metric to alert on: it rises whenever jobs do not run, whatever the cause.",
 )
+QUEUE_PAUSED = VitalSign(
+    name="queue_paused",
+    kind=SignKind.GAUGE,
+    labels=("queue",),
+    means="1 while operators have paused the queue, and 0 otherwise.",
+    to_do="Take paused queues out of alerts: their jobs wait on purpose. The page of a queue says why and until when.",
+)
 JOBS_ENQUEUED = VitalSign(
     name="jobs_enqueued_total",
     kind=SignKind.COUNTER,
@@ -285,8 +292,8 @@ SHARD_UP = VitalSign(
 )
 
 BESIDE_THEM = (
-    ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED, RUNS,
-    RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
+    ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, QUEUE_PAUSED, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED,
+    RUNS, RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
     MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED, LIMIT_REFUSALS, WAITING_JOBS,
     BATCHES_OPEN, BATCHES_HELD, BATCH_DURATION, SHARD_UP,
 )  # fmt: skip

@@ -27,13 +27,13 @@ from pulse_django import conf
 from pulse_django.exporters import exposition, prometheus, readings
 from pulse_django.exporters.exposition import BOUNDARIES, folded
 from pulse_django.exporters.readings import Reading
-from pulse_django.models import Job, Minute, Worker
+from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words import counters, vital_signs
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST, Histogram
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, SignKind
-from tests.factories import AttemptFactory, make_job, now
+from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -190,6 +190,37 @@ class TestWhatTheySay:
         assert number(found, "pulse_active_leases", queue="mail") == 1
         assert number(found, "pulse_active_leases", queue="reports") == 1
         assert number(found, "pulse_queue_due", queue="reports") == 0
+
+    def test_a_paused_queue_is_told_also_if_it_is_empty(self, client: Client, token: dict[str, str]) -> None:
+        make_job(queue="mail")
+        for name, lasting in (("empty", None), ("ended", timedelta(hours=1))):
+            Queue.objects.pause(name, lasting=lasting)
+        make_job(queue="ended")
+        Queue.objects.filter(name="ended").update(paused_until=now(timedelta(seconds=-1)))
+        found = scrape(client, **token)
+        told = {name: number(found, "pulse_queue_paused", queue=name) for name in ("mail", "empty", "ended")}
+        assert told == {"mail": 0, "empty": 1, "ended": 0}
+
+    def test_the_rest_of_many_queues_counts_as_paused_only_if_all_are(
+        self, client: Client, token: dict[str, str]
+    ) -> None:
+        for number_of_queue in range(counters.MOST_VALUES + 5):
+            Queue.objects.pause(f"customer-{number_of_queue}")
+        assert number(scrape(client, **token), "pulse_queue_paused", queue=counters.OTHER) == 1
+        make_job(queue="zebra", next_run_at=now(timedelta(hours=1)))
+        assert number(scrape(client, **token), "pulse_queue_paused", queue=counters.OTHER) == 0
+
+    def test_a_lost_worker_is_not_a_silent_one(self, client: Client, token: dict[str, str]) -> None:
+        ago = now(timedelta(hours=-1))
+        for name in ("lost", "acknowledged"):
+            WorkerFactory(name=name, boot_id="b", last_beat_at=ago, started_at=ago)
+        Worker.objects.mark_lost(timedelta(minutes=1))
+        Worker.objects.acknowledge("acknowledged", "b", by="anna")
+        WorkerFactory(last_beat_at=ago)
+        WorkerFactory(stopped_at=ago)
+        found = scrape(client, **token)
+        told = {state: number(found, "pulse_workers", state=state) for state in ("alive", "silent", "lost")}
+        assert told == {"alive": 0, "silent": 1, "lost": 1}
 
     def test_workers_are_those_that_are_alive(self, client: Client, token: dict[str, str]) -> None:
         for name, slots in (("a", 8), ("b", 4), ("silent", 16)):
