@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
+    from .execution.paused_queues import pause_queue, resume_queue
     from .execution.paused_tasks import pause_task, resume_task
     from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule
@@ -57,6 +58,7 @@ _HOMES = {
         "StaleToken",
     ),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "execution.paused_queues": ("pause_queue", "resume_queue"),
     "execution.paused_tasks": ("pause_task", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
     "words.limiting": ("Breaker", "Limit", "Rate"),
@@ -116,9 +118,11 @@ __all__ = [
     "jobs",
     "never",
     "only",
+    "pause_queue",
     "pause_task",
     "progress",
     "release",
+    "resume_queue",
     "resume_task",
     "retry",
     "retry_after",

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pulse_django.fleet.limits import limits
-from pulse_django.models import Job, Limiter, PausedKey
+from pulse_django.models import Job, Limiter
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
@@ -138,57 +138,9 @@ class TestCommand:
         with pytest.raises(CommandError, match="not paused"):
             run("resume", "stripe", "--key", "7")
 
-    def test_pause_and_resume_a_task(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("pulse_django.execution.paused_tasks.MOST_BATCHES", 1)  # the command does the rest
-        Job.objects.enqueue_many([NewJob(task="shop.send")] * 2_500 + [NewJob(task="shop.other")])
-        said = run("pause", "--task", "shop.send", "--for", "1h", "--reason", "the mail server is down")
-        assert "task shop.send: paused until 2" in said
-        assert ": the mail server is down; waiting: 1000+\n" in said
-        assert Job.objects.filter(ready=None).count() == 2_500
-        with pytest.raises(CommandError, match="paused for longer"):
-            run("pause", "--task", "shop.send", "--for", "1m")
-        assert "task shop.send: paused until 2" in run()
-        found = json.loads(run("list", "--json"))
-        assert found["paused_keys"] == []
-        [one] = found["paused_tasks"]
-        assert (one["task"], one["reason"], one["is_more"]) == ("shop.send", "the mail server is down", True)
-        assert run("resume", "--task", "shop.send") == "task shop.send: resumed\n"
-        assert not Job.objects.filter(ready=None).exists()
-        with pytest.raises(CommandError, match="not paused"):
-            run("resume", "--task", "shop.send")
-
-    def test_a_command_that_was_killed_can_be_given_again(self) -> None:
-        """The rest would be brought back by a watchdog."""
-        Job.objects.enqueue_many([NewJob(task="shop.send")] * 3)
-        run("pause", "--task", "shop.send")
-        PausedKey.objects.resume_task("shop.send")
-        with pytest.raises(CommandError, match="not paused"):
-            run("resume", "--task", "shop.send")
-        assert not Job.objects.filter(ready=None).exists()
-
-    def test_a_task_without_an_end_says_so_as_json(self) -> None:
-        said = json.loads(run("pause", "--task", "shop.send", "--json"))
-        assert (said["act"], said["set_aside"]) == ("pause", 0)
-        assert said["paused_tasks"][0]["paused_until"] is None
-        assert "paused until it is resumed by" in run()
-        assert json.loads(run("resume", "--task", "shop.send", "--json"))["resumed"] == "shop.send"
-
-    @pytest.mark.parametrize("name", ["<b>'\"%s", "task=x", "a:b", "ünï"])
-    def test_hostile_names_of_tasks(self, name: str) -> None:
-        assert f"task {name}: paused" in run("pause", "--task", name)
-        assert f"task {name}: paused" in run()
-        run("resume", "--task", name)
-
     @pytest.mark.parametrize(
         "args",
         [
-            ("pause", "--task", "x", "--key", "7"),
-            ("pause", "stripe", "--task", "x"),
-            ("pause", "--task", "x", "--share", "7"),
-            ("pause", "--task", ""),
-            ("pause", "--task", "x" * 201),
-            ("resume", "--task", "a\nb"),
-            ("show", "--task", "x"),
             ("pause", "task=x", "--key", "7"),
             ("pause", "stripe"),
             ("pause", "--key", "7"),

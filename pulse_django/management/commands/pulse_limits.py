@@ -1,4 +1,4 @@
-"""``manage.py pulse_limits``: list limits, change, close and open them; pause keys and tasks."""
+"""``manage.py pulse_limits``: list limits, change, close and open them; pause keys."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import paused_tasks as pausing
 from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused_keys
-from pulse_django.fleet.paused_tasks import PausedTaskFacts, paused_tasks
+from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.operations import arguments
 from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.pausing import paused_task_in_words
 from pulse_django.operations.terminal import table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
@@ -26,13 +26,13 @@ from pulse_django.words.limiting import in_words as numbers_in_words
 
 ACTS = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
 NO_LIMIT = "none"
-WHAT_TO_GIVE = "give a limit and --key, or --share, or --task."
+WHAT_TO_GIVE = "give a limit and --key, or --share."
 
 
 class Command(BaseCommand):
     help = (
-        "List limits and what uses them, change, close and open them, pause and resume keys of limits and shares, "
-        "and tasks."
+        "List limits, what uses them, and paused tasks; change, close and open limits, pause and resume their keys and "
+        "shares."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,7 +40,6 @@ class Command(BaseCommand):
         parser.add_argument("name", nargs="?", help="of the limit; needed by every act but list")
         parser.add_argument("--key", help="pause, resume: the key of the limit, as the list of keys shows it")
         parser.add_argument("--share", metavar="KEY", help="pause, resume: the share, instead of a limit and a key")
-        parser.add_argument("--task", metavar="NAME", help="pause, resume: the task, instead of a limit and a key")
         number, rate = _or_none(arguments.whole(1, 1_000_000)), _or_none(_rate)
         parser.add_argument("--running", type=number, metavar="N", help="set: so many at once, or none")
         parser.add_argument("--per-key", type=number, metavar="N", help="set: so many of each key, or none")
@@ -54,8 +53,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases, act = arguments.aliases_of(options), options["act"]
-        instead = [options["share"], options["task"]] if act in ("pause", "resume") else []
-        if act != "list" and all(given is None for given in (options["name"], *instead)):
+        instead = options["share"] if act in ("pause", "resume") else None
+        if act != "list" and options["name"] is None and instead is None:
             raise CommandError(f"{act}: name the limit.")
         head = {"command": "pulse_limits", "act": act}
         ask = partial(self._act, options=options)
@@ -75,7 +74,7 @@ class Command(BaseCommand):
         headers = ("limit", "state", "allows", "running", "due", "")
         lines = table(headers, rows, indent="") if rows else ["There are no limits."]
         paused, tasks = paused_keys(alias), paused_tasks(alias)
-        lines += [*map(_paused, paused), *map(_paused_task, tasks)]
+        lines += [*map(_paused, paused), *map(paused_task_in_words, tasks)]
         said = {
             "limits": [one.as_json() for one in found],
             "paused_keys": [one.as_json() for one in paused],
@@ -128,36 +127,13 @@ class Command(BaseCommand):
 
     def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         reason, by = options["reason"], user_of("pulse_limits")
-        if options["task"] is not None:
-            return self._pause_task(alias, options, by)
         paused = PausedKey.objects.db_manager(alias)
         if not paused.pause(key := _lane_key(options), for_=options["lasting"], reason=reason, by=by):
             raise CommandError("It is paused for longer already. Resume it first.")
         [one] = [one for one in paused_keys(alias, limiter_of(key)) if one.lane_key == key]
         return {"paused_key": one.as_json()}, [_paused(one)]
 
-    @staticmethod
-    def _pause_task(alias: str, options: dict[str, Any], by: str) -> tuple[dict[str, Any], list[str]]:
-        task = _task(options)
-        if not pausing.pause_task(task, for_=options["lasting"], reason=options["reason"], by=by, using=alias):
-            raise CommandError("It is paused for longer already. Resume it first.")
-        aside = pausing.set_aside(alias, most_batches=None)
-        names = pausing.names_of(task)
-        found = [one for one in paused_tasks(alias) if one.task in names]
-        return {"paused_tasks": [one.as_json() for one in found], "set_aside": aside}, [*map(_paused_task, found)]
-
-    @staticmethod
-    def _resume_task(alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        task = _task(options)
-        was_paused = pausing.resume_task(task, using=alias)
-        brought_back = pausing.bring_back(alias, most_batches=None)  # also what a call before has left
-        if not was_paused:
-            raise CommandError("It is not paused.")
-        return {"resumed": task, "brought_back": brought_back}, [inert(f"task {task}: resumed")]
-
     def _resume(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        if options["task"] is not None:
-            return self._resume_task(alias, options)
         if not PausedKey.objects.db_manager(alias).resume(key := _lane_key(options)):
             raise CommandError("It is not paused.")
         return {"resumed": key}, [inert(f"{key_of(key)}: resumed")]
@@ -184,22 +160,12 @@ def _lane_key(options: dict[str, Any]) -> str:
     return lane_key(options["name"], text_of_key(options["key"]))
 
 
-def _task(options: dict[str, Any]) -> str:
-    if any(options[name] is not None for name in ("name", "key", "share")):
-        raise CommandError(f"{options['act']}: {WHAT_TO_GIVE}")
-    return str(options["task"])
-
-
 def _paused(one: PausedKeyFacts) -> str:
     what = f"key {one.key} of {one.limit}" if one.limit else f"share {one.key}"
     return inert(f"{what}: {_pause(one)}")
 
 
-def _paused_task(one: PausedTaskFacts) -> str:
-    return inert(f"task {one.task}: {_pause(one)}; waiting: {one.waiting}")
-
-
-def _pause(one: PausedKeyFacts | PausedTaskFacts) -> str:
+def _pause(one: PausedKeyFacts) -> str:
     until = "until it is resumed" if one.paused_until is None else f"until {one.paused_until:%Y-%m-%d %H:%M:%S%z}"
     by = f" by {one.paused_by}" if one.paused_by else ""
     return f"paused {until}{by}: {one.reason or 'no reason given'}"

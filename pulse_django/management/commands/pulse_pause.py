@@ -1,0 +1,29 @@
+"""``manage.py pulse_pause``: start no job of a queue or of a task, for a time or until ``pulse_resume``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from pulse_django.operations import arguments
+from pulse_django.operations.over_shards import tell_each
+from pulse_django.operations.pausing import add_subject, pause
+from pulse_django.operations.users import user_of
+
+
+class Command(BaseCommand):
+    help = "Start no job of a queue or of a task, for a time or until pulse_resume. What runs goes on."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_subject(parser)
+        parser.add_argument(
+            "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="for so long; default: no end"
+        )
+        parser.add_argument("--reason", default="", help="shown beside it")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        ask = partial(pause, options=options, by=user_of("pulse_pause"))
+        head = {"command": "pulse_pause"}
+        tell_each(self, arguments.aliases_of(options), ask, head=head, as_json=options["json"])

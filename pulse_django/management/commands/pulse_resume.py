@@ -1,0 +1,24 @@
+"""``manage.py pulse_resume``: let jobs of a queue or of a task start again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from pulse_django.operations import arguments
+from pulse_django.operations.over_shards import tell_each
+from pulse_django.operations.pausing import add_subject, resume
+
+
+class Command(BaseCommand):
+    help = "Let jobs of a paused queue or of a paused task start again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_subject(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        head = {"command": "pulse_resume"}
+        ask = partial(resume, options=options)
+        tell_each(self, arguments.aliases_of(options), ask, head=head, as_json=options["json"])

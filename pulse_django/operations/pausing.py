@@ -1,0 +1,88 @@
+"""Pause and resume a queue or a task from the command line, in one shard."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution import paused_queues, paused_tasks
+from pulse_django.fleet import snapshot_queries
+from pulse_django.fleet.paused_tasks import PausedTaskFacts
+from pulse_django.fleet.paused_tasks import paused_tasks as listed_tasks
+from pulse_django.fleet.snapshot import QueueFacts
+from pulse_django.store.tables import require_tables
+from pulse_django.words.display import inert
+
+from .arguments import add_output
+from .over_shards import Said
+
+
+def add_subject(parser: CommandParser) -> None:
+    """Let a queue or a task be named."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--queue", metavar="NAME", help="the queue")
+    which.add_argument("--task", metavar="NAME", help="the task, in all of its queues")
+    add_output(parser)
+
+
+def pause(alias: str, options: dict[str, Any], by: str) -> Said:
+    """Pause what was named, and return what is paused now."""
+    require_tables(alias)
+    try:
+        if options["queue"] is not None:
+            return _pause_queue(alias, options["queue"], options["lasting"], options["reason"])
+        return _pause_task(alias, options["task"], options["lasting"], options["reason"], by)
+    except (InvalidJob, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+def resume(alias: str, options: dict[str, Any]) -> Said:
+    """Resume what was named, and return it."""
+    require_tables(alias)
+    if options["queue"] is not None:
+        name = options["queue"]
+        was_paused = paused_queues.resume_queue(name, using=alias)
+        return {"queue": name, "was_paused": was_paused}, [_resumed("queue", name, was_paused)]
+    name = options["task"]
+    try:
+        was_paused = paused_tasks.resume_task(name, using=alias)
+    except InvalidJob as error:
+        raise CommandError(str(error)) from error
+    brought_back = paused_tasks.bring_back(alias, most_batches=None)  # also what a call before has left
+    facts = {"task": name, "was_paused": was_paused, "brought_back": brought_back}
+    return facts, [_resumed("task", name, was_paused)]
+
+
+def _pause_queue(alias: str, name: str, lasting: timedelta | None, reason: str) -> Said:
+    paused_queues.pause_queue(name, for_=lasting, reason=reason, using=alias)
+    [facts] = [one for one in snapshot_queries.queues(alias) if one.name == name]
+    until = None if facts.paused_until is None else facts.paused_until.isoformat()
+    said = {"queue": name, "paused_until": until, "reason": facts.pause_reason, "due": facts.due, "later": facts.later}
+    return said, [inert(f"queue {name}: {_until(facts)}; waiting: {facts.due + facts.later}")]
+
+
+def _pause_task(alias: str, name: str, lasting: timedelta | None, reason: str, by: str) -> Said:
+    if not paused_tasks.pause_task(name, for_=lasting, reason=reason, by=by, using=alias):
+        raise CommandError("It is paused for longer already. Resume it first.")
+    aside = paused_tasks.set_aside(alias, most_batches=None)
+    names = paused_tasks.names_of(name)
+    found = [one for one in listed_tasks(alias) if one.task in names]
+    return {"tasks": [one.as_json() for one in found], "set_aside": aside}, [*map(paused_task_in_words, found)]
+
+
+def paused_task_in_words(one: PausedTaskFacts) -> str:
+    by = f" by {one.paused_by}" if one.paused_by else ""
+    until = "until it is resumed" if one.paused_until is None else f"until {one.paused_until:%Y-%m-%d %H:%M:%S%z}"
+    return inert(f"task {one.task}: paused {until}{by}: {one.reason or 'no reason given'}; waiting: {one.waiting}")
+
+
+def _until(facts: QueueFacts) -> str:
+    until = "until it is resumed" if facts.paused_until is None else f"until {facts.paused_until:%Y-%m-%d %H:%M:%S%z}"
+    return f"paused {until}: {facts.pause_reason or 'no reason given'}"
+
+
+def _resumed(kind: str, name: str, was_paused: bool) -> str:
+    return inert(f"{kind} {name}: {'resumed' if was_paused else 'was not paused'}")

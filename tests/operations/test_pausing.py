@@ -1,0 +1,102 @@
+"""Queues and tasks are paused and resumed on the command line, and from code."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError
+
+from pulse_django import pause_queue, resume_queue
+from pulse_django.models import Job, PausedKey, Queue
+from pulse_django.words.identity import Identity
+from pulse_django.words.job_options import NewJob
+from tests.operations.steps import run, run_json
+
+pytestmark = pytest.mark.usefixtures("pulse_db")
+
+
+def claimed() -> int:
+    return len(Job.objects.claim(Identity("me"), limit=100))
+
+
+class TestAQueue:
+    def test_no_job_of_it_starts_until_it_is_resumed(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail")] * 2)
+        said = run("pulse_pause", "--queue", "mail", "--for", "1h", "--reason", "the provider is down")
+        assert said.startswith("queue mail: paused until 2")
+        assert said.endswith(": the provider is down; waiting: 2\n")
+        assert claimed() == 0
+        assert run("pulse_resume", "--queue", "mail") == "queue mail: resumed\n"
+        assert claimed() == 2
+        assert run("pulse_resume", "--queue", "mail") == "queue mail: was not paused\n"
+
+    def test_it_is_told_as_json(self) -> None:
+        said = run_json("pulse_pause", "--queue", "mail")
+        assert (said["queue"], said["paused_until"], said["due"]) == ("mail", None, 0)
+        assert run_json("pulse_resume", "--queue", "mail")["was_paused"] is True
+
+    def test_code_does_the_same(self) -> None:
+        pause_queue("mail", for_=timedelta(hours=1), reason="x")
+        assert Queue.objects.get().pause_reason == "x"
+        assert resume_queue("mail")
+        assert not resume_queue("mail")
+
+
+class TestATask:
+    def test_no_job_of_it_starts_until_it_is_resumed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("pulse_django.execution.paused_tasks.MOST_BATCHES", 1)  # the command does the rest
+        Job.objects.enqueue_many([NewJob(task="shop.send")] * 2_500 + [NewJob(task="shop.other")])
+        said = run("pulse_pause", "--task", "shop.send", "--for", "1h", "--reason", "the mail server is down")
+        assert "task shop.send: paused until 2" in said
+        assert ": the mail server is down; waiting: 1000+\n" in said
+        assert Job.objects.filter(ready=None).count() == 2_500
+        with pytest.raises(CommandError, match="paused for longer"):
+            run("pulse_pause", "--task", "shop.send", "--for", "1m")
+        assert "task shop.send: paused until 2" in run("pulse_limits")
+        found = run_json("pulse_limits")
+        assert found["paused_keys"] == []
+        [one] = found["paused_tasks"]
+        assert (one["task"], one["reason"], one["is_more"]) == ("shop.send", "the mail server is down", True)
+        assert run("pulse_resume", "--task", "shop.send") == "task shop.send: resumed\n"
+        assert not Job.objects.filter(ready=None).exists()
+        assert run("pulse_resume", "--task", "shop.send") == "task shop.send: was not paused\n"
+
+    def test_a_command_that_was_killed_can_be_given_again(self) -> None:
+        """The rest would be brought back by a watchdog."""
+        Job.objects.enqueue_many([NewJob(task="shop.send")] * 3)
+        run("pulse_pause", "--task", "shop.send")
+        PausedKey.objects.resume_task("shop.send")
+        assert run_json("pulse_resume", "--task", "shop.send")["brought_back"] == 3
+        assert not Job.objects.filter(ready=None).exists()
+
+    def test_a_task_without_an_end_says_so_as_json(self) -> None:
+        said = run_json("pulse_pause", "--task", "shop.send")
+        assert said["set_aside"] == 0
+        assert said["tasks"][0]["paused_until"] is None
+        assert "paused until it is resumed by" in run("pulse_limits")
+
+    @pytest.mark.parametrize("name", ["<b>'\"%s", "task=x", "a:b", "ünï"])
+    def test_hostile_names_are_names(self, name: str) -> None:
+        assert f"task {name}: paused" in run("pulse_pause", "--task", name)
+        assert f"task {name}: paused" in run("pulse_limits")
+        run("pulse_resume", "--task", name)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("--task", "x", "--queue", "x"),
+        ("--task", ""),
+        ("--task", "x" * 201),
+        ("--task", "a\nb"),
+        ("--queue", ""),
+        ("--queue", "x" * 201),
+        ("--queue", "x", "--for", "0s"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(args: tuple[Any, ...]) -> None:
+    with pytest.raises(CommandError):
+        run("pulse_pause", *args)
