@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from django.test import Client
 from django.urls import reverse
 
 from benchmarks.scratch import scratch_database, server, settle_down
+from pulse_django.fleet.traffic import WINDOWS
 from pulse_django.models import Job
+from pulse_django.store import traffic
 from pulse_django.words.states import Status
-from tests.plans.fleet import FILL
+from tests.plans.fleet import FILL, past_days
 
 WORKERS, DEAD_EVERY = 20, 95
 ERROR = "ValueError: order # of kind a"
@@ -40,6 +43,23 @@ INSERT INTO pulse_django_worker (name, boot_id, host, pid, slots, tasks)
 SELECT 'host-' || n, 'boot', 'host', 1, 200, '["tests.task_1"]' FROM generate_series(0, %(workers)s - 1) AS n
 """
 
+# Something happens to each of 200 tasks and 20 queues in every span.
+_TRAFFIC = """
+INSERT INTO pulse_django_traffic
+    (kind, length, began_at, name, enqueued, started, succeeded, failed, died, ran_seconds, ran, waited_seconds, waited)
+SELECT
+    named.kind, %(length)s,
+    date_bin(%(length)s * interval '1 min', now() - span * %(length)s * interval '1 min', 'epoch'),
+    named.name, 100, 100, 95, 5, span %% 3, 50.0, array_fill(4, ARRAY[12 + named.n %% 25]), 5.0,
+    array_fill(4, ARRAY[5 + named.n %% 20])
+FROM generate_series(1, %(spans)s) AS span
+CROSS JOIN (
+    SELECT 'task' AS kind, 'tests.task_' || n AS name, n FROM generate_series(1, 200) AS n
+    UNION ALL
+    SELECT 'queue', 'queue-' || n, n FROM generate_series(1, 20) AS n
+) AS named
+"""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -47,7 +67,8 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=20_000, help="of them, a hundredth of which run")
     parser.add_argument("--times", type=int, default=5, help="that each page is opened")
     options = parser.parse_args()
-    with scratch_database("bench_console"):
+    days = options.jobs // 86_400 + 1  # a job a second
+    with scratch_database("bench_console"), past_days(days):
         fill(options.jobs, options.waiting)
         client = Client(SERVER_NAME="localhost")
         client.force_login(get_user_model().objects.create(username="operator", is_staff=True, is_superuser=True))
@@ -60,11 +81,16 @@ def fill(jobs: int, waiting: int) -> None:
     for statement in (FILL, _ATTEMPTS, _WORKERS):
         with connection.cursor() as cursor:
             cursor.execute(statement, facts)
-    settle_down("pulse_django_job", "pulse_django_attempt", "pulse_django_worker")
+    for length, kept in traffic.KEPT.items():
+        spans = {"length": length, "spans": int(kept / timedelta(minutes=length))}
+        with connection.cursor() as cursor:
+            cursor.execute(_TRAFFIC, spans)
+    settle_down("pulse_django_job", "pulse_django_attempt", "pulse_django_worker", "pulse_django_traffic")
 
 
 def pages() -> dict[str, str]:
     jobs, dead = reverse("admin:pulse_django_job_changelist"), reverse("admin:pulse_django_deadletter_group")
+    tasks, task = reverse("admin:pulse_django_taskoverview_changelist"), reverse("admin:pulse_django_taskoverview_one")
     middle = Job.objects.order_by("pk").values_list("pk", flat=True).last() // 2
     letter = Job.objects.filter(status=Status.DEAD_LETTERED).order_by("finished_at").values_list("pk", flat=True).last()
     return {
@@ -81,6 +107,9 @@ def pages() -> dict[str, str]:
         "dead letters of one error": f"{dead}?error={ERROR.replace('#', '%23')}",
         "board": reverse("admin:pulse_django_board_changelist"),
         "queues": reverse("admin:pulse_django_queue_changelist"),
+        "a queue": f"{reverse('admin:pulse_django_queue_one')}?name=queue-7",
+        **{f"tasks, {window}": f"{tasks}?window={window}" for window in WINDOWS},
+        **{f"a task, {window}": f"{task}?name=tests.task_7&window={window}" for window in WINDOWS},
         "workers": reverse("admin:pulse_django_worker_changelist"),
     }
 
