@@ -24,13 +24,15 @@ from django.test import Client
 from django.urls import reverse
 
 from benchmarks.scratch import scratch_database, server, settle_down
+from pulse_django import task
 from pulse_django.fleet.traffic import WINDOWS
 from pulse_django.models import Job
 from pulse_django.store import traffic
 from pulse_django.words.states import Status
-from tests.plans.fleet import FILL, past_days
+from tests.plans.fleet import FILL_SEARCHED, past_days
 
 WORKERS, DEAD_EVERY = 20, 95
+SECONDS_OF_A_DAY = 86_400  # a job was created in each second
 ERROR = "ValueError: order # of kind a"
 
 _ATTEMPTS = """
@@ -61,14 +63,18 @@ CROSS JOIN (
 """
 
 
+@task(name="bench.searched", search=["order_id", "customer_id"])
+def searched(order_id: int, customer_id: int) -> None:
+    """Declare by which arguments the jobs are found."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5_000_000)
     parser.add_argument("--waiting", type=int, default=20_000, help="of them, a hundredth of which run")
     parser.add_argument("--times", type=int, default=5, help="that each page is opened")
     options = parser.parse_args()
-    days = options.jobs // 86_400 + 1  # a job a second
-    with scratch_database("bench_console"), past_days(days):
+    with scratch_database("bench_console"), past_days(options.jobs // SECONDS_OF_A_DAY + 1):
         fill(options.jobs, options.waiting)
         client = Client(SERVER_NAME="localhost")
         client.force_login(get_user_model().objects.create(username="operator", is_staff=True, is_superuser=True))
@@ -78,7 +84,7 @@ def main() -> None:
 
 def fill(jobs: int, waiting: int) -> None:
     facts = {"jobs": jobs, "waiting": waiting, "workers": WORKERS, "dead_every": DEAD_EVERY}
-    for statement in (FILL, _ATTEMPTS, _WORKERS):
+    for statement in (FILL_SEARCHED, _ATTEMPTS, _WORKERS):
         with connection.cursor() as cursor:
             cursor.execute(statement, facts)
     for length, kept in traffic.KEPT.items():
@@ -102,6 +108,13 @@ def pages() -> dict[str, str]:
         "jobs, one task": f"{jobs}?task=tests.task_7",
         "jobs, a task that has none": f"{jobs}?task=tests.none",
         "jobs, words that are nowhere": f"{jobs}?q=nowhere",
+        "jobs, by the error of some": f"{jobs}?q=error:%22order 4750%22",
+        "jobs, by an argument": f"{jobs}?q=order_id:{middle}",
+        "jobs, by an argument that a thousandth share": f"{jobs}?q=customer_id:7",
+        "jobs, by a number": f"{jobs}?q={middle}",
+        "jobs, by a number that is nowhere": f"{jobs}?q=999999999",
+        "jobs, by parent": f"{jobs}?q=parent:{middle}",
+        "jobs, by tag": f"{jobs}?q=tag:nowhere",
         "a dead job": reverse("admin:pulse_django_job_change", args=[letter]),
         "dead letters by error": reverse("admin:pulse_django_deadletter_changelist"),
         "dead letters of one error": f"{dead}?error={ERROR.replace('#', '%23')}",

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .execution import masking, unique_keys
+from .execution.argument_search import searched
 from .execution.call_signatures import checked, names_of
 from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
 from .execution.encryption import PayloadEncryption, encrypts
@@ -117,6 +118,7 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
         masked=masking.for_job(task),
         names=names_of(task),
         unique=unique_keys.key_of_call(task, args, kwargs),
+        search=searched(task),
         encrypt=PayloadEncryption(key_of(task)) if encrypts(task) else None,
         expires=aware(getattr(task, "expires", None)),
         tags=getattr(task, "tags", ()),

@@ -12,6 +12,7 @@ from .exceptions import InvalidJob
 from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, calls_plainly, changed
+from .words.argument_terms import why_not_searched
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
 from .words.job_options import TASK_NAME, check_expires, check_run_after
 from .words.labels import encode_meta, tags_of
@@ -63,7 +64,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     def __post_init__(self) -> None:
         object.__setattr__(self, "registered_name", self.registered_name or self.name or self.module_path)
         object.__setattr__(self, "name", self.name or self.func.__name__)
-        for option in ("aliases", "masked"):
+        for option in ("aliases", "masked", "search"):
             object.__setattr__(self, option, _names(option, getattr(self, option)))
         if self.tags:
             object.__setattr__(self, "tags", _checked(self.registered_name, tags_of, self.tags))
@@ -95,6 +96,7 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     def _names_in_options(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield "masked", self.masked
+        yield "search", self.search
         for option, names in (("unique", getattr(self.unique, "by", ())), ("key", self.key), ("share", self.share)):
             if isinstance(names, tuple):
                 yield option, names
@@ -154,6 +156,8 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
         if (most := getattr(self.limit, "heaviest", None)) is not None and self.weight > most:
             raise InvalidTask(f"weight: {self.weight} is more than the limit allows at once, which is {most}.")
         check_chunk(self, self)
+        if (why := why_not_searched(self.search, self.masked)) is not None:
+            raise InvalidTask(f"search: {why}")
         if type(self.priority) is not int:  # numbers out of range are refused by Django's own check, in these words
             raise InvalidTask("priority must be a whole number between -100 and 100.")
         try:

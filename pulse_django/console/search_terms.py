@@ -1,16 +1,16 @@
-"""What a user types, into the search box or an address: a number, the id of a job, or words."""
+"""What a user types, into the search box or an address: a number, the id of a job, words, or a name and a value."""
 
 from __future__ import annotations
 
-from itertools import islice
+from dataclasses import dataclass
 
-from django.utils.text import smart_split
+from django.utils.text import smart_split, unescape_string_literal
 
+from pulse_django.words.argument_terms import ERROR, PARENT, TAG, TASK
 from pulse_django.words.job_ids import MAX_ID
 
 MOST_WORDS = 8  # each is looked for in every row of a window
 _NOBODY = 0
-_TAG = "tag:"
 _MOST_DIGITS = len(str(MAX_ID))
 
 
@@ -29,13 +29,56 @@ def id_in(text: str) -> int | None:
     return _NOBODY if number is None else number
 
 
-def tags_in(text: str) -> tuple[list[str], str]:
-    """Return the tags that are meant by words such as ``tag:billing``, and the other words."""
-    words = list(smart_split(text))
-    tags = [word.removeprefix(_TAG) for word in words if word.startswith(_TAG) and word != _TAG]
-    return tags, " ".join(word for word in words if not word.startswith(_TAG) or word == _TAG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What was typed, taken apart. All of it has to be true of a job."""
+
+    job_id: int | None = None  # after "#", and of a bare number
+    number: str = ""  # a bare number may be the value of an argument as well
+    tags: tuple[str, ...] = ()
+    parents: tuple[int, ...] = ()
+    errors: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()  # parts of names, of tasks that are known or not
+    arguments: tuple[tuple[str, str], ...] = ()  # names and values
+    words: tuple[str, ...] = ()
+
+    @property
+    def asks_for_arguments(self) -> bool:
+        return bool(self.arguments or self.number)
 
 
-def words_in(text: str) -> str:
-    """Return as many words as are looked for."""
-    return " ".join(islice(smart_split(text), MOST_WORDS))
+def search_in(text: str) -> Search:
+    """Read what was typed, such as ``4711``, ``#4711``, ``order_id:4711``, ``tag:billing`` or ``error:"no route"``."""
+    job_id = id_in(text)
+    if job_id is not None:
+        return Search(job_id=job_id, number="" if "#" in text else text.strip())
+    found: dict[str, list[str]] = {TAG: [], PARENT: [], ERROR: [], TASK: [], "": []}
+    arguments = []
+    for token in smart_split(text):
+        name, value = _named(token)
+        if name in found:
+            found[name].append(value)
+        else:
+            arguments.append((name, value))
+    parents = (number_in(one.removeprefix("#")) for one in found[PARENT])
+    return Search(
+        tags=tuple(found[TAG]),
+        parents=tuple(_NOBODY if one is None else one for one in parents),
+        errors=tuple(found[ERROR][:MOST_WORDS]),
+        tasks=tuple(found[TASK][:MOST_WORDS]),
+        arguments=tuple(arguments[:MOST_WORDS]),
+        words=tuple(one for one in found[""] if one)[:MOST_WORDS],
+    )
+
+
+def _named(token: str) -> tuple[str, str]:
+    """Return the name before the colon, and the value without its quotes. Words have an empty name."""
+    name, colon, value = token.partition(":")
+    if colon and value and name.isidentifier():
+        return name, _unquoted(value)
+    return "", _unquoted(token)
+
+
+def _unquoted(text: str) -> str:
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return unescape_string_literal(text) if is_quoted else text

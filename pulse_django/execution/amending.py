@@ -17,6 +17,7 @@ from pulse_django.words.states import CLAIMABLE
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from . import encryption
+from .argument_search import searched
 from .call_signatures import checked, names_of
 from .lane_keys import has_lane_key, lane_key_of_call
 from .registry import registry
@@ -89,7 +90,7 @@ def _arguments_of(found: Found) -> tuple[list[Any], dict[str, Any]]:
 
 def _payload(task: Task, found: Found, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
     """Encode the arguments. A job stays encrypted, or in the clear: its progress is what it was enqueued as."""
-    payload = Payload.of(args, kwargs, conf.current().max_payload_bytes, names_of(task), found.masked)
+    payload = Payload.of(args, kwargs, conf.current().max_payload_bytes, names_of(task), found.masked, searched(task))
     return encryption.PayloadEncryption(found.task)(payload) if is_encrypted(found.masked) else payload
 
 

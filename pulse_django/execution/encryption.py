@@ -20,6 +20,7 @@ from pulse_django.words.leases import Claim
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.payloads import clean_text, one_line
 
+from .argument_search import hashed
 from .tasks_framework import Task
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class PayloadEncryption:
 
         A worker of a release without encryption makes such a job a dead letter, unless the handler takes ``**kwargs``.
         """
-        return Payload("[]", encrypted(f"[{payload.args},{payload.kwargs}]", task=self.task, field=ARGUMENTS))
+        sealed = encrypted(f"[{payload.args},{payload.kwargs}]", task=self.task, field=ARGUMENTS)
+        return Payload("[]", sealed, tuple(hashed(term) for term in payload.terms))
 
 
 def encrypted(text: str, *, task: str, field: str, job_id: int | None = None) -> str:

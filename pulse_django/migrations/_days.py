@@ -101,6 +101,10 @@ FROM_THE_FIRST = {
 }
 WITH_TAGS = FROM_THE_FIRST | {"tags": "USING gin (tags) WITH (fastupdate = off) WHERE tags IS NOT NULL"}
 WITH_BATCHES = WITH_TAGS | {"batch": "(batch_id, id) WHERE batch_id IS NOT NULL"}
+WITH_SEARCH = WITH_BATCHES | {
+    "search": "USING gin (search_terms) WITH (fastupdate = off) WHERE search_terms IS NOT NULL",
+    "errors": "(id) WHERE last_error <> ''",
+}
 
 _DROP_DAY = """
 CREATE FUNCTION pulse_django_drop_day(era int) RETURNS boolean
@@ -150,7 +154,9 @@ def layout(cursor: Any) -> Layout:
 
 def put_make_day(cursor: Any, found: Layout, indexes: dict[str, str]) -> None:
     """Write the function that makes days with these indexes. If it is there, it keeps its owner and its rights."""
-    created = "\n".join(_INDEX.format(suffix=suffix, what=what) for suffix, what in indexes.items())
+    # Within the quotes of the function's own text.
+    quoted = {suffix: what.replace("'", "''") for suffix, what in indexes.items()}
+    created = "\n".join(_INDEX.format(suffix=suffix, what=what) for suffix, what in quoted.items())
     cursor.execute(_in_schema(cursor, _filled(_MAKE_DAY, found).replace("{indexes}", created)))
 
 
@@ -164,7 +170,7 @@ def index_days(cursor: Any, suffix: str) -> None:
     for (day,) in cursor.fetchall():
         cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {day}_{suffix}")
         try:
-            cursor.execute(f"CREATE INDEX CONCURRENTLY {day}_{suffix} ON {day} {WITH_BATCHES[suffix]}")
+            cursor.execute(f"CREATE INDEX CONCURRENTLY {day}_{suffix} ON {day} {WITH_SEARCH[suffix]}")
         except ProgrammingError as error:
             if getattr(error.__cause__, "sqlstate", "") != UNDEFINED_TABLE:
                 raise

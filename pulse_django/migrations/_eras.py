@@ -177,6 +177,15 @@ def index_no_batches_of_days(apps: Any, schema_editor: Any) -> None:
     _replace_make_day(schema_editor, _days.WITH_TAGS)
 
 
+def index_searches_of_days(apps: Any, schema_editor: Any) -> None:
+    """Let each day that is made from now on have the indexes of searches."""
+    _replace_make_day(schema_editor, _days.WITH_SEARCH)
+
+
+def index_no_searches_of_days(apps: Any, schema_editor: Any) -> None:
+    _replace_make_day(schema_editor, _days.WITH_BATCHES)
+
+
 def _replace_make_day(schema_editor: Any, indexes: dict[str, str]) -> None:
     with schema_editor.connection.cursor() as cursor:
         _days.put_make_day(cursor, _days.layout(cursor), indexes)

@@ -50,6 +50,7 @@ amended AS (
     SET args = %(args)s::jsonb,
         kwargs = %(kwargs)s::jsonb,
         payload_bytes = %(bytes)s,
+        search_terms = %(terms)s::text[],
         unique_key = COALESCE(%(key)s, job.unique_key),
         lane_key = COALESCE(%(lane_key)s, job.lane_key),
         ready = waiting.ready
@@ -132,6 +133,7 @@ def amend(
         "args": payload.args,
         "kwargs": payload.kwargs,
         "bytes": payload.size,
+        "terms": list(payload.terms) or None,
         "key": unique_key,
         "lane_key": lane_key,
         "by": clean_text(by, MAX_AMENDED_BY),

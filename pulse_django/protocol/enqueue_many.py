@@ -8,7 +8,7 @@ from typing import Any
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.store.copy_text import Json, copied_columns, copied_json, copy_from
+from pulse_django.store.copy_text import Json, copied, copied_columns, copied_json, copy_from
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import copy_joined, joined, run_joined
 from pulse_django.words.declared_options import COLUMNS, with_settings
@@ -119,6 +119,8 @@ def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callab
         distinct = list(dict.fromkeys(heads))
         names, texts = unique_lists.spelt(_columns_of(jobs, distinct))
         text_of = dict(zip(distinct, texts, strict=True))
+        if any(payload.terms for _, payload in chunk):
+            names = [*names, "search_terms"]
         own = [job_id for job_id, _ in in_order[len(found) : len(found) + len(chunk)]]
         rules: dict[Unique, list[unique_lists.Row]] = {}
         for job_id, head, (new, payload) in zip(own, heads, chunk, strict=True):
@@ -167,12 +169,16 @@ def _copy(jobs: JobReader, chunk: Sequence[Encoded], ids: Sequence[int]) -> None
     columns, texts = copied_columns(_columns_of(jobs, distinct))
     text_of = dict(zip(distinct, texts, strict=True))
     shared = {job: text_of[head] for job, head in heads.items()}
+    own = ["id", "args", "kwargs", "payload_bytes"]
     lines = [
-        f"{job_id}\t{copied_json(one.args)}\t{copied_json(one.kwargs)}\t{one.size}\t{shared[id(new)]}\n"
+        f"{job_id}\t{copied_json(one.args)}\t{copied_json(one.kwargs)}\t{one.size}\t{shared[id(new)]}"
         for job_id, (new, one) in zip(ids, chunk, strict=True)
     ]
-    into = copy_from("pulse_django_job_hot", ["id", "args", "kwargs", "payload_bytes", *columns])
-    copy_joined(jobs.write_alias, into, _encoded("".join(lines)))
+    if any(one.terms for _, one in chunk):
+        columns = [*columns, "search_terms"]
+        lines = [f"{line}\t{copied(one.terms or None)}" for line, (_, one) in zip(lines, chunk, strict=True)]
+    into = copy_from("pulse_django_job_hot", [*own, *columns])
+    copy_joined(jobs.write_alias, into, _encoded("".join(f"{line}\n" for line in lines)))
 
 
 def _encoded(lines: str) -> bytes:

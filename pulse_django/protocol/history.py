@@ -18,7 +18,7 @@ CARRIED = (
     *("id", "task", "queue", "priority", "args", "kwargs", "payload_bytes", "parent_id", "trace", "masked"),
     *("next_run_at", "attempts", "refunds", "losses", "progress", "progress_at"),
     *("cancel_requested_at", "cancel_reason", "last_error", "created_at", "started_at"),
-    *("expires_at", "tags", "meta", "batch_id", "node", "awaited"),
+    *("expires_at", "tags", "search_terms", "meta", "batch_id", "node", "awaited"),
     *COLUMNS,
 )
 

@@ -47,6 +47,7 @@ _CHANGE = f"""UPDATE
 SET args = excluded.args,
     kwargs = excluded.kwargs,
     payload_bytes = excluded.payload_bytes,
+    search_terms = excluded.search_terms,
     masked = excluded.masked,
     trace = excluded.trace,
     tags = excluded.tags,

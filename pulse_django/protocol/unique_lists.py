@@ -86,6 +86,8 @@ def row_of(job_id: int, new: NewJob, payload: Payload, shared: str) -> Row:
     rule, key = rule_of(new), key_of(new)
     until_start = "true" if rule.until_start and rule.per is None else "false"
     own = f'"id":{job_id},"payload_bytes":{payload.size},"unique_key":"{key[1]}","unique_until_start":{until_start}'
+    if payload.terms:
+        own += f',"search_terms":{json.dumps(payload.terms)}'
     return Row(job_id, key, f'{{{own},"args":{payload.args},"kwargs":{payload.kwargs},{shared}}}')
 
 

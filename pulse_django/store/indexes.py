@@ -9,8 +9,9 @@ from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .sql_functions import Fingerprint, LimiterOf
-from .tags import IS_TAGGED, TagIndex
+from .tags import HAS_TERMS, IS_TAGGED, TagIndex
 
+HAS_ERROR = ~Q(last_error="")  # also of jobs that succeeded later
 HOLDS_KEY = Q(status=Status.RUNNING.value) & ~Q(lane_key="")
 
 # One index, one query. None may hold or be conditioned on lease_until: every heartbeat would then touch
@@ -81,6 +82,9 @@ JOB_INDEXES = [
     ),
     # Each day of history has one like it. Jobs without tags are not in it.
     TagIndex(fields=["tags"], name="pulse_job_tags", condition=IS_TAGGED),
+    # The same for what is found by an argument, and for what has failed once. Other jobs are in neither.
+    TagIndex(fields=["search_terms"], name="pulse_job_search", condition=HAS_TERMS),
+    models.Index(fields=["id"], name="pulse_job_errors", condition=HAS_ERROR),
     # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
     models.Index(
         Fingerprint("last_error"),

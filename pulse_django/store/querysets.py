@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +16,7 @@ from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .paused_tasks import is_not_paused
 from .sql_functions import StatementTimestamp
-from .tags import has_tags
+from .tags import has_a_term, has_tags
 
 if TYPE_CHECKING:
     from pulse_django.models import Job  # noqa: F401 - named in the base class below
@@ -77,6 +78,14 @@ class JobQuerySet(QuerySet["Job"]):
     def tagged(self, *tags: str) -> Self:
         """Jobs that have all of these tags, whether they are over or not."""
         return self.filter(has_tags(tags_of(tags)))
+
+    def with_an_error(self) -> Self:
+        """Jobs of which a run has failed, whatever became of them."""
+        return self.exclude(last_error="")
+
+    def found_by(self, terms: Sequence[str]) -> Self:
+        """Jobs that have one of these search terms."""
+        return self.filter(has_a_term(terms))
 
     def in_batch(self, batch_id: int) -> Self:
         """Jobs of a batch. Of those that are not over, two partial indexes hold some each."""

@@ -1,4 +1,4 @@
-"""The column of tags: an array of texts, its index, and the condition that the index serves.
+"""The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
 
 ``django.contrib.postgres`` has such a field. Since Django 6.0 it requires that app to be installed, and its lookups use
 operators that are looked up on the search path (docs/adr/0039).
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 else:
     _Field = models.Field
 
-# The condition of the index.
+# The conditions of the indexes.
 IS_TAGGED = Q(tags__isnull=False)
+HAS_TERMS = Q(search_terms__isnull=False)
 
 
 class Tags(_Field):
@@ -54,8 +55,19 @@ def has_tags(tags: Sequence[str]) -> Q:
     return IS_TAGGED & Q(HasAll("tags", Value(list(tags), Tags())))
 
 
+class HasAny(HasAll):
+    """Whether the first list has one of the second."""
+
+    arg_joiner = " OPERATOR(pg_catalog.&&) "
+
+
+def has_a_term(terms: Sequence[str]) -> Q:
+    """Jobs of which one of these terms is stored, as ``words/argument_terms.py`` spells them."""
+    return HAS_TERMS & Q(HasAny("search_terms", Value(list(terms), Tags())))
+
+
 class TagIndex(models.Index):
-    """A GIN index of tags. Without a pending list no search reads one, and no enqueue pays for the others'."""
+    """A GIN index of tags, or of terms. Without a pending list no search reads one, and an enqueue pays for its own."""
 
     suffix = "gin"
 

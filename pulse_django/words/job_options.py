@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
+from .argument_terms import Terms, terms_of
 from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .job_ids import MAX_ID, check_whole_number
 from .labels import tags_of
@@ -30,9 +31,10 @@ class Payload(NamedTuple):
 
     args: str
     kwargs: str
+    terms: Terms = ()  # by which the job is found
 
     def __repr__(self) -> str:
-        return without(self, "args", "kwargs")
+        return without(self, "args", "kwargs", "terms")
 
     @property
     def size(self) -> int:
@@ -47,6 +49,7 @@ class Payload(NamedTuple):
         limit: int,
         names: Sequence[str] | None = None,
         masked: str | None = None,
+        search: Sequence[str] = (),
     ) -> Payload:
         """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given.
 
@@ -56,6 +59,7 @@ class Payload(NamedTuple):
             return cls(
                 encode_arguments(list(args), limit=limit, what="args") if args else "[]",
                 encode_arguments(dict(kwargs), limit=limit, what="kwargs") if kwargs else "{}",
+                terms_of(search, names or (), args, kwargs) if search else (),
             )
         except PayloadError as error:
             place = _place_of(error, names, Masks.read(masked))
@@ -111,6 +115,7 @@ class NewJob(JobOptions):
     meta: str | None = None  # as JSON: ``encode_meta`` makes it
     lane_key: str = ""  # as ``lane_keys`` spells it
     place: Place | None = None  # in a batch or a workflow
+    search: tuple[str, ...] = ()  # the arguments by which it is found
 
     def __post_init__(self) -> None:
         TASK_NAME.check("task", self.task)
@@ -152,7 +157,7 @@ class NewJob(JobOptions):
 
     def encoded_with(self, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> Payload:
         """Encode other arguments than its own."""
-        payload = Payload.of(args, kwargs, limit, self.names, self.masked)
+        payload = Payload.of(args, kwargs, limit, self.names, self.masked, self.search)
         return payload if self.encrypt is None else self.encrypt(payload)
 
 

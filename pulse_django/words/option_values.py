@@ -46,6 +46,7 @@ class Options(JobOptions):
     isolation: str = Isolation.THREAD
     atomic: bool = False
     masked: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
     encrypted: bool = False
     schedule: Timing | None = None
     unique: Unique | None = None

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
+from .argument_terms import MOST_SEARCHED
 from .limiting import KeySource, Limit
 from .limits import (
     MAX_IDEMPOTENCY_KEY,
@@ -126,6 +127,14 @@ class TaskOptions(OptionsAnywhere, total=False):
             kind=CheckedElsewhere("names of parameters"),
             default=(),
             help='Parameters that the admin and logs do not show. `"return"` is the result.',
+        ),
+    ]
+    search: Annotated[
+        tuple[str, ...],
+        Option(
+            kind=CheckedElsewhere(f"names of at most {MOST_SEARCHED} parameters that are not masked"),
+            default=(),
+            help="Arguments by which the admin finds jobs, as `order_id:4711`. They are stored twice.",
         ),
     ]
     encrypted: Annotated[

@@ -9,8 +9,11 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution import making_due
+from pulse_django.execution.argument_search import searched
+from pulse_django.execution.call_signatures import names_of
 from pulse_django.execution.databases import Located, locate
 from pulse_django.execution.notify import wake_workers
+from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Step
 from pulse_django.protocol.steps import copy_steps, forget_steps
 from pulse_django.words.declared_options import JOB_OPTIONS
@@ -77,6 +80,7 @@ def _split(where: Located, step: str) -> Rewound:
 
 
 def _copy_of(job: Job) -> NewJob:
+    task = registry.get(job.task)
     known = {field.name for field in fields(NewJob)}
     options: dict[str, Any] = {
         one.name: getattr(job, one.column) for one in JOB_OPTIONS if one.name in known and one.name != "idempotency_key"
@@ -91,5 +95,7 @@ def _copy_of(job: Job) -> NewJob:
         masked=job.masked,
         tags=tuple(job.tags or ()),
         lane_key=job.lane_key,
+        names=names_of(task) if task else (),
+        search=searched(task),
         **options,
     )

@@ -283,6 +283,7 @@ class TestSearch:
         assert found(admin_client, q=str(other.pk), status__exact="COMPLETED") == [], "with the filters"
 
     def test_words_of_task_or_error(self, admin_client: Client) -> None:
+        WorkerFactory(tasks=["shop.send_Invoice"])
         by_task = make_job(task="shop.send_Invoice")
         by_error = make_job(Status.DEAD_LETTERED, last_error="the INVOICE 7 is gone")
         make_job()
@@ -490,7 +491,8 @@ class TestRetrying:
         ("?status__exact=DEAD_LETTERED", 7),
         ("?task=tests.none&q=word", 8),
         ("?age=15m", 8),
-        ("?q=1", 6),
+        ("?q=%231", 7),  # whether it is there
+        ("?q=1", 8),  # and how many have it as an argument
     ],
 )
 def test_a_page_asks_few_questions(admin_client: Client, address: str, most: int) -> None:

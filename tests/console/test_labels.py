@@ -20,7 +20,7 @@ from pulse_django.models import Job
 from pulse_django.words.states import Status
 from testproject.shop.models import Order
 from tests.console.test_acts import page_of
-from tests.factories import make_job, now
+from tests.factories import WorkerFactory, make_job, now
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -68,6 +68,7 @@ class TestTheList:
         assert listed(admin_client, q="tag:nobody") == set()
 
     def test_words_beside_a_tag_are_looked_for_as_before(self, admin_client: Client) -> None:
+        WorkerFactory(tasks=["mail.send"])
         one = make_job(tags=["a"], task="mail.send")
         make_job(tags=["a"], task="other")
         assert listed(admin_client, q="mail tag:a") == {one.pk}

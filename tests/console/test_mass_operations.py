@@ -283,7 +283,8 @@ def test_every_filter_of_the_list_means_what_the_list_shows(client: Client) -> N
         "queue=mail",
         "task=shop.send",
         "q=Timeout",
-        f"q={job.pk}",
+        f"q=%23{job.pk}",
+        "q=error:Timeout",
         f"{DEAD}&task=shop.send",
         "error=Timeout%3A+%23",
     ):

@@ -34,6 +34,11 @@ FROM (
 ) AS made
 """
 
+# The same with arguments that are searched, on each job: one that none shares, and one that a thousandth share.
+FILL_SEARCHED = FILL.replace("token)", "token, search_terms)").replace(
+    "THEN n END\nFROM", "THEN n END,\n    ARRAY['order_id:' || n, 'customer_id:' || n %% 1000]\nFROM"
+)
+
 
 @contextmanager
 def past_days(days: int = 13) -> Iterator[None]:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
@@ -199,6 +200,20 @@ def expiring() -> None:
     claimed = make_job(Status.RUNNING, give_up_after=SOON, created_at=now(-timedelta(days=9)))
     error = Failed(ErrorReport.of(ValueError("x")))
     Job.objects.settle([Report(lease_of(claimed), error, Retry(SOON, "x"))])
+
+
+def searched_jobs() -> None:
+    """Jobs that are found by an argument: alone, in lists, with keys, amended, and over."""
+    new = NewJob(task="t", args=[17], names=["order_id"], search=("order_id",))
+    first = Job.objects.enqueue(new)
+    Job.objects.enqueue_many([new, NewJob(task="t")])
+    for on_conflict in ("keep", "replace"):
+        key = UniqueKey.of("searched", Unique(on_conflict=on_conflict))  # type: ignore[arg-type]
+        Job.objects.enqueue(replace(new, unique=key))
+        Job.objects.enqueue_many([replace(new, unique=key)])
+    assert Job.objects.amend(first.pk, Payload("[18]", "{}", ("order_id:18",)))
+    assert Job.objects.found_by(["order_id:17"]).count() == 2
+    assert Job.objects.found_by(["order_id:18"]).get().pk == first.pk
 
 
 def now_in_python() -> datetime:
@@ -435,7 +450,19 @@ def schedules() -> None:
 
 
 STORAGE = [
-    *(enqueueing, expiring, unique_jobs, amending_jobs, claiming, settling, ending, pruning, fencing, pausing),
+    *(
+        enqueueing,
+        expiring,
+        searched_jobs,
+        unique_jobs,
+        amending_jobs,
+        claiming,
+        settling,
+        ending,
+        pruning,
+        fencing,
+        pausing,
+    ),
     explaining,
     unknown_tasks,
     schedules,
@@ -623,10 +650,11 @@ def web() -> None:
 
 
 FILTERS = (
-    {}, {"q": "12"}, {"q": "some words"}, {"status__exact": "PENDING"}, {"status__exact": "RUNNING"},
-    {"status__exact": "DEAD_LETTERED"}, {"status__exact": "CANCELLED"}, {"status__exact": "COMPLETED"},
-    {"queue": "mail"}, {"queue": "mail", "status__exact": "PENDING"}, {"task": "t"}, {"worker": "host-1:boot"},
-    {"error": pages.ERROR}, {"age": "1h"}, {"name": "mail"}, {"format": "json"}, {"older": "1_1"},
+    {}, {"q": "12"}, {"q": "some words"}, {"q": "order_id:7 parent:1 tag:a"}, {"q": "error:no task:x"},
+    {"status__exact": "PENDING"}, {"status__exact": "RUNNING"}, {"status__exact": "DEAD_LETTERED"},
+    {"status__exact": "CANCELLED"}, {"status__exact": "COMPLETED"}, {"queue": "mail"},
+    {"queue": "mail", "status__exact": "PENDING"}, {"task": "t"}, {"worker": "host-1:boot"}, {"error": pages.ERROR},
+    {"age": "1h"}, {"name": "mail"}, {"format": "json"}, {"older": "1_1"},
 )  # fmt: skip
 
 

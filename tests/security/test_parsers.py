@@ -12,7 +12,7 @@ import pytest
 
 from pulse_django.console.dead_letters.groups import Place
 from pulse_django.console.periods import Period, instant_of
-from pulse_django.console.search_terms import id_in, number_in, words_in
+from pulse_django.console.search_terms import id_in, number_in, search_in
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.operations.arguments import duration, whole
 from pulse_django.words.display import inert
@@ -45,7 +45,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "a duration": duration,
     "a whole number": whole(1, 2**63 - 1),
     "an id": id_in,
-    "words": words_in,
+    "words": search_in,
     "a period": Period.named,
     "an instant": instant_of,
     "a place": Place.named,

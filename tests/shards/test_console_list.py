@@ -67,6 +67,15 @@ def flat(pages: list[list[int]]) -> list[int]:
     return [one for page in pages for one in page]
 
 
+def test_a_search_asks_every_shard(operator: Client) -> None:
+    ids = fill("ab", search_terms=["order_id:17"])
+    fill("ab")
+    assert flat(walk(operator, urlencode({"q": "order_id:17"}))) == ids[::-1]
+    page = operator.get(LIST, {"q": str(ids[1])}).content.decode()
+    assert shown(page) == [ids[1]]
+    assert f"There is a job {ids[1]}." in page
+
+
 PATTERNS = ["ab" * 8, "aaaaaaaabbbbbbbb", "bbbbbbbbaaaaaaaa", "a" * 11, "b" * 11, "abbabaababbbabaaabbab", "ab", ""]
 
 

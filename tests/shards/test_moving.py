@@ -83,6 +83,11 @@ class TestWhatMoves:
         assert tasks.fail.get_result(keyed.id).attempts == 1
         assert api.cancel(keyed.id).cancelled == {int(keyed.id)}
 
+    def test_a_job_is_found_by_its_argument_there(self) -> None:
+        job = Job.objects.create(task="t", search_terms=["order_id:17"])
+        assert move_all().moved == 1
+        assert Job.objects.using(SECOND).found_by(["order_id:17"]).get().pk == job.pk
+
     def test_what_it_is_counted_by_keeps_a_job(self) -> None:
         parent = tasks.start_children.enqueue(1)
         [claim] = Job.objects.claim_these(Identity("me"), [int(parent.id)])

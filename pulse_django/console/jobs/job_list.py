@@ -15,10 +15,9 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.search_terms import id_in, tags_in, words_in
+from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
 from pulse_django.console.twins import sentence_about_twins
-from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
@@ -39,6 +38,7 @@ from .filters import (
     WorkerFilter,
 )
 from .paging import NewestFirst
+from .searching import searching_of
 from .story import share_of
 
 
@@ -48,7 +48,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
         StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, BatchFilter, AgeFilter,
     )  # fmt: skip
     search_fields = ("task", "last_error")
-    search_help_text = _("Search by job id, by tag:name, or by words of the task or the last error.")
+    search_help_text = _(
+        'Search by words of the task or the last error, by #id, tag:name, parent:id, error:"text" or task:name, by a '
+        "declared argument such as order_id:4711, or by a number alone: it is an id or an argument."
+    )
     sortable_by = ()  # by id alone: any other order would read and sort the whole table
     actions = ("retry_dead_letters",)
     show_full_result_count = False
@@ -68,7 +71,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         # A list of jobs shows no arguments and results, and each may be a megabyte; the page of one job reads its own.
         rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
-        return rows.defer("args", "kwargs", "result", "meta")
+        return rows.defer("args", "kwargs", "search_terms", "result", "meta")
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         # A field that completes what one types would look for it in the whole table, and count it.
@@ -76,16 +79,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
         return () if is_completing else super().get_search_fields(request)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
-        number = id_in(search_term)
-        if number is not None:
-            return queryset.filter(pk=number), False
-        tags, words = tags_in(search_term)
-        if tags:
-            try:
-                queryset = queryset.tagged(*tags)
-            except InvalidJob:  # no job has such tags, or so many
-                queryset = queryset.none()
-        return super().get_search_results(request, queryset, words_in(words))
+        return (searching_of(request, search_term).narrowed(queryset) if search_term else queryset), False
 
     @admin.display(description=_("shard"))
     def stored_in(self, job: Job) -> str:

@@ -19,11 +19,14 @@ from pulse_django.store.sql_functions import Fingerprint
 from pulse_django.words.states import CLAIMABLE, Status
 
 from .extent import Extent
+from .searching import Searching
 
 # Rows a page looks at: fewer make more clicks of a search, more take longer (50,000: 60 ms, and 150 ms with words).
 WINDOW = 50_000
 # Jobs of a small index that one page may read and sort: fewer hide old dead letters behind windows, more take longer.
 FEW = 20_000
+# Of jobs with an error, whose texts are read and compared.
+WINDOW_OF_ERRORS = 20_000
 
 # In the address.
 STATUS, QUEUE, WORKER, ERROR, TAG, BATCH = "status__exact", "queue", "worker", "error", "tag", "batch"
@@ -55,26 +58,33 @@ def ids_between(
     return Ids(low, high)
 
 
-def latest(alias: str, ids: Ids) -> Ids:
-    """Return the range of the last jobs among these: one window of them. By rows, for there are gaps between ids."""
-    rows = _window(alias, ids).order_by("-pk")[:WINDOW].aggregate(low=Min("pk"), jobs=Count("*"))
-    return Ids(rows["low"], ids.high) if rows["jobs"] == WINDOW else ids
+def latest(alias: str, ids: Ids, errors: bool = False) -> Ids:
+    """Return the range of the last jobs among these: one window of them. By rows, for there are gaps between ids.
+
+    ``errors``: only jobs with an error are looked at.
+    """
+    jobs, most = _window(alias, ids, errors)
+    rows = jobs.order_by("-pk")[:most].aggregate(low=Min("pk"), jobs=Count("*"))
+    return Ids(rows["low"], ids.high) if rows["jobs"] == most else ids
 
 
-def earliest(alias: str, ids: Ids) -> Ids:
+def earliest(alias: str, ids: Ids, errors: bool = False) -> Ids:
     """Return the range of the first jobs among these."""
-    rows = _window(alias, ids).order_by("pk")[:WINDOW].aggregate(last=Max("pk"), jobs=Count("*"))
-    return Ids(ids.low, rows["last"] + 1) if rows["jobs"] == WINDOW else ids
+    jobs, most = _window(alias, ids, errors)
+    rows = jobs.order_by("pk")[:most].aggregate(last=Max("pk"), jobs=Count("*"))
+    return Ids(ids.low, rows["last"] + 1) if rows["jobs"] == most else ids
 
 
-def _window(alias: str, ids: Ids) -> JobQuerySet:
+def _window(alias: str, ids: Ids, errors: bool) -> tuple[JobQuerySet, int]:
     jobs: JobQuerySet = Job.objects.using(alias).filter(pk__gte=ids.low, pk__lt=ids.high).values("pk")
-    return jobs
+    return (jobs.with_an_error(), WINDOW_OF_ERRORS) if errors else (jobs, WINDOW)
 
 
-def are_few(alias: str, chosen: Mapping[str, str]) -> bool:
+def are_few(alias: str, chosen: Mapping[str, str], searching: Searching | None = None) -> bool:
     """Say whether one small index holds all jobs that these filters let through, and how few they are."""
-    jobs = _indexed(alias, chosen)
+    jobs = None if searching is None else searching.by_index(Job.objects.using(alias).all())
+    if jobs is None:
+        jobs = _indexed(alias, chosen)
     return jobs is not None and jobs.values("pk")[: FEW + 1].count() <= FEW
 
 

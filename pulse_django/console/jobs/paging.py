@@ -6,7 +6,7 @@ read for one page of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,6 @@ from pulse_django.console.merging import (
     spelt_places,
 )
 from pulse_django.console.periods import Period
-from pulse_django.console.search_terms import id_in, tags_in
 from pulse_django.console.shards import SHARD, Shards, chosen_shards
 from pulse_django.models import Job
 from pulse_django.words.eras import HOT
@@ -36,8 +35,9 @@ from pulse_django.words.states import Status
 
 from .drilldown import drilldown
 from .extent import Extent, together
-from .filters import AgeFilter, Chosen, valid_tags
-from .page_window import STATUS, TAG, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
+from .filters import AgeFilter, Chosen
+from .page_window import STATUS, WORKER, Ids, are_few, earliest, ids_between, is_hot, latest
+from .searching import Searching, searching_of
 from .sources import Source, sources_of
 
 OLDER, NEWER = "older", "newer"  # than the ids that follow
@@ -54,6 +54,8 @@ class NewestFirst(ChangeList):
     looked_at: list[tuple[int, int]]  # the first and the last id, where a page is not full
     goes_back = goes_ahead = False  # and there are more to look at
     everywhere: Shards
+    searching: Searching | None = None
+    search_notes: list[str]
 
     @cached_property
     def extent(self) -> Extent | None:
@@ -82,6 +84,7 @@ class NewestFirst(ChangeList):
         for name in (OLDER, NEWER):  # no link to another list begins in the middle of it
             self.params.pop(name, None)
             self.filter_params.pop(name, None)
+        self.searching = searching_of(request, self.query) if self.query else None
         jobs = super().get_queryset(request, exclude_parameters)
         if WORKER in self.params and self.params.get(STATUS, Status.RUNNING) != Status.RUNNING:
             return jobs.none()  # a worker holds what runs; PostgreSQL would look for what contradicts itself
@@ -98,6 +101,7 @@ class NewestFirst(ChangeList):
         older, newer = (places_in(request.GET.get(name, ""), numbers) for name in (OLDER, NEWER))
         rows = self._newer_than(newer) if newer else self._older_than(older)
         self.result_list = rows
+        self.search_notes = [] if self.searching is None else self.searching.notes(self._is_there(rows))
         self.result_count = self.full_result_count = len(rows)  # the same, or Django calls it the count of all
         self.show_full_result_count = False
         self.show_admin_actions = True
@@ -169,7 +173,7 @@ class NewestFirst(ChangeList):
             return Read([], ids.high, is_done=True)
         looked = ids
         if not self._sees_all(source.alias):
-            looked = (latest if direction == "desc" else earliest)(source.alias, ids)
+            looked = (latest if direction == "desc" else earliest)(source.alias, ids, self._is_about_errors)
         rows = self._found(source.alias, looked, direction)
         is_full = len(rows) > self.list_per_page
         if direction == "desc":
@@ -181,7 +185,7 @@ class NewestFirst(ChangeList):
     def _found(self, alias: str, ids: Ids, direction: str) -> list[Any]:
         rows = self.queryset.using(alias).filter(pk__gte=ids.low, pk__lt=ids.high)
         first = slice(self.list_per_page + 1)
-        if not (self._sees_all(alias) and self._is_narrowed):
+        if not (self._is_narrowed and (self._sees_all(alias) or self._is_about_errors)):
             return list(rows.order_by(getattr(F("pk"), direction)())[first])
         # The sum keeps the small index in use: by id alone, the planner may read the primary key until a page is full,
         # through all that has finished. Of ids, because that index holds them and the table would be read for the rest.
@@ -204,11 +208,25 @@ class NewestFirst(ChangeList):
 
     def _sees_all(self, alias: str) -> bool:
         """Whether a page need not stop before it is full."""
-        if not self._is_narrowed or id_in(self.query) is not None:
+        if not self._is_narrowed or (self.searching is not None and self.searching.is_one_job):
             return True
         if alias not in self._few:
-            self._few[alias] = are_few(alias, self._chosen)
+            self._few[alias] = are_few(alias, self._chosen, self.searching)
         return self._few[alias]
+
+    @property
+    def _is_about_errors(self) -> bool:
+        return self.searching is not None and self.searching.is_about_errors
+
+    def _is_there(self, rows: Sequence[Any]) -> bool | None:
+        """Say whether there is a job of the number that was typed; None: none was."""
+        job_id = None if self.searching is None else self.searching.search.job_id
+        if job_id is None:
+            return None
+        if any(row.pk == job_id for row in rows):
+            return True
+        found = self.everywhere.ask(lambda alias: Job.objects.using(alias).filter(pk=job_id).exists())
+        return any(found.values())
 
     @cached_property
     def _few(self) -> dict[str, bool]:
@@ -224,8 +242,6 @@ class NewestFirst(ChangeList):
     @property
     def _chosen(self) -> dict[str, str]:
         chosen = {spec.parameter_name: spec.value() for spec in self.filter_specs if isinstance(spec, Chosen)}
-        if tags := valid_tags(tags_in(self.query)[0]):
-            chosen[TAG] = tags[0]
         return {str(name): value for name, value in chosen.items() if value is not None}
 
     @cached_property

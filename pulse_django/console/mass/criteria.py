@@ -14,7 +14,11 @@ from django.http import HttpRequest, QueryDict
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 
+from pulse_django.console.jobs.searching import Searching, may_search_arguments
+from pulse_django.console.jobs.sidebar import Sidebar
 from pulse_django.console.periods import Period
+from pulse_django.console.search_terms import Search, search_in
+from pulse_django.console.shards import Shards
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.display import inert
@@ -43,6 +47,7 @@ class Criteria:
         if CREATED in params:
             said.append(f"{gettext('created at')}: {_period(params).title}")
         if SEARCH_VAR in params:
+            _refuse_what_is_not_one_thing(search_in(params[SEARCH_VAR]), request)
             said.append(f"{gettext('search')}: {params[SEARCH_VAR]}")
         if not said:
             raise InvalidCriteria(gettext("Choose a filter first."))
@@ -59,8 +64,19 @@ class Criteria:
             period = _period(params)
             jobs = jobs.filter(created_at__gte=period.begin, created_at__lt=period.end)
         if SEARCH_VAR in params:
-            jobs, _ = _list().get_search_results(request, jobs, params[SEARCH_VAR])
+            search = search_in(params[SEARCH_VAR])
+            known = Sidebar(Shards([alias])).tasks if search.words else ()
+            # Who started the operation may see arguments, or ``read`` would have refused it.
+            jobs = Searching(search, known=known, sees_arguments=True).narrowed(jobs)
         return jobs
+
+
+def _refuse_what_is_not_one_thing(search: Search, request: HttpRequest | None) -> None:
+    """Refuse a bare number, which finds different jobs where other tasks are known, and what would tell arguments."""
+    if search.number:
+        raise InvalidCriteria(gettext("Type # before the number for the job, or name the argument."))
+    if search.arguments and request is not None and not may_search_arguments(request):
+        raise InvalidCriteria(gettext("You need the permission to see arguments to search them."))
 
 
 def _params(query: str) -> dict[str, str]:

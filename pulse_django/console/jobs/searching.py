@@ -1,0 +1,140 @@
+"""What a search finds, and how it is answered: by an index wherever there is one.
+
+Words are looked for in the names of tasks that are known, and in errors. No index has all jobs of a task, but one has
+all jobs with an error: if no task has such a name, nothing else need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Q
+from django.http import HttpRequest
+from django.utils.translation import gettext
+
+from pulse_django.console.search_terms import Search, search_in
+from pulse_django.console.shards import chosen_shards
+from pulse_django.exceptions import InvalidJob
+from pulse_django.execution.argument_search import declared_names, terms_for
+from pulse_django.models import Job
+from pulse_django.store.indexes import HAS_ERROR
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.tags import has_a_term
+from pulse_django.words.display import inert
+
+from .sidebar import sidebar_of
+
+MOST_NAMED = 5
+
+
+def searching_of(request: HttpRequest, text: str) -> Searching:
+    """Return the search of this request. It is read once."""
+    made: dict[str, Searching] = request.__dict__.setdefault("_pulse_searching", {})
+    if text not in made:
+        search = search_in(text)
+        everywhere = chosen_shards(request, Job, reads=True)
+        known = sidebar_of(request, everywhere).tasks if search.words else ()
+        made[text] = Searching(search, known=known, sees_arguments=may_search_arguments(request))
+    return made[text]
+
+
+def may_search_arguments(request: HttpRequest) -> bool:
+    """Say whether a user may find jobs by what they may not be shown otherwise."""
+    user = getattr(request, "user", None)
+    return user is not None and user.has_perm("pulse_django.view_arguments")
+
+
+class Searching:
+    """One search. ``known`` are the names of tasks, and ``sees_arguments`` says whether arguments may be searched."""
+
+    def __init__(self, search: Search, *, known: Sequence[str], sees_arguments: bool) -> None:
+        self.search = search
+        self._sees_arguments = sees_arguments
+        self.tasks = {word: [task for task in known if word.casefold() in task.casefold()] for word in search.words}
+        self.names = declared_names() if search.number and sees_arguments else []
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.search.arguments) and not self._sees_arguments
+
+    @property
+    def is_one_job(self) -> bool:
+        return self.search.job_id is not None and not self.names
+
+    @property
+    def is_about_errors(self) -> bool:
+        """Whether only jobs can be found of which a run has failed."""
+        return bool(self.search.errors) or any(not tasks for tasks in self.tasks.values())
+
+    def narrowed(self, jobs: JobQuerySet) -> JobQuerySet:
+        """Return those of these jobs that are found."""
+        search = self.search
+        if self.is_refused:
+            return jobs.none()
+        found = self.by_index(jobs)
+        jobs = jobs if found is None else found
+        for name in search.tasks:
+            jobs = jobs.filter(task__icontains=name)
+        for text in search.errors:
+            jobs = jobs.filter(last_error__icontains=text)
+        for word, tasks in self.tasks.items():
+            jobs = jobs.filter(Q(task__in=tasks) | HAS_ERROR & Q(last_error__icontains=word))
+        return jobs
+
+    def by_index(self, jobs: JobQuerySet) -> JobQuerySet | None:
+        """Return those of these jobs that indexes tell apart, all that are found among them. None: no index does."""
+        search, before = self.search, jobs
+        if search.job_id is not None:
+            jobs = jobs.filter(Q(pk=search.job_id) | self._has_number) if self.names else jobs.filter(pk=search.job_id)
+        for name, value in search.arguments:
+            jobs = jobs.found_by(terms_for([name], value))
+        for parent in search.parents:
+            jobs = jobs.filter(parent_id=parent)
+        if search.tags:
+            try:
+                jobs = jobs.tagged(*search.tags)
+            except InvalidJob:  # no job has such tags, or so many
+                jobs = jobs.none()
+        if self.is_about_errors:
+            jobs = jobs.with_an_error()
+        return None if jobs is before else jobs
+
+    @property
+    def _has_number(self) -> Q:
+        return has_a_term(terms_for(self.names, self.search.number))
+
+    def notes(self, job_is_there: bool | None) -> list[str]:
+        """Say which jobs these are. ``job_is_there``: whether a job has the number that was typed."""
+        notes = []
+        if job_is_there is not None:
+            said = gettext("There is a job %(id)d.") if job_is_there else gettext("There is no job %(id)d.")
+            notes.append(said % {"id": self.search.job_id})
+        if self.search.number:
+            notes.append(self._note_of_number())
+        if self.is_refused:
+            notes.append(gettext("You need the permission to see arguments to search them."))
+        for word, tasks in self.tasks.items():
+            notes.append(_note_of_word(word, tasks))
+        return notes
+
+    def _note_of_number(self) -> str:
+        if not self._sees_arguments:
+            return gettext("Arguments were not searched: you need the permission to see them.")
+        if not self.names:
+            return gettext("Arguments were not searched: no task declares any with search.")
+        names = ", ".join(inert(name) for name in self.names)
+        return gettext("All other jobs have the value %(value)s as one of these arguments: %(names)s.") % {
+            "value": self.search.number,
+            "names": names,
+        }
+
+
+def _note_of_word(word: str, tasks: Sequence[str]) -> str:
+    if not tasks:
+        said = gettext(
+            "No known task has “%(word)s” in its name, so only errors were searched for it. To search the jobs of all"
+            " tasks by name, type task:%(word)s."
+        )
+        return said % {"word": inert(word)}
+    named = ", ".join(inert(one) for one in tasks[:MOST_NAMED]) + (", …" if len(tasks) > MOST_NAMED else "")
+    return gettext("Tasks with “%(word)s” in their names: %(tasks)s.") % {"word": inert(word), "tasks": named}
