@@ -12,7 +12,7 @@ from django.db import Error
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert
 
-from .terminal import showable
+from .terminal import painted, showable
 
 Said = tuple[dict[str, Any], list[str]]
 
@@ -57,4 +57,4 @@ def _print(command: BaseCommand, facts: dict[str, Any], lines: Sequence[str], *,
         command.stdout.write(json.dumps(facts))
         return
     for line in lines:
-        command.stdout.write(showable(line, command.stdout))
+        command.stdout.write(painted(showable(line, command.stdout), command.stdout))

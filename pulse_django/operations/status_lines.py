@@ -13,23 +13,24 @@ from .matching import LATEST, Matching
 from .terminal import table
 
 MOST_ROWS = 20  # of a table: more is for --json
+_OF_QUEUES = ("queue", "due", "later", "running", "oldest", "dead", "in/min", "done", "failed", "died", "")
 
 
-def health_in_lines(health: Health, verdict: Verdict) -> list[str]:
+def health_in_lines(health: Health, verdict: Verdict, *, width: int | None = None) -> list[str]:
+    """Return the verdict first, then queues and workers. ``width``: what the tables have to fit into."""
     lines = _found(verdict)
     if health.statuses:
         lines += ["", "Jobs: " + ", ".join(_count(count) for count in health.statuses)]
-    lines += _section(
-        "Queues", ("queue", "due", "later", "running", "oldest due", ""), [_queue(queue) for queue in health.queues]
-    )
+    lines += _section("Queues", _OF_QUEUES, [_queue(queue) for queue in health.queues], width)
     lines += _section(
         "Workers",
         ("worker", "host", "slots", "in flight", "stuck", "last heartbeat", "versions"),
         [_worker(worker) for worker in health.workers],
+        width,
     )
     if health.statuses:  # a glance does not ask for what has ended
         dead = [(letter.id, letter.task, _ago(letter.age), letter.error) for letter in health.dead_letters]
-        lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead)
+        lines += _section("Latest dead letters", ("id", "task", "died", "error"), dead, width)
     if health.oldest_expired is not None:
         ago = in_words(health.oldest_expired.total_seconds())
         lines += ["", f"Expired leases not recovered: {health.expired_leases}, the oldest {ago} ago."]
@@ -58,11 +59,13 @@ def matching_in_lines(matching: Matching) -> list[str]:
     return lines
 
 
-def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
+def _section(
+    title: str, headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], width: int | None = None
+) -> list[str]:
     if not rows:
         return ["", f"{title}: none"]
     more = [f"  and {len(rows) - MOST_ROWS} more: see --json"] if len(rows) > MOST_ROWS else []
-    return ["", title, *table(headers, rows[:MOST_ROWS]), *more]
+    return ["", title, *table(headers, rows[:MOST_ROWS], within=width), *more]
 
 
 def _count(count: StatusCount) -> str:
@@ -75,7 +78,12 @@ def _queue(queue: QueueFacts) -> tuple[object, ...]:
     if queue.is_paused:
         until = f" until {queue.paused_until.isoformat(' ', 'seconds')}" if queue.paused_until else ""
         paused = f"PAUSED{until}{': ' if queue.pause_reason else ''}{queue.pause_reason}"
-    return queue.name, queue.due, queue.later, queue.running, oldest, paused
+    rates = [_rate(getattr(queue.per_minute, name, None)) for name in ("enqueued", "succeeded", "failed", "died")]
+    return queue.name, queue.due, queue.later, queue.running, oldest, queue.dead_in_words, *rates, paused
+
+
+def _rate(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f}"
 
 
 def _worker(worker: WorkerFacts) -> tuple[object, ...]:

@@ -1,14 +1,52 @@
-"""Show progress on a terminal: bars, tables, a line that is overwritten. Elsewhere: plain lines."""
+"""Show things on a terminal: bars, tables that fit, colours, a line that is overwritten. Elsewhere: plain lines."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from pulse_django.words.display import inert
 
 WIDTH = 24
 _FULL, _EMPTY = "█", "░"
+_CUT = "…"
+_NARROWEST = 8  # that a column of text becomes, if its header is no longer
+
+
+class Screen(NamedTuple):
+    """What a terminal shows at once. None: as much as there is."""
+
+    width: int | None = None
+    height: int | None = None
+
+
+def screen_of(stream: Any) -> Screen:
+    return Screen(*shutil.get_terminal_size()) if is_terminal(stream) else Screen()
+
+
+# How lines of the commands begin or what they hold, and their colours.
+_RED, _YELLOW, _GREEN = "31", "33", "32"
+_COLOURS = (
+    (re.compile(r"(?m)^(Problems:.*)$"), f"1;{_RED}"),
+    (re.compile(r"(?m)^(No problems found\. Warnings:)$"), f"1;{_YELLOW}"),
+    (re.compile(r"(?m)^(No problems found\.)$"), f"1;{_GREEN}"),
+    (re.compile(r"(?m)^( *! [\w-]+ \((?:broken|stuck|failing)\))"), _RED),
+    (re.compile(r"(?m)^( *! [\w-]+ \(risk\))"), _YELLOW),
+    (re.compile(r"(\bPAUSED\b)"), _YELLOW),
+    (re.compile(r"(\((?:lost|stopped)\))"), _RED),
+)
+
+
+def painted(text: str, stream: Any) -> str:
+    """Return ``text`` with colours, if the stream is a terminal and NO_COLOR is not set. All of it is inert before."""
+    if not is_terminal(stream) or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    for pattern, colour in _COLOURS:
+        text = pattern.sub(f"\x1b[{colour}m\\1\x1b[0m", text)
+    return text
 
 
 def is_terminal(stream: Any) -> bool:
@@ -28,24 +66,57 @@ def showable(text: str, stream: Any) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        text = text.replace(_FULL, "#").replace(_EMPTY, ".")
+        text = text.replace(_FULL, "#").replace(_EMPTY, ".").replace(_CUT, "~")
         return text.encode(encoding, "backslashreplace").decode(encoding)
     return text
 
 
-def table(headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], indent: str = "  ") -> list[str]:
-    """Lay out rows under their headers, numbers to the right. Every cell is made inert."""
+def table(
+    headers: tuple[str, ...], rows: Sequence[tuple[object, ...]], indent: str = "  ", *, within: int | None = None
+) -> list[str]:
+    """Lay out rows under their headers, numbers to the right. Every cell is made inert.
+
+    ``within``: the columns of text are cut until the table is no wider.
+    """
     cells = [[inert(str(cell)) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in [headers, *cells]) for column in range(len(headers))]
     is_number = [all(isinstance(row[column], int) for row in rows) for column in range(len(headers))]
+    if within is not None:
+        _narrow(widths, headers, is_number, within - len(indent))
     lines = []
     for line in [headers, *cells]:
         padded = [
-            cell.rjust(width) if right else cell.ljust(width)
+            _cut(cell, width).rjust(width) if right else _cut(cell, width).ljust(width)
             for cell, width, right in zip(line, widths, is_number, strict=True)
         ]
         lines.append(indent + "  ".join(padded).rstrip())
     return lines
+
+
+def _narrow(widths: list[int], headers: Sequence[str], is_number: Sequence[bool], most: int) -> None:
+    """Take from the widest column of text until all fit, or none can become narrower."""
+    while sum(widths) + 2 * (len(widths) - 1) > most:
+        can = [
+            column
+            for column, width in enumerate(widths)
+            if not is_number[column] and width > max(_NARROWEST, len(headers[column]))
+        ]
+        if not can:
+            return
+        widths[max(can, key=lambda column: widths[column])] -= 1
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}{_CUT}"
+
+
+def cut_to(lines: Sequence[str], screen: Screen) -> list[str]:
+    """Return what the screen shows of these lines, the first ones; the last line says how many are left out."""
+    shown = [line if screen.width is None else _cut(line, screen.width) for line in lines]
+    if screen.height is None or len(shown) < screen.height:
+        return shown
+    kept = shown[: max(1, screen.height - 2)]
+    return [*kept, f"({len(lines) - len(kept)} more lines: make the window larger)"]
 
 
 class OverwrittenLine:

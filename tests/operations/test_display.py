@@ -10,7 +10,7 @@ from django.core.management import CommandError
 
 from pulse_django.operations.durations import parse_duration
 from pulse_django.operations.progress import Progress
-from pulse_django.operations.terminal import bar, showable, table
+from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
 from pulse_django.words.display import in_words, inert
 from tests.operations.steps import Terminal, Time, run
 
@@ -77,6 +77,46 @@ def test_a_stream_that_knows_ascii_only_gets_ascii() -> None:
 def test_a_table_lines_up_and_its_cells_cannot_break_out() -> None:
     lines = table(("jobs", "task"), [(5, "a\nb"), (1_000, "c")])
     assert lines == ["  jobs  task", "     5  a\\nb", "  1000  c"]
+
+
+@pytest.mark.parametrize("within", [80, 40, 30])
+def test_a_table_fits_by_cutting_its_columns_of_text(within: int) -> None:
+    lines = table(("n", "worker", "host"), [(5, "w" * 60, "h" * 30), (12, "x", "y")], within=within)
+    assert max(map(len, lines)) == within
+    assert lines[1].startswith("   5  www")
+    assert "…" in lines[1]
+    assert lines[1].rstrip("…").endswith("hhh")
+
+
+def test_a_table_that_cannot_be_narrower_keeps_its_numbers() -> None:
+    assert "123456" in table(("number", "text"), [(123456, "w" * 60)], within=10)[1]
+
+
+def test_a_screen_shows_the_first_lines_and_how_many_are_left() -> None:
+    lines = ["Problems:", *map(str, range(40))]
+    shown = cut_to(lines, Screen(80, 24))
+    assert shown[0] == "Problems:"
+    assert len(shown) == 23
+    assert shown[-1] == "(19 more lines: make the window larger)"
+    assert cut_to(lines, Screen()) == lines
+    assert cut_to(["x" * 100], Screen(80, 24)) == ["x" * 79 + "…"]
+
+
+def test_a_terminal_sees_colours_unless_it_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Problems:\n  ! lease-not-reaped (stuck): 7\n  ! worker-silent (risk): x"
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = painted(text, Terminal())
+    assert shown.startswith("\x1b[1;31mProblems:\x1b[0m")
+    assert "\x1b[31m  ! lease-not-reaped (stuck)\x1b[0m: 7" in shown
+    assert "\x1b[33m  ! worker-silent (risk)\x1b[0m: x" in shown
+    assert painted("No problems found.", Terminal()) == "\x1b[1;32mNo problems found.\x1b[0m"
+    assert painted(text, io.StringIO()) == text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert painted(text, Terminal()) == text
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert painted(text, Terminal()) == text
 
 
 def test_a_terminal_sees_a_bar_with_rate_and_what_is_left() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -19,7 +20,7 @@ from pulse_django.operations import matching
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
-from tests.operations.steps import run, run_json
+from tests.operations.steps import Terminal, run, run_json
 from tests.plans.fleet import ERA, past_days
 from tests.protocol.steps import sql
 
@@ -262,6 +263,21 @@ class TestVitalSigns:
         assert "lease expirations 3 last hour" in rows
         assert "fencing rejections 2 last hour" in rows
         assert "conditions found task-unknown 2 a minute ago" in rows
+
+    def test_on_a_small_terminal_the_verdict_stays_in_sight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("shutil.get_terminal_size", lambda: (80, 24))
+        for number in range(30):
+            WorkerFactory(name=f"a-worker-with-a-long-name-{number}")
+        make_job(Status.RUNNING, lease_until=now(timedelta(minutes=-10)))
+        make_job(Status.DEAD_LETTERED, queue="mail")
+        out = Terminal()
+        Command(stdout=out)._watch(["default"], 0.0, [1])
+        lines = [re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", line) for line in out.getvalue().split("\n")]
+        assert lines[0] == "Problems:"
+        assert max(map(len, lines)) <= 80
+        assert len(lines) <= 24
+        [mail] = [line.split() for line in lines if line.startswith("  mail")]
+        assert mail[:6] == ["mail", "0", "0", "0", "-", "1"]
 
     def test_watching_goes_on_and_shows_the_present(self) -> None:
         out = StringIO()

@@ -23,7 +23,7 @@ from pulse_django.operations.matching import match
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
-from pulse_django.operations.terminal import is_terminal, showable
+from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
 from pulse_django.operations.vital_sign_lines import eight_in_lines
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
@@ -66,8 +66,8 @@ class Command(BaseCommand):
         with suppress(KeyboardInterrupt):
             for _ in count() if looks is None else looks:
                 lines = [line for alias in aliases for line in self._glance_or_error(alias, len(aliases) > 1)]
-                text = "\n".join(showable(line, self.stdout) for line in lines)
-                self.stdout.write(f"{clear}{text}")
+                text = "\n".join(showable(line, self.stdout) for line in cut_to(lines, screen_of(self.stdout)))
+                self.stdout.write(f"{clear}{painted(text, self.stdout)}")
                 self.stdout.flush()
                 time.sleep(every)
 
@@ -97,7 +97,7 @@ class Command(BaseCommand):
 
     def _glance(self, alias: str, verdict: conditions.Verdict) -> tuple[dict[str, Any], list[str]]:
         health, past = snapshot_queries.glance(alias), history.read(alias)
-        lines = health_in_lines(health, verdict)
+        lines = health_in_lines(health, verdict, width=screen_of(self.stdout).width)
         return {}, lines + eight_in_lines(health, past)
 
     def _look(
@@ -107,5 +107,6 @@ class Command(BaseCommand):
             matching = match(selection, alias)
             return {"filters": to_json(selection), **to_json(matching)}, matching_in_lines(matching)
         health = snapshot_queries.take(alias, stopped_workers=stopped_workers)
-        lines = health_in_lines(health, verdict) + eight_in_lines(health, history.read(alias))
+        width = screen_of(self.stdout).width
+        lines = health_in_lines(health, verdict, width=width) + eight_in_lines(health, history.read(alias))
         return {**verdict.to_json(), **to_json(health)}, lines
