@@ -70,8 +70,7 @@ DEATH_TO_REQUEUE = VitalSign(
     kind=SignKind.HISTOGRAM,
     unit="seconds",
     means="Time from a worker's last heartbeat to the end of its lost run.",
-    to_do="Normally at most a lease plus a watchdog tick. If longer, the database was unavailable or no watchdog was "
-    "running.",
+    to_do="Normally at most a lease plus a watchdog tick. If longer, the database was away or no watchdog was running.",
 )
 
 # The eight; the third is two numbers.
@@ -271,8 +270,7 @@ BATCHES_OPEN = VitalSign(
 BATCHES_HELD = VitalSign(
     name="batches_held",
     kind=SignKind.GAUGE,
-    means="Number of these that have dead letters. They are not over before those are retried or the whole is "
-    "cancelled.",
+    means="Number of these that have dead letters. They are over once those are retried or the whole is cancelled.",
     to_do="Fix what the dead letters died of, and retry them: manage.py pulse_workflows retry.",
 )
 BATCH_DURATION = VitalSign(
