@@ -177,4 +177,4 @@ def _errors(ledger: Iterable[Attempt]) -> Iterable[TaskError]:
         if entry.error_class:
             yield TaskError(exception_class_path=entry.error_class, traceback=entry.traceback)
         elif (stand_in := _STAND_INS.get(OutcomeName(entry.outcome))) and entry.message:
-            yield TaskError(exception_class_path=dotted_path(stand_in), traceback=entry.message)
+            yield TaskError(exception_class_path=dotted_path(stand_in), traceback=entry.traceback or entry.message)

@@ -74,6 +74,8 @@ def _row_of(report: Report) -> dict[str, Any]:
         row |= error_columns(outcome.error)
     if isinstance(outcome, Failed | TimedOut | Stalled | WorkerLost):
         row["error"] = _reason(reason)
+    if stack := getattr(outcome, "stack", ""):
+        row["traceback"] = clean_text(stack, MAX_TRACEBACK)
     return row | _verdict_of(report.decision)
 
 

@@ -56,6 +56,7 @@ class TimedOut:
 
     name: ClassVar = OutcomeName.TIMED_OUT
     reason: str = "run exceeded its time limit"
+    stack: str = field(default="", repr=False, compare=False)  # of the handler then, as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Stalled:
 
     name: ClassVar = OutcomeName.STALLED
     reason: str = "run made no progress"
+    stack: str = field(default="", repr=False, compare=False)  # of the handler then, as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class WorkerLost:
 
     name: ClassVar = OutcomeName.WORKER_LOST
     reason: str = "worker lease expired"
+    stack: str = field(default="", repr=False, compare=False)  # of the handlers of its process, if that could be asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pulse_django import conf
 from .channel import Channel, Message
 from .child import Child
 from .fork_server import ignore_stops
+from .handler_stacks import open_dump_file
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
 
@@ -27,6 +28,8 @@ def child_main(
     ignore_stops()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable()
+    if (file := open_dump_file()) is not None:
+        keeper.send({"stack_file": True}, [file])
     sys.setswitchinterval(SWITCH_INTERVAL)
     conf.current()
     return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .channel import Channel, Message
+from .handler_stacks import dump_of
 from .heartbeat import Charge
 from .shared_leases import HeldLease, SharedLeases
 
@@ -41,6 +42,8 @@ class ChildSlot:
     failing: str = ""  # what it says that ends it
     spawn_at: float = 0.0  # the next one not before
     died_young: int = 0
+    stack_file: int | None = None  # to which the child writes where its handlers are, if it is asked by a signal
+    stacks: str = field(default="", repr=False)  # what it wrote before it was killed
 
     def __post_init__(self) -> None:
         self.charges = [Charge(one) for one in self.leases]
@@ -61,7 +64,7 @@ class ChildSlot:
         self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
         self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
         self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
-        self.failing, self.is_leaving, self.is_draining = "", False, False
+        self.failing, self.is_leaving, self.is_draining, self.stacks = "", False, False, ""
 
     def empty(self, clean: bool) -> None:
         """Note the end of the child, and when another may come."""
@@ -73,12 +76,22 @@ class ChildSlot:
         if self.channel is not None:
             self.channel.close()
         self.channel = None
+        if self.stack_file is not None:
+            os.close(self.stack_file)
+        self.stack_file = None
 
     def cannot_deliver(self, patience: float) -> bool:
         """Whether its reports have not come through for so long, though they may come by way of us."""
         now = time.monotonic()
         unreported_since = min(one.unreported_since() for one in self.leases)
         return now - self.relaying_at > patience and now - unreported_since > patience
+
+    def kill_for_silence(self, seconds: float) -> None:
+        """End a child that shows no sign of life. Before, ask where its handlers are: one may hold the interpreter."""
+        if self.pid is not None and self.stack_file is not None and not self.killed_for:
+            with suppress(OSError):
+                self.stacks = dump_of(self.pid, self.stack_file)
+        self.kill(f"killed after {seconds:g} s of silence")
 
     def kill(self, reason: str) -> None:
         """End the child at once. The fork server will report its death."""

@@ -153,6 +153,8 @@ class Children:
                 child.ended = message["ended"]
             elif "failing" in message:
                 child.failing = message["failing"]
+            elif "stack_file" in message:
+                child.stack_file = channel.take_fd()
             elif "reports" in message:
                 self._relay(child.channel, message)
 
@@ -196,6 +198,7 @@ class Children:
                     held=held,
                     progress=dict(charge.progress),
                     reason=how,
+                    stacks=child.stacks,
                     asked_for=self.stop_by is not None and child.killed_for == "stopped",
                     at=time.monotonic(),
                 )
@@ -222,7 +225,7 @@ class Children:
             if child.channel is not None:
                 child.channel.flush()
             if child.leases[0].silence() > silence:
-                child.kill(f"killed after {silence:g} s of silence")
+                child.kill_for_silence(silence)
             elif now > child.hung_at + PATIENCE_WITH_HUNG:
                 child.kill("killed after it closed its channel")
             elif child.cannot_deliver(ttl):

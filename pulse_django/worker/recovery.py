@@ -37,6 +37,7 @@ class Death:
     held: Sequence[HeldLease]  # as it stood in the shared memory at the end
     progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
     reason: str
+    stacks: str = field(repr=False)  # of its handlers, if it was asked
     asked_for: bool  # we ended it, because it had to stop: its runs do not count
     at: float
 
@@ -143,7 +144,7 @@ class Recovery:
         lease = Lease(job.pk, str(job.locked_by), job.attempts)
         outcome: Outcome = Released()
         if lease in begun and not death.asked_for:
-            outcome = WorkerLost(f"worker process {death.reason}")
+            outcome = WorkerLost(f"worker process {death.reason}", stack=death.stacks)
         settings = conf.current()
         decision = decide(outcome, job.budget, fleet=settings.backoff, max_losses=settings.max_losses)
         return Report(lease, outcome, decision, death.progress.get(lease))

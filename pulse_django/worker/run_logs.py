@@ -46,8 +46,8 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     text = "job %d %r attempt %d: %s in %.0f ms"
     values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
     if status not in TERMINAL:  # what comes next, and when, is not how long this took
-        text = "job %d %r attempt %d: %s, after %.0f ms"
-        values = (*values[:3], f"{status}{_in_how_long(report)}", took * 1000)
+        text = "job %d %r attempt %d: ended after %.0f ms; %s"
+        values = (*values[:3], took * 1000, f"{status}{_due_in(report)}")
     if reason:
         text, values = f"{text}: %s", (*values, one_line(reason))
     if place := _place_of_failure(report):
@@ -59,16 +59,18 @@ def log_run(run: Run, report: Report | None, status: str, took: float, error: Ba
     SafeLogger.write(logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
 
 
-def _in_how_long(report: Report | None) -> str:
+def _due_in(report: Report | None) -> str:
     delay = getattr(report.decision, "delay", None) if report is not None else None
-    return f" in {delay.total_seconds():.3g} s" if delay is not None else ""
+    return f", due in {delay.total_seconds():.3g} s" if delay is not None else ""
 
 
 def _place_of_failure(report: Report | None) -> str:
     """Return the innermost line of the traceback that is code, as tools make it a link."""
-    if report is None or not isinstance(report.outcome, Failed):
+    if report is None:
         return ""
-    places = _PLACE.findall(report.outcome.error.traceback)
+    outcome = report.outcome
+    text = outcome.error.traceback if isinstance(outcome, Failed) else getattr(outcome, "stack", "")
+    places = _PLACE.findall(text)
     return one_line(places[-1]) if places else ""
 
 

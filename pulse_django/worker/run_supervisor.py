@@ -69,9 +69,9 @@ class RunSupervisor:
             run.was_out_of_touch = True
             log_out_of_touch(run, "stopping its handler")
         elif run.overdue(now):
-            run.verdict = TimedOut()
+            run.verdict = TimedOut(stack=self._stack_of(run))
         elif run.stalled(now):
-            run.verdict = Stalled()
+            run.verdict = Stalled(stack=self._stack_of(run))
         elif not (run.cancelled and self._can_be_cancelled(run)):
             return
         else:
@@ -79,6 +79,14 @@ class RunSupervisor:
         run.asked_to_stop_at = now
         if not self._stop(run) and not run.is_out_of_touch:
             self._give_up(run)
+
+    def _stack_of(self, run: Run) -> str:
+        """Say where its handler is, before it is asked to stop."""
+        try:
+            return self._executor_of(run).stack_of(run.chunk or run)
+        except Exception:  # the handler goes on meanwhile, and may change what is read
+            logger.exception("Reading the stack of a handler failed")
+            return ""
 
     def _can_be_cancelled(self, run: Run) -> bool:
         """A handler is stopped for a job of its chunk only if it is of no use to the others."""

@@ -115,6 +115,31 @@ def test_a_handler_that_holds_the_interpreter_for_longer_than_its_lease_complete
     assert not worker.says("lease lost"), worker.log
 
 
+def _innermost(job: str) -> str:
+    """Return the function in which the run was, as its stack in the ledger says."""
+    traceback = Attempt.objects.filter(job_id=job).order_by("number")[0].traceback
+    assert traceback.startswith("Stack of the handler when it was given up"), traceback
+    found = re.findall(r'File "(\S+)", line \d+, in (\w+)', traceback)
+    assert found[0][0].endswith("handlers.py"), traceback
+    assert "(a+)+$" in traceback
+    return found[0][1]
+
+
+def test_a_handler_that_holds_the_interpreter_of_its_process_is_killed_and_says_where_it_was(workers: Workers) -> None:
+    job = handlers.holds_its_interpreter.enqueue(_letters_that_take(60)).id
+    workers.start("--concurrency", "2", settings=LONG_LEASE)
+    wait_for(Status.DEAD_LETTERED, job)
+    assert outcomes(job)[0] == "TIMED_OUT"
+    assert _innermost(job) == "holds_its_interpreter"
+
+
+def test_a_child_that_is_killed_because_a_handler_holds_its_interpreter_says_where_that_was(workers: Workers) -> None:
+    workers.start("--concurrency", "2", settings=LONG_LEASE | {"CHILD_SILENCE": 2})
+    job = handlers.holds_the_interpreter.enqueue(_letters_that_take(60)).id
+    wait_until(lambda: outcomes(job) == ["WORKER_LOST"])
+    assert _innermost(job) == "holds_the_interpreter"
+
+
 def _time_of(letters: int) -> float:
     begin = time.thread_time()
     re.match(r"(a+)+$", "a" * letters + "b")

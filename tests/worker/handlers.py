@@ -319,6 +319,11 @@ def holds_the_interpreter(context: Context, letters: int) -> None:
     trace("held", context.job_id, seconds=time.monotonic() - begin)
 
 
+@task(takes_context=True, isolation="process", timeout=timedelta(seconds=1))
+def holds_its_interpreter(context: Context, letters: int) -> None:
+    assert re.match(r"(a+)+$", "a" * letters + "b") is None
+
+
 @task(takes_context=True)
 def eats(context: Context, mebibytes: int) -> None:
     _eaten.append(b"x" * (mebibytes * 2**20))

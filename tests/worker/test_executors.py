@@ -6,6 +6,7 @@ One real worker answers all of them at once; the tests look at what it left in t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -221,6 +222,12 @@ def test_a_handler_that_exceeds_a_limit_is_settled_about_when_due(
     story = stories[executor, question]
     [attempt] = story.attempts
     assert (story.job.status, attempt.outcome) == (Status.DEAD_LETTERED, outcome)
+    assert attempt.traceback.startswith("Stack of the handler when it was given up (most recent call last):\n")
+    places = re.findall(r'^  File "(.+)", line \d+, in (\w+)$', attempt.traceback, re.MULTILINE)
+    assert places[0][0].endswith("handlers.py"), "what calls the handler is not shown"
+    assert question in [name for _, name in places]
+    assert "_sleeps_through" in [name for _, name in places]
+    assert "nap(5.0)" in attempt.traceback, "the line of code is shown"
     took = (attempt.finished_at - attempt.started_at).total_seconds()
     assert 1.4 < took < 4.0, "neither before its time, nor only when the handler came back after 5 s"
     [begun] = story.traces("asleep")

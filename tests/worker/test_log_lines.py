@@ -22,7 +22,7 @@ def test_a_failed_run_says_when_the_next_begins_and_which_line_failed(workers: W
     worker.wait()
     log = worker.log
     [first] = re.findall(rf"job {job} .* attempt 1: .*", log)
-    assert re.search(r"attempt 1: RETRYING in 0\.0\d+ s, after \d+ ms: RuntimeError: no luck", first)
+    assert re.search(r"attempt 1: ended after \d+ ms; RETRYING, due in 0\.0\d+ s: RuntimeError: no luck", first)
     assert re.search(r'\("\S+/handlers\.py", line \d+, in fails_twice\)$', first)
     [last] = re.findall(rf"job {job} .* attempt 2: .*", log)
     assert re.search(r"attempt 2: DEAD_LETTERED in \d+ ms: RuntimeError: no luck", last)

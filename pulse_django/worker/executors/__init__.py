@@ -24,3 +24,6 @@ class Executor(Protocol):
 
     def stop(self, run: Run) -> bool:
         """Make a handler end. Return whether that can be done to one; if not, its run is to be given up."""
+
+    def stack_of(self, run: Run) -> str:
+        """Say where its handler is. Empty: it cannot be said from here."""

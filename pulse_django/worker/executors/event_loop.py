@@ -18,6 +18,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
+from pulse_django.worker.handler_stacks import stack_of_coroutine
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
@@ -44,6 +45,7 @@ class EventLoop:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._orm_threads = OrmThreads()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
         self._filling = False
 
     def submit(self, runs: Sequence[Run]) -> None:
@@ -59,12 +61,16 @@ class EventLoop:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
 
+    def stack_of(self, run: Run) -> str:
+        task = self._tasks.get(id(run))
+        return "" if task is None else stack_of_coroutine(task.get_coro(), self._thread)
+
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
         if eager := getattr(asyncio, "eager_task_factory", None):  # since Python 3.12
             loop.set_task_factory(eager)
         self._loop = loop
-        self._start_thread("event-loop", partial(_serve, loop))
+        self._thread = self._start_thread("event-loop", partial(_serve, loop)).ident
         loop.call_soon_threadsafe(self._end_idle_threads)
         return loop
 

@@ -8,6 +8,7 @@ import faulthandler
 import os
 import selectors
 import signal
+import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from inspect import iscoroutinefunction
@@ -17,9 +18,11 @@ from pulse_django.execution.execute import perform, perform_async
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
+from pulse_django.words.error_details import MAX_TRACEBACK
 from pulse_django.words.outcomes import Failed
 from pulse_django.worker.channel import Channel, Hung, Message
 from pulse_django.worker.fork_server import ignore_stops
+from pulse_django.worker.handler_stacks import open_dump_file, stack_of_coroutine, stack_of_thread
 from pulse_django.worker.needed_threads import NeededThreads
 
 from .event_loop import end_copies_of
@@ -27,6 +30,7 @@ from .serialization import claim_from_wire, outcome_to_wire
 
 # Seconds between two looks for progress. It travels with the next heartbeat, which is further away than that.
 BETWEEN_PROGRESS = 0.2
+_AWAITED: list[Coroutine[Any, Any, Performed]] = []  # the handler, if it is a coroutine
 PR_SET_PDEATHSIG = 1
 
 
@@ -54,6 +58,8 @@ def runner_main(_order: Message, channel: Channel) -> int:
     first = _wait_for(channel)
     tether = Relayed()
     run = Run(claim_from_wire(first["claim"]), granted_at=first["granted_at"], alias=first["alias"], tether=tether)
+    if (file := open_dump_file()) is not None:
+        channel.send({"stack_file": True}, [file])
     NeededThreads(_died).start("to-child", lambda: _listen(channel, run, tether))
     performed = _perform(run)
     outcome = performed.report.outcome if performed.report is not None else None
@@ -79,7 +85,8 @@ def _died(name: str, why: str) -> None:
 def _perform(run: Run) -> Performed:
     task = registry.get(run.claim.task)
     if task is not None and iscoroutinefunction(task.func):
-        return _complete(perform_async(run, task))
+        _AWAITED.append(performing := perform_async(run, task))
+        return _complete(performing)
     return perform(run)
 
 
@@ -124,6 +131,14 @@ def _listen(channel: Channel, run: Run, tether: Relayed) -> None:
             for message in messages:
                 tether.at = message.get("extended_at", tether.at)
                 tether.cancelled = message.get("cancelled", tether.cancelled)
+                if "where" in message:
+                    channel.send({"stack": _where()[:MAX_TRACEBACK]})
+
+
+def _where() -> str:
+    """Say where the handler is. It runs in the main thread."""
+    main = threading.main_thread().ident or 0
+    return stack_of_coroutine(_AWAITED[0], main) if _AWAITED else stack_of_thread(main)
 
 
 def _pass_progress(channel: Channel, run: Run, progress: str | None) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 from pulse_django.execution.judging import OUT_OF_TOUCH, judged
@@ -27,6 +28,8 @@ from pulse_django.worker.fork_server import status_in_words
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
+from .last_stack import TICK as TICK_OF_STACKS
+from .last_stack import LastStack
 from .run_queue import RunQueue
 from .serialization import claim_to_wire, outcome_from_wire
 
@@ -50,6 +53,7 @@ class Ward:
         self.out_of_touch = False  # killed because it was not known whether it still held its lease
         self.told_extended = 0.0
         self.told_cancelled = False
+        self.last_stack = LastStack(channel)
         self.kill_at = float("inf")
         self.hung_at = float("inf")
 
@@ -92,6 +96,9 @@ class Processes:
         self._wake()
         return True
 
+    def stack_of(self, run: Run) -> str:
+        return ""  # its process is asked before it is killed
+
     def _wake(self) -> None:
         with suppress(BlockingIOError):
             self._wakes.send(b"!")
@@ -107,7 +114,7 @@ class Processes:
                 time.sleep(TICK)
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(timeout=TICK if self._wards else None):
+        for key, _ in self._selector.select(timeout=self._until_next_look()):
             if key.fileobj is self._woken:
                 self._woken.recv(4_096)
             elif key.fileobj is self._fork_server:
@@ -116,6 +123,11 @@ class Processes:
                 self._hear(key.data)
         self._look_after()
         self._fill()
+
+    def _until_next_look(self) -> float | None:
+        if any(ward.last_stack.is_asked for ward in list(self._wards.values())):
+            return TICK_OF_STACKS
+        return TICK if self._wards else None
 
     def _fill(self) -> None:
         while len(self._wards) < self._slots and (run := self._waiting.next()) is not None:
@@ -173,6 +185,10 @@ class Processes:
     def _note(self, ward: Ward, message: Message) -> None:
         if "progress" in message:
             ward.run.take_over_progress(message["progress"])
+        elif "stack" in message:
+            ward.last_stack.text = message["stack"]
+        elif "stack_file" in message:
+            ward.last_stack.file_came()
         elif "done" not in message:
             ward.run.completed = ward.run.completed or message.get("completed", False)
         else:
@@ -195,7 +211,9 @@ class Processes:
                 ward.channel.send({"cancelled": True})
             ward.out_of_touch = ward.out_of_touch or run.is_out_of_touch
             ward.kill_at = min(ward.kill_at, _when_to_kill(run, now))
-            if ward.pid is not None and (now > ward.kill_at or now > ward.hung_at + GRACE_FOR_CANCELLED):
+            if ward.pid is None or (now <= ward.kill_at and now <= ward.hung_at + GRACE_FOR_CANCELLED):
+                continue
+            if not (_is_over_time(run) and ward.last_stack.is_awaited(ward.pid, now)):
                 _kill(ward.pid)
 
     def _ended(self, number: int, how: str) -> None:
@@ -208,6 +226,7 @@ class Processes:
             for message in ward.channel.receive():  # what it said last
                 self._note(ward, message)
         ward.channel.close()
+        ward.last_stack.close()
         if ward.pid is not None:
             _kill(ward.pid)  # what it started and left behind
         if ward.said_done:
@@ -219,7 +238,7 @@ class Processes:
         elif ward.pid is None:  # it never was
             self._over(ward.run, Released(NOT_NOW, f"its process was {how}"))
         else:
-            self._over(ward.run, ward.run.verdict or WorkerLost(f"its process was {how}"))
+            self._over(ward.run, _verdict_on(ward) or WorkerLost(f"its process was {how}"))
 
     def _over(self, run: Run, outcome: Outcome | None, afterwards: ErrorReport | None = None) -> None:
         task = registry.get(run.claim.task)
@@ -232,10 +251,20 @@ class Processes:
         self._done(run, performed)
 
 
+def _is_over_time(run: Run) -> bool:
+    return isinstance(run.verdict, TimedOut | Stalled)
+
+
+def _verdict_on(ward: Ward) -> Outcome | None:
+    """Return the verdict that ended it, with where its handler was."""
+    verdict = ward.run.verdict
+    return replace(verdict, stack=ward.last_stack.text) if isinstance(verdict, TimedOut | Stalled) else verdict
+
+
 def _when_to_kill(run: Run, now: float) -> float:
     if run.completed:
         return float("inf")
-    if run.lost or run.is_out_of_touch or isinstance(run.verdict, TimedOut | Stalled):
+    if run.lost or run.is_out_of_touch or _is_over_time(run):
         return now
     return now + GRACE_FOR_CANCELLED if run.cancelled else float("inf")
 

@@ -13,6 +13,7 @@ from pulse_django.execution.judging import Performed, judged, report_of
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
+from pulse_django.worker.handler_stacks import stack_of_thread
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
@@ -56,6 +57,7 @@ class Threads:
         self._waiting = RunQueue()
         self._sleeping: deque[threading.Lock] = deque()
         self._threads: list[threading.Thread] = []
+        self._running: dict[int, Run] = {}  # the latest of each thread
         self._starting = threading.Lock()
         self._slow = 1.0  # of recent runs, the share that was not short
         self._ended = self._ended_before = self._ended_at_last_rest = 0
@@ -100,6 +102,11 @@ class Threads:
     def stop(self, run: Run) -> bool:
         return False
 
+    def stack_of(self, run: Run) -> str:
+        thread = next((ident for ident, latest in list(self._running.items()) if latest is run), None)
+        found = "" if thread is None else stack_of_thread(thread)
+        return found if thread is not None and self._running.get(thread) is run else ""
+
     def _start_one(self) -> bool:
         with self._starting:
             if len(self._threads) >= self._slots:
@@ -117,7 +124,7 @@ class Threads:
     def _work(self) -> None:
         bed = threading.Lock()
         bed.acquire()
-        ended = self._ended
+        ended, ident = self._ended, threading.get_ident()
         while True:
             run = None if self._is_not_needed(ended) else self._waiting.next()
             ended = self._ended
@@ -128,6 +135,7 @@ class Threads:
                 with suppress(Exception):
                     self._done(run, None)
                 continue
+            self._running[ident] = run
             performed = self._perform(run)
             try:
                 self._done(run, performed)
