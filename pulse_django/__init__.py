@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .execution.chunks import Chunk, ChunkItem
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
+    from .execution.job_progress import progress_token
     from .execution.paused_queues import pause_queue, resume_queue
     from .execution.paused_tasks import pause_task, resume_task
     from .fleet.explanation import Explanation, explain
@@ -58,6 +59,7 @@ _HOMES = {
         "StaleToken",
     ),
     "execution.fencing": ("FencedModel", "fence", "fenced_update"),
+    "execution.job_progress": ("progress_token",),
     "execution.paused_queues": ("pause_queue", "resume_queue"),
     "execution.paused_tasks": ("pause_task", "resume_task"),
     "fleet.explanation": ("Explanation", "explain"),
@@ -121,6 +123,7 @@ __all__ = [
     "pause_queue",
     "pause_task",
     "progress",
+    "progress_token",
     "release",
     "resume_queue",
     "resume_task",

@@ -1,4 +1,4 @@
-"""Views for your own pages: how far a batch is, as JSON; and the page of a signed link, which sends an event."""
+"""Views for your own pages: how far a job or a batch is; and the page of a signed link, which sends an event."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
 from .execution.databases import alias_of_id
+from .execution.job_progress import JobProgress, job_of_token, progress_of
+from .models import Job
 from .store.batches import progress_of_each
 from .words.job_ids import MAX_ID
 from .workflows.event_links import read_link
 from .workflows.events import send_event
+
+STOP_POLLING = 286  # what htmx takes for it
 
 
 @never_cache
@@ -36,6 +40,38 @@ def batch_progress(
         raise Http404
     numbers = {"done": progress.done, "failed": progress.dead, "open": progress.open, "percent": progress.percent}
     return JsonResponse(numbers)
+
+
+@never_cache
+@require_safe
+@sensitive_variables("token")
+def job_progress(request: HttpRequest, token: str) -> HttpResponse:
+    """Return the ``stage`` of the job of a signed token, its ``percent``, and whether it ``is_over``."""
+    progress = _progress_of_token(token)
+    return JsonResponse({"stage": progress.stage, "percent": progress.percent, "is_over": progress.is_over})
+
+
+@never_cache
+@require_safe
+@sensitive_variables("token")
+def job_progress_bar(request: HttpRequest, token: str) -> HttpResponse:
+    """Return the same as the bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
+
+    When the job is over the status is 286, at which htmx stops to ask.
+    """
+    progress = _progress_of_token(token)
+    status = STOP_POLLING if progress.is_over else 200
+    return TemplateResponse(request, "pulse_django/job_progress.html", {"progress": progress}, status=status)
+
+
+def _progress_of_token(token: str) -> JobProgress:
+    job_id = job_of_token(token)
+    if job_id is None:
+        raise Http404
+    try:
+        return progress_of(job_id)
+    except Job.DoesNotExist:
+        raise Http404 from None
 
 
 @never_cache

@@ -24,7 +24,16 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import chunks, context, durable_steps, fencing, paused_queues, paused_tasks, waits
+from pulse_django.execution import (
+    chunks,
+    context,
+    durable_steps,
+    fencing,
+    job_progress,
+    paused_queues,
+    paused_tasks,
+    waits,
+)
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import sentences
@@ -187,6 +196,8 @@ def python_page() -> str:
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
             *(entry(name, getattr(paused_tasks, name)) for name in ("pause_task", "resume_task")),
             *(entry(name, getattr(paused_queues, name)) for name in ("pause_queue", "resume_queue")),
+            "\n## Pages of your own\n",
+            entry("progress_token", job_progress.progress_token),
             "\n## Retry policies\n",
             *(entry(name, getattr(retry_policies, name)) for name in ("only", "never", "RetryPolicy", "Backoff")),
             "\n### `NO_RETRIES`\n\nA retry policy: one run, and no more.\n\n## Fencing\n",

@@ -1,6 +1,8 @@
 """Tags for your own pages, after ``{% load pulse %}``.
 
 ``{% pulse_position job %}``: where in line a job stands. At most five short statements a job.
+``{% pulse_job_progress job %}``: how far a job is. One short statement.
+``{% pulse_progress_url job %}``: where a script asks that again. No statement.
 ``{% pulse_batch_progress batch_id %}``: how far a batch is. One short statement.
 """
 
@@ -9,9 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from django import template
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from pulse_django.execution.databases import alias_of_id
+from pulse_django.execution.job_progress import progress_of, progress_token
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, StoredBatch
 from pulse_django.store.batches import progress_of_each
@@ -38,6 +42,27 @@ def pulse_position(job: Job | int | str) -> str:
         return place
     least, most = (in_words(one.total_seconds()) for one in found.starts_in)
     return _("%(place)s. Starts in %(least)s to %(most)s") % {"place": place, "least": least, "most": most}
+
+
+@register.inclusion_tag("pulse_django/job_progress.html")
+def pulse_job_progress(job: Job | int | str) -> dict[str, Any]:
+    """Show a bar of how much of a job is done, and where it is as text. Empty if it was deleted.
+
+    ``job`` is a job, its id, or the id of a ``TaskResult``. The bar moves if its handler calls ``context.progress()``.
+    """
+    try:
+        return {"progress": progress_of(job.pk if isinstance(job, Job) else job)}
+    except Job.DoesNotExist:
+        return {}
+
+
+@register.simple_tag
+def pulse_progress_url(job: Job | int | str, view: str = "job_progress") -> str:
+    """Return the path at which the progress of this job can be asked for, by whoever has it, for a day.
+
+    The answer is JSON, or with ``"job_progress_bar"`` the bar. Include ``pulse_django.urls`` in the URLconf.
+    """
+    return reverse(f"pulse_django:{view}", args=[progress_token(job)])
 
 
 @register.inclusion_tag("pulse_django/batch_progress.html")

@@ -23,6 +23,7 @@ from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
+from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import CLAIMABLE
 from pulse_django.words.verb_results import Retried
 
@@ -39,7 +40,6 @@ from .filters import (
 )
 from .paging import NewestFirst
 from .searching import searching_of
-from .story import share_of
 
 
 class JobList(ReadOnly, admin.ModelAdmin):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +19,7 @@ from pulse_django.store.sql_functions import ClockTimestamp, Fingerprint
 from pulse_django.words.display import in_words
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
+from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import Status
 
 from .timeline import BAR, AmendedAt, Span, Timeline, draw
@@ -136,20 +136,6 @@ def _told(job: Job, attempts: Sequence[Any]) -> list[ShownAttempt]:
 
 def _cut(message: str) -> str:
     return message if len(message) <= MOST_SAID else f"{message[:MOST_SAID]}…"
-
-
-def share_of(progress: Any) -> float | None:
-    """Return how much of the work is done, from 0 to 1, if the handler reported both numbers."""
-    if not isinstance(progress, dict):
-        return None
-    done, total = progress.get("done"), progress.get("total")
-    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in (done, total)):
-        return None
-    try:
-        share = float(done) / float(total)  # type: ignore[arg-type]  # numbers
-    except (OverflowError, ZeroDivisionError):  # JSON holds numbers that no float does
-        return None
-    return None if math.isnan(share) else min(max(share, 0.0), 1.0)
 
 
 def _span_of(attempt: Attempt) -> Span:

@@ -19,7 +19,6 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
-from pulse_django.console.jobs.story import share_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.whole_list import show_all
@@ -30,6 +29,7 @@ from pulse_django.words.display import in_words
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.identity import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.progress_share import share_of
 
 from .lost import LostWorkers
 from .over_shards import HostFilter, listed_once

@@ -1,0 +1,104 @@
+"""What end users see of a job: a bar in a template, and its progress by a token that opens nothing else."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import signing
+from django.db import connection
+from django.template import Context, Template
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from pulse_django import progress_token
+from pulse_django.execution.job_progress import job_of_token
+from pulse_django.models import Job
+from pulse_django.words.states import Status
+from tests.factories import make_job
+
+pytestmark = pytest.mark.django_db
+
+
+def rendered(source: str, job: object) -> str:
+    return Template("{% load pulse %}" + source).render(Context({"job": job})).strip()
+
+
+def bar(job: object) -> str:
+    return rendered("{% pulse_job_progress job %}", job)
+
+
+@pytest.mark.parametrize(
+    ("status", "progress", "stage", "percent"),
+    [
+        (Status.PENDING, None, "waiting", None),
+        (Status.RETRYING, {"done": 1, "total": 4}, "waiting", 25),
+        (Status.RUNNING, {"done": 1, "total": 3}, "running", 33),
+        (Status.RUNNING, {"done": 5, "total": 3, "secret": "x"}, "running", 100),
+        (Status.RUNNING, {"done": "<b>", "total": []}, "running", None),
+        (Status.COMPLETED, None, "done", 100),
+        (Status.DEAD_LETTERED, {"done": 1, "total": 2}, "failed", 50),
+        (Status.CANCELLED, None, "cancelled", None),
+    ],
+)
+def test_a_job_is_told_by_its_stage_and_its_share(
+    client: Client, status: Status, progress: Any, stage: str, percent: int | None
+) -> None:
+    job = make_job(status, progress=progress, last_error="ValueError: secret")
+    answer = client.get(rendered("{% pulse_progress_url job %}", job))
+    assert answer.json() == {"stage": stage, "percent": percent, "is_over": status.is_terminal}
+    assert answer["Cache-Control"].startswith("max-age=0, no-cache, no-store")
+    page = bar(job)
+    assert stage in page
+    assert ("value=" in page) is (percent is not None or status.is_terminal)
+    assert "secret" not in page + answer.content.decode()
+
+
+def test_a_script_gets_the_same_bar_and_stops_when_the_job_is_over(client: Client) -> None:
+    job = make_job(Status.RUNNING, progress={"done": 1, "total": 2})
+    url = rendered('{% pulse_progress_url job "job_progress_bar" %}', job)
+    answer = client.get(url)
+    assert (answer.status_code, answer.content.decode().strip()) == (200, bar(job))
+    done = make_job(Status.COMPLETED)
+    answer = client.get(rendered('{% pulse_progress_url job "job_progress_bar" %}', done.pk))
+    assert (answer.status_code, answer.content.decode().strip()) == (286, bar(done))
+
+
+class TestTheToken:
+    def test_it_is_for_one_job(self) -> None:
+        one, other = make_job(), make_job()
+        assert job_of_token(progress_token(one)) == job_of_token(progress_token(str(one.pk))) == one.pk
+        assert progress_token(one) != progress_token(other)
+
+    def test_a_changed_one_opens_nothing(self, client: Client) -> None:
+        job, other = make_job(), make_job()
+        mine, theirs = progress_token(job), progress_token(other)
+        mixed = ":".join([theirs.split(":")[0], *mine.split(":")[1:]])
+        for token in (mixed, mine[:-1], "x", str(job.pk), signing.dumps([job.pk, 60.0]), signing.dumps("x")):
+            for end in ("", "bar/"):
+                assert client.get(f"/pulse/progress/{token}/{end}").status_code == 404
+
+    def test_it_expires(self, client: Client) -> None:
+        token = progress_token(make_job(), expires_in=timedelta())
+        assert client.get(f"/pulse/progress/{token}/").status_code == 404
+
+    def test_of_a_deleted_job_there_is_nothing(self, client: Client) -> None:
+        token = progress_token(make_job())
+        Job.objects.all().delete()
+        assert client.get(f"/pulse/progress/{token}/").status_code == 404
+        assert bar(1) == ""
+
+    def test_it_can_only_be_read(self, client: Client) -> None:
+        assert client.post(f"/pulse/progress/{progress_token(make_job())}/").status_code == 405
+
+
+def test_it_is_one_short_statement(client: Client) -> None:
+    job = make_job(args=["x" * 100_000])
+    url = rendered("{% pulse_progress_url job %}", job)
+    with CaptureQueriesContext(connection) as asked:
+        client.get(url)
+        bar(job)
+    assert len(asked) == 2
+    assert not [one for one in asked if "args" in json.dumps(one)]
