@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-from django.db import connections
 
 from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.traffic import MINUTE, TEN_MINUTES, TWO_HOURS
@@ -64,7 +63,7 @@ counted AS (
 recorded AS (
     SELECT count(*) AS minutes, pg_catalog.min(minute) AS since
     FROM pulse_django_minute
-    WHERE minute > statement_timestamp() - %(recent)s::interval AND minute <= statement_timestamp()
+    WHERE minute > statement_timestamp() - %s::interval AND minute <= statement_timestamp()
 ),
 recent AS (
     SELECT
@@ -117,12 +116,12 @@ class KnownQueue:
     per_minute: PerMinute | None  # None: no minute was recorded lately
 
 
-def known_queues(alias: str) -> dict[str, KnownQueue]:
-    """Return them by name: one query."""
-    with connections[alias].cursor() as cursor:
-        params: Any = {"recent": RECENT}
-        cursor.execute(_KNOWN, params)
-        rows = cursor.fetchall()
+# For ``read_message``, beside other questions.
+KNOWN_QUEUES: tuple[str, list[Any]] = (_KNOWN, [RECENT])
+
+
+def known_queues(rows: Iterable[tuple[Any, ...]]) -> dict[str, KnownQueue]:
+    """Return them by name, from the rows of ``KNOWN_QUEUES``."""
     return {name: _known(*others) for name, *others in rows}
 
 

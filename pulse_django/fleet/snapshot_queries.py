@@ -19,7 +19,7 @@ from pulse_django.store.lost_workers import IS_LOST
 from pulse_django.store.transactions import Row, read_message
 from pulse_django.words.states import Status
 
-from .known_queues import known_queues
+from .known_queues import KNOWN_QUEUES, known_queues
 from .snapshot import DeadLetterFacts, Health, QueueFacts, StatusCount, WorkerFacts, WorkflowCounts
 
 # Waiting, completed and cancelled jobs are counted exactly up to here: a few milliseconds' worth of index.
@@ -129,6 +129,8 @@ ORDER BY NOT ({IS_LOST}), stopped_at IS NOT NULL, name, boot_id
 LIMIT %s
 """  # noqa: S608 - made of constants
 
+_STANDING: list[tuple[str, list[Any]]] = [(_RUNNING, []), (_PAUSED, [])]
+
 _DEAD_LETTERS = """
 SELECT
     id, task, queue, pg_catalog.left(pg_catalog.split_part(last_error, E'\\n', 1), 100),
@@ -142,13 +144,16 @@ LIMIT 5
 
 def take(alias: str, *, stopped_workers: bool = False) -> Health:
     """Look at everything, once."""
-    waiting, running, paused = _rows(alias, _WAITING), _rows(alias, _RUNNING), _rows(alias, _PAUSED)
+    waiting = _rows(alias, _WAITING)
+    running, paused, known, workers = read_message(
+        alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [stopped_workers, MOST_WORKERS])]
+    )
     expired_for = [row[3] for row in running if row[3] is not None]
     [ended], estimated = read_message(alias, [(_ENDED, [COUNTED + 1] * 3), (_ESTIMATED, [])])
     return Health(
-        queues=_queues(alias, _waiting_by_queue(waiting), running, paused),
+        queues=_queues(_waiting_by_queue(waiting), running, paused, known),
         statuses=_statuses(waiting, running, ended, dict(estimated)),
-        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [stopped_workers, MOST_WORKERS])),
+        workers=tuple(map(_worker, workers)),
         dead_letters=tuple(
             DeadLetterFacts(id=job_id, task=task, queue=queue, error=error, age=age)
             for job_id, task, queue, error, age in _rows(alias, _DEAD_LETTERS)
@@ -161,12 +166,12 @@ def take(alias: str, *, stopped_workers: bool = False) -> Health:
 
 def glance(alias: str) -> Health:
     """Read what changes, for frequent readers: depths up to a bound, and no ended jobs."""
-    running, paused = _rows(alias, _RUNNING), _rows(alias, _PAUSED)
+    running, paused, known, workers = read_message(alias, [*_STANDING, KNOWN_QUEUES, (_WORKERS, [False, MOST_WORKERS])])
     expired_for = [row[3] for row in running if row[3] is not None]
     return Health(
-        queues=_queues(alias, _depths(alias), running, paused),
+        queues=_queues(_depths(alias), running, paused, known),
         statuses=(),
-        workers=tuple(_worker(row) for row in _rows(alias, _WORKERS, [False, MOST_WORKERS])),
+        workers=tuple(map(_worker, workers)),
         dead_letters=(),
         expired_leases=sum(row[2] for row in running),
         oldest_expired=max(expired_for, default=None),
@@ -179,7 +184,7 @@ def queues(alias: str, *, named: bool = False) -> tuple[QueueFacts, ...]:
     found = _depths(alias)
     for name, *_ in _rows(alias, _NAMED) if named else []:
         found[name] |= {}
-    facts = _queues(alias, found, _rows(alias, _RUNNING), _rows(alias, _PAUSED))
+    facts = _queues(found, *read_message(alias, [*_STANDING, KNOWN_QUEUES]))
     return tuple(sorted(facts, key=lambda queue: queue.name))
 
 
@@ -201,9 +206,9 @@ def _waiting_by_queue(waiting: list[Row]) -> Found:
     return found
 
 
-def _queues(alias: str, found: Found, running: list[Row], paused: list[Row]) -> tuple[QueueFacts, ...]:
-    for name, known in known_queues(alias).items():
-        found[name] |= {"dead": known.dead, "is_more_dead": known.is_more_dead, "per_minute": known.per_minute}
+def _queues(found: Found, running: list[Row], paused: list[Row], known: list[Row]) -> tuple[QueueFacts, ...]:
+    for name, one in known_queues(known).items():
+        found[name] |= {"dead": one.dead, "is_more_dead": one.is_more_dead, "per_minute": one.per_minute}
     for name, jobs, *_ in running:
         found[name]["running"] = jobs
     for *_, name, reason, until in paused:

@@ -280,7 +280,7 @@ class TestTheBoard:
         minute(conditions={})
         with CaptureQueriesContext(connection) as queries:
             text(admin_client, BOARD)
-        assert len([one for one in queries if one["sql"].lstrip().startswith(("SELECT", "WITH", "(SELECT"))]) <= 15
+        assert len([one for one in queries if one["sql"].lstrip().startswith(("SELECT", "WITH", "(SELECT"))]) <= 12
 
     def test_it_links_only_to_what_may_be_seen(self) -> None:
         make_job(queue="mail")

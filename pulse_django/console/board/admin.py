@@ -11,13 +11,14 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import shards_of
+from pulse_django.console.shards import Shards, shards_of
 from pulse_django.models import Job
 
 from .facts import gather
 
-EVERY = 10  # seconds; the page is made of a dozen short queries
+EVERY = 10  # seconds between two loads of the page where no script renews it
 
 
 class BoardAdmin(ReadOnly, admin.ModelAdmin):
@@ -29,6 +30,9 @@ class BoardAdmin(ReadOnly, admin.ModelAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         everywhere = shards_of(request, Job, reads=True)
+        return live(request, version_of(everywhere), lambda: self._board(request, everywhere, extra_context))
+
+    def _board(self, request: HttpRequest, everywhere: Shards, extra_context: dict[str, Any] | None) -> HttpResponse:
         board = gather(request, self.admin_site.name, everywhere)
         everywhere.tell(request)
         request.current_app = self.admin_site.name  # {% url %} reads it

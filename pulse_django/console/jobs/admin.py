@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
 from pulse_django.execution import masking
@@ -201,24 +202,34 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        job = self.get_object(request, unquote(object_id))
-        context: dict[str, Any] = {}
-        if job is not None and self.has_view_permission(request, job):
-            sees_arguments = request.user.has_perm("pulse_django.view_arguments")
-            amendments = amendments_of(job, with_arguments=sees_arguments)
-            everywhere = shards_of(request, Job)
-            context = shown_of(job, [(one.at, one.by) for one in amendments], everywhere) | {
-                "acts": self._offered(request, job),
-                "amend_url": self.amend_url(request, job),
-                "amendments": amendments,
-                "sees_arguments": sees_arguments,
-            }
-            context |= explanation_of(job) | relations_of(request, job, self.admin_site.name)
-            context |= self.rewind_urls(request, job)
-            if not sees_arguments:
-                context["checkpoint"] = ""
-            everywhere.tell(request)
-        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        version = version_of(shards_of(request, Job))
+
+        def page() -> HttpResponse:
+            job = self.get_object(request, unquote(object_id))
+            context = {} if job is None else self._context_of(request, job)
+            return super(JobAdmin, self).change_view(request, object_id, form_url, (extra_context or {}) | context)
+
+        return live(request, version, page)
+
+    def _context_of(self, request: HttpRequest, job: Job) -> dict[str, Any]:
+        """Return what the page shows of a job beside its fields."""
+        sees_arguments = request.user.has_perm("pulse_django.view_arguments")
+        amendments = amendments_of(job, with_arguments=sees_arguments)
+        everywhere = shards_of(request, Job)
+        context = shown_of(job, [(one.at, one.by) for one in amendments], everywhere) | {
+            "acts": self._offered(request, job),
+            "amend_url": self.amend_url(request, job),
+            "amendments": amendments,
+            "sees_arguments": sees_arguments,
+        }
+        context |= explanation_of(job) | relations_of(request, job, self.admin_site.name)
+        context |= self.rewind_urls(request, job)
+        if not sees_arguments:
+            context["checkpoint"] = ""
+        everywhere.tell(request)
+        return context
 
 
 def _cut(text: str) -> str:

@@ -13,8 +13,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.charts import charts_of
+from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
-from pulse_django.console.shards import shards_of
+from pulse_django.console.shards import Shards, shards_of
 from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.fleet.traffic import WINDOWS, Window, joined_courses, joined_totals, read_course, read_totals
 from pulse_django.models import Job
@@ -50,7 +51,11 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        window, everywhere = window_of(request), shards_of(request, Job, reads=True)
+        everywhere = shards_of(request, Job, reads=True)
+        return live(request, version_of(everywhere), lambda: self._list(request, everywhere, extra_context))
+
+    def _list(self, request: HttpRequest, everywhere: Shards, extra_context: dict[str, Any] | None) -> HttpResponse:
+        window = window_of(request)
         order = request.GET.get("order", "")
         order = order if order in ORDERS else "runs"
         totals = joined_totals(everywhere.ask(lambda alias: read_totals(alias, TrafficKind.TASK, window)).values())
@@ -74,7 +79,11 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         form = NameForm(request.GET)
         if not form.is_valid():
             return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_taskoverview_changelist"))
-        name, window, everywhere = form.cleaned_data["name"], window_of(request), shards_of(request, Job, reads=True)
+        name, everywhere = form.cleaned_data["name"], shards_of(request, Job, reads=True)
+        return live(request, version_of(everywhere), lambda: self._one(request, everywhere, name))
+
+    def _one(self, request: HttpRequest, everywhere: Shards, name: str) -> HttpResponse:
+        window = window_of(request)
         found = everywhere.ask(lambda alias: read_course(alias, TrafficKind.TASK, name, window))
         course = joined_courses(list(found.values()), window)
         paused = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 from django.db.models import CheckConstraint, Index, Model, UniqueConstraint
 
 from pulse_django.store.tables import COLUMNS, indexed_table, models_with_tables
+from pulse_django.store.transactions import read_message
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
 
@@ -54,13 +56,13 @@ def _named(model: type[Model]) -> Iterator[Named]:
 def _look(alias: str, limits: Limits) -> Iterable[Subject]:
     tables = [model._meta.db_table for model in models_with_tables()]
     indexed = [indexed_table(model) for model in models_with_tables()]
-    with connections[alias].cursor() as cursor:
-        cursor.execute(COLUMNS, [tables])
-        columns = set(cursor.fetchall())
-        cursor.execute(_UNIQUE, [tables])
-        unique = set(cursor.fetchall())
-        cursor.execute(_NAMED, [indexed, indexed, SEQUENCE])
-        there = dict(cursor.fetchall())
+    questions: list[tuple[str, list[Any]]] = [
+        (COLUMNS, [tables]),
+        (_UNIQUE, [tables]),
+        (_NAMED, [indexed, indexed, SEQUENCE]),
+    ]
+    columns, unique, named = map(set, read_message(alias, questions))
+    there = {name: is_valid for name, is_valid in named}  # noqa: C416 - rows of two
     if SEQUENCE not in there:
         yield Subject(SEQUENCE, "the sequence is missing: run migrate")
     for model in models_with_tables():

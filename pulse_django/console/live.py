@@ -1,0 +1,38 @@
+"""Pages that renew themselves: an answer of 304 costs one short statement, if nothing has changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.utils.translation import get_language
+
+from pulse_django.console.shards import Shards
+from pulse_django.store.changes import changes_in
+
+
+def version_of(everywhere: Shards) -> str:
+    """Return the version of a page about all of the fleet. Empty: it cannot be told."""
+    found = everywhere.ask(changes_in)
+    if everywhere.away or not all(found.values()):
+        return ""
+    return " ".join(f"{alias} {changes}" for alias, changes in found.items())
+
+
+def live(request: HttpRequest, version: str, page: Callable[[], HttpResponse]) -> HttpResponse:
+    """Return the page, or that the one with this version is still right."""
+    if not version or request.method != "GET":
+        return page()
+    tag = _tag(request, version)
+    if request.headers.get("If-None-Match", "").removeprefix("W/") == tag:
+        return HttpResponseNotModified(headers={"ETag": tag})
+    response = page()
+    response["ETag"] = tag
+    return response
+
+
+def _tag(request: HttpRequest, version: str) -> str:
+    """Return what is the same for one user, address and language alone."""
+    facts = (request.user.pk, request.get_full_path(), get_language(), version)
+    return f'"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}"'
