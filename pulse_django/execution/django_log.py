@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from enum import Enum, auto
+from typing import Any
 from weakref import ReferenceType
 
 from django.dispatch import Signal
@@ -40,10 +41,24 @@ def receivers_of(signal: Signal) -> Receivers:
         return Receivers.NONE
     if len(receivers) > 1:
         return Receivers.PROJECT
-    receiver = receivers[0][1]
+    return Receivers.DJANGOS_LOG if _is_djangos(receivers[0]) else Receivers.PROJECT
+
+
+def without_djangos_log(signal: Signal) -> Signal:
+    """Return a signal that only receivers of the project's get."""
+    part = Signal()
+    part.receivers = [one for one in signal.receivers if not _is_djangos(one)]
+    return part
+
+
+def has_djangos_log(signal: Signal) -> bool:
+    return any(_is_djangos(one) for one in signal.receivers)
+
+
+def _is_djangos(entry: tuple[Any, ...]) -> bool:
+    receiver = entry[1]
     receiver = receiver() if isinstance(receiver, ReferenceType) else receiver
-    is_djangos = getattr(receiver, "__name__", "").startswith("log_task_")
-    return Receivers.DJANGOS_LOG if is_djangos else Receivers.PROJECT
+    return getattr(receiver, "__name__", "").startswith("log_task_")
 
 
 def is_on(level: int) -> bool:
@@ -81,6 +96,20 @@ def log_started(run: Run, task: Task) -> None:
 def log_succeeded(run: Run, task: Task) -> None:
     """Log what ``log_task_finished`` logs of a task that succeeded."""
     _log(_FINISHED, run, task, TaskResultStatus.SUCCESSFUL)
+
+
+def log_failed(run: Run, task: Task, error: BaseException | None) -> None:
+    """Log what ``log_task_finished`` logs of a task that failed, as a WARNING.
+
+    Django's own is an ERROR, which its default settings mail to the admins: one mail for each dead letter. The ERROR
+    of a dead letter is the line of ``pulse_django.jobs``, and the mail is that of the condition ``dead-letters``.
+    """
+    try:
+        if is_on(logging.WARNING):
+            values = (str(run.claim.job_id), task.module_path, TaskResultStatus.FAILED)
+            SafeLogger.write(LOGGER, make_line(_FINISHED, logging.WARNING, _TEXT, values, error=error))
+    except BaseException:  # of a record factory of the project's: it costs the line and not the run
+        return
 
 
 def _log(place: Place, run: Run, task: Task, status: TaskResultStatus) -> None:

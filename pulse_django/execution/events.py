@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logging import ERROR
+from django.dispatch import Signal
 
 from pulse_django.exceptions import CannotDecrypt, DecryptionFailed
 from pulse_django.models import Job
@@ -62,15 +62,19 @@ def _tell_error_after_completion(performed: Performed) -> None:
 
 
 def _announce_to_django(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
-    """Send ``task_finished``, if anything that matters receives it. Django logs a success as INFO, others as ERROR."""
-    heard_by = receivers_of(task_finished)
-    if heard_by is Receivers.DJANGOS_LOG and status is Status.COMPLETED:
-        django_log.log_succeeded(performed.run, task)
-    elif heard_by is Receivers.PROJECT or (heard_by is Receivers.DJANGOS_LOG and django_log.is_on(ERROR)):
-        _send_task_finished(performed, task, status, outcome)
+    """Send ``task_finished``, if anything of the project's receives it, and write what Django's receiver logs."""
+    heard_by, signal = receivers_of(task_finished), task_finished
+    if status is Status.COMPLETED:
+        if heard_by is Receivers.DJANGOS_LOG:
+            django_log.log_succeeded(performed.run, task)
+    elif django_log.has_djangos_log(task_finished):
+        django_log.log_failed(performed.run, task, performed.error)
+        signal = django_log.without_djangos_log(task_finished)
+    if heard_by is Receivers.PROJECT:
+        _send_task_finished(signal, performed, task, status, outcome)
 
 
-def _send_task_finished(performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
+def _send_task_finished(signal: Signal, performed: Performed, task: Task, status: Status, outcome: Outcome) -> None:
     run = performed.run
     try:
         result = performed.result or _result_of(run, task)
@@ -80,13 +84,13 @@ def _send_task_finished(performed: Performed, task: Task, status: Status, outcom
         return
     sender = sender_of(task)
     if performed.error is None:
-        send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
+        send(signal, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
         return
     traceback = performed.error.__traceback__
     try:
         raise performed.error
-    except BaseException:  # Django's own receiver logs the exception that is being handled
-        send(task_finished, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
+    except BaseException:  # receivers of Django's signal may read the exception that is being handled
+        send(signal, sender, is_encrypted=run.claim.is_encrypted, task_result=result)
     finally:
         performed.error.__traceback__ = traceback  # the other jobs of its chunk failed with it, too
 

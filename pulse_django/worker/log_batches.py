@@ -12,6 +12,7 @@ from pulse_django.execution.log_handlers import filters_by_debug_alone, handlers
 from pulse_django.execution.log_records import Line
 from pulse_django.safe_logging import Written, write_now
 
+from .log_asides import Asides
 from .log_format import Plain
 
 Entry = tuple[logging.Logger, Written]
@@ -19,15 +20,18 @@ AsText = Callable[[Line], str]
 THE_MESSAGE = "%(message)s"  # the format of a formatter that was given none
 
 
-def write_all(entries: Iterable[Entry]) -> None:
-    """Write lines in their order. Handlers that write to the same stream do so once, at the end."""
-    _Batch().write(entries)
+def write_all(entries: Iterable[Entry], asides: Asides | None = None) -> None:
+    """Write lines in their order. Handlers that write to the same stream do so once, at the end.
+
+    With ``asides``, handlers that do more than write to a stream are called there."""
+    _Batch(asides).write(entries)
 
 
 class _Batch:
     """The lines that are written at once, and what was found out for them about loggers and handlers."""
 
-    def __init__(self) -> None:
+    def __init__(self, asides: Asides | None) -> None:
+        self._asides = asides
         self._texts: dict[int, _Text] = {}
         self._handlers: dict[logging.Logger, list[logging.Handler] | None] = {}
         self._short_cuts: dict[tuple[logging.Logger, int], list[tuple[_Text, AsText]] | None] = {}
@@ -81,7 +85,10 @@ class _Batch:
     def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
             if type(handler) is not logging.StreamHandler:
-                handler.handle(record)
+                if self._asides is None:
+                    handler.handle(record)
+                elif not refuses_all(handler):
+                    self._asides.handle(handler, record)
                 return
             passed = handler.filter(record)
             if not passed:

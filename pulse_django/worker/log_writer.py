@@ -1,4 +1,7 @@
-"""Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else."""
+"""Writes the log of a worker's process in a thread of its own: a log handler that hangs delays nothing else.
+
+It writes to streams itself. Other log handlers have a thread each (``log_asides``), and get their lines from it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from queue import Empty, SimpleQueue
 
 from pulse_django.safe_logging import SafeLogger, Written, write_now
 
+from . import log_asides
+from .log_asides import Asides
 from .log_batches import Entry, write_all
 
 # Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
@@ -32,6 +37,7 @@ class LogWriter:
     def __init__(self) -> None:
         self.dropped = 0
         self.over = threading.Event()
+        self._asides = Asides()
         self._waiting: SimpleQueue[Entry] = SimpleQueue()
         self._writing = False
         self._moved_at = time.monotonic()  # when it last began or ended to write
@@ -59,6 +65,7 @@ class LogWriter:
         try:
             first = self._waiting.get(timeout=TICK)
         except Empty:
+            write_all(self._notices(), self._asides)
             return
         self._writing, self._moved_at = True, time.monotonic()
         try:
@@ -74,9 +81,17 @@ class LogWriter:
         """Wait until everything is written, or that many seconds have passed. Loggers write for themselves again."""
         SafeLogger.write = staticmethod(write_now)
         until = time.monotonic() + patience
-        while (self._writing or not self._waiting.empty()) and time.monotonic() < until:
+        while not (is_written := self._is_written) or not self._asides.is_idle:
+            if time.monotonic() >= until:
+                break
             time.sleep(0.002)
         self.over.set()
+        if is_written:
+            write_all(self._notices(at_end=True), _NOBODY)
+
+    @property
+    def _is_written(self) -> bool:
+        return not self._writing and self._waiting.empty()
 
     def _next(self) -> Iterator[Entry]:
         with suppress(Empty):
@@ -86,6 +101,23 @@ class LogWriter:
     def _write(self, lines: list[Entry]) -> None:
         dropped, self.dropped = self.dropped, 0
         if dropped:
-            text = _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, DROPPED, (dropped,), None)
-            lines.append((_ours, text))
-        write_all(lines)
+            lines.append(_notice(DROPPED, dropped))
+        write_all([*lines, *self._notices()], self._asides)
+
+    def _notices(self, *, at_end: bool = False) -> list[Entry]:
+        """Say which log handlers lost lines."""
+        return [_notice(log_asides.DROPPED, *facts) for facts in self._asides.notices(at_end=at_end)]
+
+
+def _notice(text: str, *values: object) -> Entry:
+    return _ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, text, values, None)
+
+
+class _Nobody(Asides):
+    """At the end: those that have a thread of their own get no more."""
+
+    def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
+        pass
+
+
+_NOBODY = _Nobody()

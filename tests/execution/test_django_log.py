@@ -96,13 +96,18 @@ def test_a_success_is_logged_as_django_logs_it(log: Keeping, request: pytest.Fix
     assert facts(written, ours) == facts(log.records, djangos)
 
 
-def test_a_failure_is_logged_by_django_with_its_traceback(log: Keeping) -> None:
+@pytest.mark.parametrize("is_received", [False, True], ids=["Django's log alone", "a receiver of the project's"])
+def test_a_failure_is_logged_once_with_its_traceback_and_is_no_error_that_is_mailed(
+    log: Keeping, request: pytest.FixtureRequest, is_received: bool
+) -> None:
+    received = request.getfixturevalue("receive") if is_received else []
     shop.fail.using(max_attempts=1).enqueue("no")
     drain()
+    assert [str(result.status) for result in received] == (["FAILED"] * 2 if is_received else [])
     started, failed = log.records
     assert started.getMessage().endswith("state=RUNNING")
     assert failed.getMessage().endswith("state=FAILED")
-    assert failed.levelno == logging.ERROR
+    assert failed.levelno == logging.WARNING
     assert failed.exc_info
 
 

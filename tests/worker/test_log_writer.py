@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from pulse_django.worker import log_writer
+from pulse_django.worker import log_asides, log_writer
 from pulse_django.worker.log_writer import LogWriter
 from tests.crash.workers import wait_until
 
@@ -33,9 +34,18 @@ class Keeping(logging.Handler):
 def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     logger, handler = logging.getLogger("pulse_django.worker"), Keeping()
     monkeypatch.setattr(log_writer, "MOST_WAITING", 50)
+    monkeypatch.setattr(log_asides, "MOST_WAITING", 50)
     logger.addHandler(handler)
     yield handler
     handler.goes_on.set()
+    logger.removeHandler(handler)
+
+
+@pytest.fixture
+def others() -> Iterator[Keeping]:
+    logger, handler = logging.getLogger("pulse_django.worker"), Keeping()
+    logger.addHandler(handler)
+    yield handler
     logger.removeHandler(handler)
 
 
@@ -63,14 +73,73 @@ def test_a_flood_waits_for_room_and_loses_no_line(handler: Keeping, writer: LogW
     assert writer.dropped == 0
 
 
-def test_a_handler_that_hangs_costs_lines_and_keeps_nobody_waiting(
+def test_a_handler_that_hangs_costs_its_own_lines_and_keeps_nobody_waiting(
+    handler: Keeping, others: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_asides, "PATIENCE", 0.05)
+    monkeypatch.setattr(log_asides, "BETWEEN_NOTICES", 0.1)
+    handler.goes_on.clear()
+    log(writer, LINES)  # comes back, or this test does not
+    wait_until(lambda: len([text for text in others.texts if text.startswith("line")]) == LINES)
+    assert [text for text in others.texts if text.startswith("line")] == [f"line {number}" for number in range(LINES)]
+    wait_until(lambda: dropped_by_keeping(others) > LINES / 2)
+    handler.goes_on.set()
+    wait_until(lambda: lines_of(handler) + dropped_by_keeping(others) == LINES)
+
+
+def lines_of(handler: Keeping) -> int:
+    return len([text for text in handler.texts if text.startswith("line")])
+
+
+def dropped_by_keeping(handler: Keeping) -> int:
+    told = [re.fullmatch(r"Dropped (\d+) log lines of the log handler Keeping: .*", text) for text in handler.texts]
+    return sum(int(one[1]) for one in told if one is not None)
+
+
+def test_the_end_does_not_wait_for_a_handler_that_hangs_and_says_what_it_cost(
+    handler: Keeping, writer: LogWriter, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stream = logging.StreamHandler()
+    handler.goes_on.clear()
+    logger = logging.getLogger("pulse_django.worker")
+    logger.addHandler(stream)
+    try:
+        log(writer, 3)
+        writer.close(0.2)
+    finally:
+        logger.removeHandler(stream)
+    said = capfd.readouterr().err.splitlines()
+    assert said[:3] == ["line 0", "line 1", "line 2"]
+    assert said[3].startswith("Dropped 3 log lines of the log handler Keeping")
+
+
+class Stuck:
+    """A stream that nobody reads."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def write(self, text: str) -> None:
+        self.goes_on.wait(60)
+
+    def flush(self) -> None:
+        pass
+
+
+def test_a_stream_that_hangs_costs_lines_and_keeps_nobody_waiting(
     handler: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "PATIENCE", 0.05)
-    handler.goes_on.clear()
-    log(writer, LINES)  # comes back, or this test does not
-    assert writer.dropped > LINES / 2
-    dropped = writer.dropped
-    handler.goes_on.set()
-    wait_until(lambda: any(text.startswith(f"Dropped {dropped} log lines") for text in handler.texts))
+    stuck = Stuck()
+    stream = logging.StreamHandler(stuck)
+    logger = logging.getLogger("pulse_django.worker")
+    logger.addHandler(stream)
+    try:
+        log(writer, LINES)  # comes back, or this test does not
+        dropped = writer.dropped
+        assert dropped > LINES / 2
+        stuck.goes_on.set()
+        wait_until(lambda: any(text.startswith(f"Dropped {dropped} log lines") for text in handler.texts))
+    finally:
+        logger.removeHandler(stream)
     assert len([text for text in handler.texts if text.startswith("line")]) == LINES - dropped
