@@ -37,9 +37,9 @@ class Death:
     held: Sequence[HeldLease]  # as it stood in the shared memory at the end
     progress: Mapping[Lease, str] = field(repr=False)  # that no heartbeat has carried yet
     reason: str
-    stacks: str = field(repr=False)  # of its handlers, if it was asked
     asked_for: bool  # we ended it, because it had to stop: its runs do not count
     at: float
+    stacks: str = field(default="", repr=False)  # of its handlers, if it was asked before it was killed
 
 
 @dataclass(frozen=True, slots=True)

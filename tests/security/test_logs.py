@@ -181,7 +181,7 @@ def test_names_that_hold_line_breaks_give_one_line_each(workers: Workers) -> Non
     wait_for(Status.DEAD_LETTERED, *[job.pk for job in jobs])
     wait_for(Status.COMPLETED, dead)
     wait_until(lambda: Worker.objects.get(pk=silent.pk).stopped_at is not None)
-    wait_until(lambda: worker.says("marked as gone"), lambda: worker.log)
+    wait_until(lambda: worker.says("marked as lost"), lambda: worker.log)
     assert worker.says("held by"), "the watchdog told whose lease ran out"
     lines = [line for line in worker.log.split("\n")[:-1] if not line.startswith(DJANGOS)]
     assert [line for line in lines if not A_LINE.match(line)] == []
@@ -199,7 +199,7 @@ def test_a_watchdogs_lines_cannot_be_forged_under_the_formatter_of_a_project(cap
         wait_until(lambda: (watchdog.sweep(), Worker.objects.get().stopped_at is not None)[1], patience=5)
     watchdog.database.hang_up()
     told = [record.getMessage() for record in caplog.records]
-    assert any("marked as gone" in one for one in told)
+    assert any("marked as lost" in one for one in told)
     assert any("held by" in one for one in told)
     assert [one for one in told if "\n" in one or "\x1b" in one or "\r" in one] == []
 
