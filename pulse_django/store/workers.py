@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models, router
 from django.db.models import Q
 
+from pulse_django.words.error_details import MAX_TRACEBACK
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import clean_text
 
@@ -19,6 +20,7 @@ from .lost_workers import ACKNOWLEDGE, FORGET, MARK_LOST
 from .short_texts import ShortText
 from .sql_functions import ClockTimestamp
 from .transactions import run_joined
+from .worker_stacks import ANSWER, ASK, FORGET_STACKS, WANTED
 
 if TYPE_CHECKING:
     from pulse_django.models import Worker  # noqa: F401 - named in the base class below
@@ -41,7 +43,7 @@ class Presence:
     vitals: Mapping[str, Any] = field(default_factory=dict)  # what it counted since it started
 
 
-_NOTE = """
+_NOTE = f"""
 WITH noted AS (
     INSERT INTO pulse_django_worker AS worker
         (name, boot_id, host, pid, versions, queues, slots, in_flight, stuck_slots, tasks, vitals)
@@ -62,16 +64,16 @@ WITH noted AS (
         lost_at = NULL,
         acknowledged_at = NULL,
         acknowledged_by = ''
-    RETURNING worker.id, worker.queues
+    RETURNING worker.id, worker.queues, worker.stack_wanted, worker.stack_asked_at
 )
-SELECT pg_catalog.count(other.id) FILTER (WHERE other.id < noted.id), pg_catalog.count(other.id) + 1
+SELECT pg_catalog.count(other.id) FILTER (WHERE other.id < noted.id), pg_catalog.count(other.id) + 1, {WANTED}
 FROM noted
 LEFT JOIN pulse_django_worker AS other ON other.queues = noted.queues
     AND other.id <> noted.id
     AND other.stopped_at IS NULL
     AND other.last_beat_at > statement_timestamp() - %s::interval
-GROUP BY noted.id
-"""
+GROUP BY noted.id, noted.stack_wanted, noted.stack_asked_at
+"""  # noqa: S608 - made of constants
 
 
 class Standing(NamedTuple):
@@ -79,6 +81,7 @@ class Standing(NamedTuple):
 
     rank: int
     total: int
+    stack_wanted: int | None = None  # the job of whose handler an operator asks where it is
 
 
 _FAREWELL = """
@@ -121,6 +124,12 @@ class WorkerRow(models.Model):
     # When a watchdog noted that it went without saying so. NULL: it lives, or it stopped.
     lost_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
+    # The job of whose handler an operator asks where it is, and the answer of the worker (store/worker_stacks.py).
+    stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
+    stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    stack_of = models.BigIntegerField(null=True, blank=True, editable=False)
+    stack = models.TextField(blank=True, default="", db_default="", editable=False)
+    stack_at = models.DateTimeField(null=True, blank=True, editable=False)
     acknowledged_by = ShortText(max_length=MAX_USER, blank=True, default="", db_default="")  # empty: by its return
 
     class Meta:
@@ -150,8 +159,8 @@ class WorkerManager(models.Manager["Worker"]):
         """Write down that this worker is there, and how it is. Return which one it is of those that were heard lately.
 
         ``silence`` is how long ago that may be."""
-        [(rank, total)] = run_joined(self._alias, _NOTE, [json.dumps(asdict(presence)), silence])
-        return Standing(rank, total)
+        [(rank, total, wanted)] = run_joined(self._alias, _NOTE, [json.dumps(asdict(presence)), silence])
+        return Standing(rank, total, wanted)
 
     def farewell(self, name: str, boot_id: str) -> None:
         """Write down that this worker stopped, of its own will."""
@@ -164,12 +173,23 @@ class WorkerManager(models.Manager["Worker"]):
         found = run_joined(self._alias, MARK_LOST, [silent_for])
         return sorted(f"{name}:{boot_id}" for name, boot_id, is_new in found if is_new)
 
+    def ask_stack(self, name: str, boot_id: str, job_id: int) -> bool:
+        """Ask a live worker where the handler of a job is. It answers with its next heartbeats."""
+        return bool(run_joined(self._alias, ASK, [name, boot_id, job_id]))
+
+    def answer_stack(self, name: str, boot_id: str, job_id: int, text: str) -> None:
+        """Answer. Only the latest answer is kept, and for some minutes."""
+        run_joined(self._alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
+
     def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
         """Note that somebody knows of a lost worker. Return whether it was lost, and nobody had acknowledged it."""
         return bool(run_joined(self._alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
-        """Delete the rows of workers that stopped that long ago, and of lost ones that nobody acknowledged."""
+        """Delete the rows of workers that stopped that long ago, and of lost ones that nobody acknowledged.
+
+        Stacks that are not shown any more go as well."""
+        run_joined(self._alias, FORGET_STACKS, [])
         return len(run_joined(self._alias, FORGET, [stopped_for, lost_for]))
 
     @property

@@ -176,12 +176,22 @@ class Child:
             if "drain" in message:
                 self._drain(message["drain"])
                 continue
+            if "where" in message:
+                self._tell_where(message["where"])
+                continue
             shard = self._shards[message["shard"]]
             if "relay" in message:
                 shard.reporter.settle = shard.relay.settle
                 self._drain(message["relay"])
             else:
                 shard.hear(message)
+
+    def _tell_where(self, job_id: int) -> None:
+        """Say where the handler of a job is."""
+        run = next((one for one in self._in_flight.active if one.claim.job_id == job_id), None)
+        if run is not None:
+            text = self._executors.of(run).current_stack(run.chunk or run)
+            self._keeper.send({"stack": text, "job": job_id})
 
     def _orphaned(self) -> None:
         """The keeper is gone, and the leases are not extended any more. Runs may go on for as long as they last."""

@@ -17,6 +17,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.leases import Lease
 from pulse_django.words.verb_results import Settled
 
+from .asked_stacks import AskedStacks
 from .channel import Channel, Hung, Message
 from .child import DRAINED
 from .child_slot import ChildSlot
@@ -62,6 +63,7 @@ class Children:
         self._options, self._identity, self._selector, self._ready = options, identity, selector, ready
         self._number = 0
         self._lines: Sequence[Line] = ()
+        self._stacks = AskedStacks()
 
     def serve(self, lines: Sequence[Line]) -> None:
         """Name the loops that the children depend on, of each shard."""
@@ -153,6 +155,8 @@ class Children:
                 child.ended = message["ended"]
             elif "failing" in message:
                 child.failing = message["failing"]
+            elif "stack" in message:
+                self._stacks.answered(message["job"], message["stack"])
             elif "stack_file" in message:
                 child.stack_file = channel.take_fd()
             elif "reports" in message:
@@ -219,6 +223,7 @@ class Children:
     def look_after(self, now: float) -> None:
         silence = conf.current().child_silence.total_seconds()
         ttl = conf.current().lease_ttl.total_seconds()
+        self._stacks.look_after(self.child_slots, [line.heartbeat.stacks for line in self._lines], now)
         for child in self.child_slots:
             if child.is_empty:
                 continue

@@ -22,6 +22,7 @@ from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .shared_leases import HeldLease, SharedLeases
+from .stack_requests import StackRequests
 
 logger = SafeLogger("pulse_django.heartbeat")
 
@@ -85,10 +86,11 @@ class Heartbeat:
         database: GuardedConnection,
         charges: Callable[[], Sequence[Charge]],
         presence: Callable[[], Presence] | None = None,
+        stacks: StackRequests | None = None,
     ) -> None:
         self.database = database
         self.vitals = Vitals()
-        self._charges, self._presence = charges, presence
+        self._charges, self._presence, self.stacks = charges, presence, stacks or StackRequests()
         self._due_at = 0.0
         self._idle = True
         self._looked_at = time.monotonic()  # at what is held
@@ -137,6 +139,7 @@ class Heartbeat:
         elif self._skipped:
             self._beat(self._skipped)
         self._tell_presence(now)
+        self._answer_operators()
         return PAUSE_BEFORE_SKIPPED if self._skipped else min(self._tick, interval / 2)
 
     @property
@@ -213,9 +216,20 @@ class Heartbeat:
         self._present_at = now
         workers = Worker.objects.db_manager(self.database.alias)
         self.standing = self.database.call(workers.note, self._presence(), conf.current().worker_silence)
+        if self.standing.stack_wanted is not None:
+            self.stacks.ask(self.standing.stack_wanted)
         for charge in self._charges():
             charge.shared_leases.note_fleet_size(self.fleet_size)
         self.answered_at = time.monotonic()
+
+    def _answer_operators(self) -> None:
+        """Write down where the handlers are of which operators asked."""
+        if self._presence is None:
+            return
+        for job_id, text in self.stacks.answers():
+            said = self._presence()
+            workers = Worker.objects.db_manager(self.database.alias)
+            self.database.call(workers.answer_stack, said.name, said.boot_id, job_id, text)
 
 
 def _early(interval: float) -> float:

@@ -153,7 +153,7 @@ class Listener:
         return heard
 
     def _pass_on(self, names: Collection[str]) -> None:
-        rank, total = self._standing() or (0, 1)
+        rank, total, *_ = self._standing() or (0, 1)
         for said in dict.fromkeys(names):
             wake_up = WakeUp.read(said)
             if said.startswith(TEST) or (self._queues and wake_up.queue and wake_up.queue not in self._queues):

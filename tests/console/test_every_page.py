@@ -110,7 +110,8 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
     data = {
         "name": "mail", "reason": "x", "why": "x", "lasting": 0, "post": "yes", "confirmed": "yes", "task": "evil",
         "runs": 1, "scope": "all", "until": "4102444800000000_999999999999999999", "seen": "none",
-        "id": [row["deadletter"]], "_selected_action": [row["deadletter"]], "action": "retry_dead_letters",
+        "job": row["job"], "id": [row["deadletter"]], "_selected_action": [row["deadletter"]],
+        "action": "retry_dead_letters",
     }  # fmt: skip
     if name == "pulse_django_job_act":
         for act in ACTS:

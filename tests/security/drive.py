@@ -489,6 +489,7 @@ def minutes() -> None:
     for job in (make_job(Status.RUNNING) for _ in range(3)):
         Job.objects.settle([Report(lease_of(job), Succeeded(), Complete())])
     Worker.objects.note(pages.presence("host-1"))
+    Worker.objects.answer_stack("host-1", "b", 1, "somewhere")
     with line("minutes") as ours:
         MinuteRecorder(ours).write()
     begin = Minute.objects.latest("minute").minute

@@ -203,6 +203,11 @@ def acknowledging() -> Act:
     return lambda: Worker.objects.acknowledge("host-1", "b", by="anna")
 
 
+def asking_where_a_handler_is() -> Act:
+    Worker.objects.note(presence("host-1"))
+    return lambda: Worker.objects.ask_stack("host-1", "b", 1)
+
+
 def writing_a_minute() -> Act:
     [minute, *_] = Minute.objects.unwritten()
     return lambda: Minute.objects.write(minute) and [Minute.objects.note(minute, {"x": 1}), Minute.objects.forget()]
@@ -241,6 +246,7 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "say that one is there": (being_present, {WORKER}),
     "mark workers lost": (marking_lost, {WATCHDOG}),
     "acknowledge lost workers": (acknowledging, {WORKER, WATCHDOG, OPERATOR}),
+    "ask where a handler is": (asking_where_a_handler_is, {WORKER, WATCHDOG, OPERATOR}),
     "write minutes": (writing_a_minute, {WATCHDOG}),
     "read arguments": (saying("SELECT args, kwargs, result FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),
     "read errors": (saying("SELECT last_error FROM pulse_django_job"), {WORKER, WATCHDOG, OPERATOR}),

@@ -324,6 +324,12 @@ def holds_its_interpreter(context: Context, letters: int) -> None:
     assert re.match(r"(a+)+$", "a" * letters + "b") is None
 
 
+@task(takes_context=True, isolation="process")
+def naps_apart(context: Context, seconds: float) -> None:
+    trace("begin", context.job_id)
+    time.sleep(seconds)
+
+
 @task(takes_context=True)
 def eats(context: Context, mebibytes: int) -> None:
     _eaten.append(b"x" * (mebibytes * 2**20))

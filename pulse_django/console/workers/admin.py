@@ -33,6 +33,7 @@ from pulse_django.words.progress_share import share_of
 
 from .lost import LostWorkers
 from .over_shards import HostFilter, listed_once
+from .stacks import HandlerStacks
 
 MOST_RUNNING = 200
 MOST_LOST = 50
@@ -63,7 +64,7 @@ class Workers(ChangeList):
         everywhere.tell(request)
 
 
-class WorkerAdmin(LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
+class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
     list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
@@ -108,7 +109,7 @@ class WorkerAdmin(LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
             everywhere = shards_of(request, Job, reads=True)
             context = {
                 "held": held_by(worker, everywhere), "lost": lost_with(worker, everywhere), "sees_jobs": sees_jobs,
-                "loss": self.loss(request, worker),
+                "loss": self.loss(request, worker), "stacks": self.stacks(request, worker, everywhere),
             }  # fmt: skip
             everywhere.tell(request)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

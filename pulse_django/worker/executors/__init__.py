@@ -26,4 +26,7 @@ class Executor(Protocol):
         """Make a handler end. Return whether that can be done to one; if not, its run is to be given up."""
 
     def stack_of(self, run: Run) -> str:
-        """Say where its handler is. Empty: it cannot be said from here."""
+        """Say where its handler is, for a run that is given up. Empty: it is said later, or cannot be said."""
+
+    def current_stack(self, run: Run) -> str:
+        """Say where its handler is, for somebody who asks."""

@@ -18,7 +18,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
-from pulse_django.worker.handler_stacks import stack_of_coroutine
+from pulse_django.worker.handler_stacks import TITLE, stack_of_coroutine
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
@@ -60,6 +60,9 @@ class EventLoop:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel, run)
         return True
+
+    def current_stack(self, run: Run) -> str:
+        return self.stack_of(run).removeprefix(TITLE)
 
     def stack_of(self, run: Run) -> str:
         task = self._tasks.get(id(run))

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from pulse_django.worker.channel import Channel
-from pulse_django.worker.handler_stacks import AskedDump, stack_in_dump
+from pulse_django.worker.handler_stacks import TITLE, AskedDump, dump_of, stack_in_dump
 
 # Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked.
 PATIENCE_WITH_ANSWER = 0.15
@@ -37,6 +37,12 @@ class LastStack:
         if waited <= PATIENCE_WITH_ANSWER:
             return True
         return self._file is not None and self._is_dumping(pid, self._file)
+
+    def dumped_now(self, pid: int) -> str:
+        """Say where the handler is, and let it go on. It waits for some hundredths of a second."""
+        with suppress(OSError):
+            return dump_of(pid, self._file).removeprefix(TITLE) if self._file is not None else ""
+        return ""
 
     def _is_dumping(self, pid: int, file: int) -> bool:
         self._dump = self._dump or AskedDump(pid, file)

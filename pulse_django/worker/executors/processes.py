@@ -96,6 +96,10 @@ class Processes:
         self._wake()
         return True
 
+    def current_stack(self, run: Run) -> str:
+        ward = next((one for one in list(self._wards.values()) if one.run is run), None)
+        return "" if ward is None or ward.pid is None else ward.last_stack.dumped_now(ward.pid)
+
     def stack_of(self, run: Run) -> str:
         return ""  # its process is asked before it is killed
 

@@ -13,7 +13,7 @@ from pulse_django.execution.judging import Performed, judged, report_of
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.outcomes import Failed
-from pulse_django.worker.handler_stacks import stack_of_thread
+from pulse_django.worker.handler_stacks import TITLE, stack_of_thread
 from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
@@ -101,6 +101,9 @@ class Threads:
 
     def stop(self, run: Run) -> bool:
         return False
+
+    def current_stack(self, run: Run) -> str:
+        return self.stack_of(run).removeprefix(TITLE)
 
     def stack_of(self, run: Run) -> str:
         thread = next((ident for ident, latest in list(self._running.items()) if latest is run), None)

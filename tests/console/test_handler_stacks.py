@@ -1,0 +1,96 @@
+"""The page of a worker asks where a handler is, and shows the answer for a while."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.urls import reverse
+
+from pulse_django.models import Worker
+from pulse_django.store.workers import Presence
+from pulse_django.words.states import Status
+from tests.console.staff import staff
+from tests.factories import WorkerFactory, make_job, now
+
+pytestmark = pytest.mark.django_db
+
+NOT_YET = "has not answered yet"
+
+
+@pytest.fixture
+def worker() -> Any:
+    return WorkerFactory(name="host-1", boot_id="b", in_flight=1)
+
+
+@pytest.fixture
+def job(worker: Any) -> Any:
+    return make_job(Status.RUNNING, locked_by="host-1:b.1:7")
+
+
+def page_of(worker: Any) -> str:
+    return reverse("admin:pulse_django_worker_change", args=[worker.pk])
+
+
+def ask(client: Client, worker: Any, job_id: object) -> str:
+    url = reverse("admin:pulse_django_worker_act_stack", args=[worker.pk])
+    return client.post(url, {"job": job_id}, follow=True).content.decode()
+
+
+def wanted_by_the_worker() -> int | None:
+    said = Presence(
+        name="host-1", boot_id="b", host="h", pid=1, versions={}, queues=(), slots=8, in_flight=1, stuck_slots=0
+    )
+    return Worker.objects.note(said).stack_wanted
+
+
+def test_a_question_reaches_the_worker_and_its_answer_the_page(worker: Any, job: Any, admin_client: Client) -> None:
+    assert "Ask where its handler is" in admin_client.get(page_of(worker)).content.decode()
+    assert NOT_YET in ask(admin_client, worker, job.pk)
+    assert LogEntry.objects.get().get_change_message() == f"Asked where the handler of job {job.pk} is"
+    assert wanted_by_the_worker() == job.pk
+    Worker.objects.answer_stack("host-1", "b", job.pk, '  File "<b>shop</b>/tasks.py", line 12, in send')
+    assert wanted_by_the_worker() is None
+    page = admin_client.get(page_of(worker)).content.decode()
+    assert "&lt;b&gt;shop&lt;/b&gt;/tasks.py" in page
+    assert NOT_YET not in page
+
+
+def test_what_was_asked_and_told_long_ago_is_over(worker: Any, job: Any, admin_client: Client) -> None:
+    ask(admin_client, worker, job.pk)
+    Worker.objects.answer_stack("host-1", "b", job.pk, "somewhere")
+    ask(admin_client, worker, job.pk)
+    Worker.objects.update(stack_asked_at=now(timedelta(minutes=-3)), stack_at=now(timedelta(minutes=-11)))
+    page = admin_client.get(page_of(worker)).content.decode()
+    assert "somewhere" not in page
+    assert NOT_YET not in page
+    assert wanted_by_the_worker() is None
+    Worker.objects.forget(timedelta(days=7), timedelta(days=30))
+    assert Worker.objects.get().stack == ""
+
+
+def test_a_worker_that_has_stopped_is_not_asked(worker: Any, job: Any, admin_client: Client) -> None:
+    Worker.objects.update(stopped_at=now())
+    assert "Ask where its handler is" not in admin_client.get(page_of(worker)).content.decode()
+    assert "Nothing was asked" in ask(admin_client, worker, job.pk)
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("job_id", ["", "x", "-1", "9" * 30, "1 OR 1=1"])
+def test_only_a_number_is_asked_about(worker: Any, admin_client: Client, job_id: str) -> None:
+    ask(admin_client, worker, job_id)
+    assert Worker.objects.get().stack_wanted is None
+
+
+def test_only_who_may_change_workers_asks_and_reads(worker: Any, job: Any) -> None:
+    Worker.objects.answer_stack("host-1", "b", job.pk, "somewhere")
+    client = staff("view_worker", "view_job")
+    page = client.get(page_of(worker)).content.decode()
+    assert "somewhere" not in page
+    assert "Ask where its handler is" not in page
+    url = reverse("admin:pulse_django_worker_act_stack", args=[worker.pk])
+    assert client.post(url, {"job": job.pk}).status_code == 403
+    assert Worker.objects.get().stack_wanted is None
