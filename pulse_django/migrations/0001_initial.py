@@ -11,6 +11,7 @@ from django.db import migrations, models
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations import _days
+from pulse_django.migrations._fingerprints import FirstFingerprint
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.
@@ -348,7 +349,7 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="job",
             index=models.Index(
-                pulse_django.store.sql_functions.Fingerprint("last_error"),
+                FirstFingerprint("last_error"),
                 models.F("finished_at"),
                 models.F("id"),
                 condition=models.Q(("status", "DEAD_LETTERED")),

@@ -64,7 +64,7 @@ def _row_of(report: Report) -> dict[str, Any]:
 
     Everything is cleaned here once more: a report that crossed a process boundary was made who knows where."""
     outcome = report.outcome
-    reason = outcome.error.summary if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
+    reason = outcome.error.last_error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
     row = keys_of(report.lease) | {"outcome": outcome.name, "message": clean_text(reason, MAX_SUMMARY)}
     if outcome.name is OutcomeName.WORKER_LOST:
         row["loss"] = 1

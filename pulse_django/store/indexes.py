@@ -8,7 +8,7 @@ from django.db.models import F, Q
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .sql_functions import Fingerprint, LimiterOf
+from .sql_functions import Fingerprint, InUtc, LimiterOf
 from .tags import HAS_TERMS, IS_TAGGED, TagIndex
 
 HAS_ERROR = ~Q(last_error="")  # also of jobs that succeeded later
@@ -85,12 +85,12 @@ JOB_INDEXES = [
     # The same for what is found by an argument, and for what has failed once. Other jobs are in neither.
     TagIndex(fields=["search_terms"], name="pulse_job_search", condition=HAS_TERMS),
     models.Index(fields=["id"], name="pulse_job_errors", condition=HAS_ERROR),
-    # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024).
+    # Only of dead letters: nothing else pays for the fingerprint (docs/adr/0024, 0074).
     models.Index(
         Fingerprint("last_error"),
-        "finished_at",
+        InUtc("finished_at"),
         "id",
-        name="pulse_job_fingerprint",
+        name="pulse_job_error_group",
         condition=Q(status=Status.DEAD_LETTERED.value),
     ),
 ]

@@ -49,18 +49,50 @@ class JsonType(Func):
     output_field = CharField()
 
 
-class Fingerprint(Func):
-    """What an error has in common with others of its kind: its text without numbers, ids and addresses.
+# What differs from one error to the next of its kind. PostgreSQL takes the longest of these that fits. None has a
+# percent sign, which is special in a statement with parameters.
+_VALUES = (
+    r"[a-z][a-z0-9+.-]*://[^\s'\"<>]+",  # addresses of pages
+    r"[^\s'\"<>()\[\]{}=,:;]+@[^\s'\"<>()\[\]{}=,:;]+",  # and of people
+    r"(?<!\w)'[^']*'(?!\w)",  # what is quoted: there is nothing in "can't"
+    r"\"[^\"]*\"",
+    r"(?<![^\s'\"(=:,\[])(~|[.][.]?)?/[^\s'\"()<>,;:]+",  # paths
+    r"\m[a-z]:[\\/][^\s'\"<>]+",
+    r"\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M",  # UUIDs, also if they begin with letters alone
+    r"-?\m(0x)?[0-9a-f]*[0-9][0-9a-f]*([.,:-]+[0-9a-f]+)*\M",  # numbers, ids, instants, addresses of hosts
+    r"[0-9]+([.,][0-9]+)*",
+)
+_IS_VALUE = "|".join(_VALUES).replace("'", "''")
+# Where it was raised: at the end of the text, as ``ErrorReport.last_error`` has it.
+_FRAME = r"\[[^][\s]+:[^][\s]+\]$"
 
-    A changed letter in the template makes it another index (docs/adr/0024).
+
+class Fingerprint(Func):
+    """What an error has in common with others of its kind: where it was raised, and its text without values.
+
+    A changed letter in the template makes it another index (docs/adr/0074).
     """
 
     template = (
-        "(pg_catalog.left(pg_catalog.regexp_replace(pg_catalog.left(%(expressions)s, 400),"
-        " '\\m(0x)?[0-9a-f]*[0-9][0-9a-f]*(-[0-9a-f]+)*\\M|[0-9]+', '#', 'gi'), 200) COLLATE \"C\")"
+        "(pg_catalog.left(COALESCE("
+        f"pg_catalog.\"substring\"(pg_catalog.right(%(expressions)s, 100) COLLATE \"C\", '{_FRAME}') || ' ', '') ||"
+        " pg_catalog.regexp_replace(pg_catalog.left("
+        f"pg_catalog.regexp_replace(%(expressions)s COLLATE \"C\", ' ?{_FRAME}', ''), 300),"
+        f" '{_IS_VALUE}', '#', 'gi'), 200) COLLATE \"C\")"
     )
     arity = 1
     output_field = TextField()
+
+
+class InUtc(Func):
+    """An instant as a key of an index that no other index has: where it is asked for in this order, no other is read.
+
+    It is IMMUTABLE, which an instant that is spelled in the session's time zone is not.
+    """
+
+    template = "(%(expressions)s AT TIME ZONE 'UTC')"
+    arity = 1
+    output_field = DateTimeField()
 
 
 class LimiterOf(Func):

@@ -133,8 +133,8 @@ def _decide_failed(outcome: Failed, budget: Budget, policy: RetryPolicy, fleet: 
     if budget.cancel_requested:
         return Cancel()
     if not _NEVER_RETRIED.isdisjoint(error.lineage) or not policy.retries(error.lineage):
-        return DeadLetter(error.summary)
-    return _retry_or_dead_letter(error.summary, budget, policy.backoff or fleet, rand)
+        return DeadLetter(error.last_error)
+    return _retry_or_dead_letter(error.last_error, budget, policy.backoff or fleet, rand)
 
 
 def _decide_lost(reason: str, budget: Budget, fleet: Backoff, max_losses: int, rand: Random) -> Decision:

@@ -26,7 +26,7 @@ from pulse_django.models import Attempt, DeadLetter, Job
 from pulse_django.testing import run_job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
-from tests.factories import AttemptFactory, make_job, now
+from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 
 pytestmark = pytest.mark.django_db
 
@@ -93,7 +93,7 @@ class TestTheList:
         dead(error="KeyError: 'sku'")
         make_job(Status.RETRYING, last_error="TypeError: not dead")
         found = groups.groups("default").groups
-        assert {group.fingerprint: group.letters for group in found} == {ERROR: 2, "KeyError: 'sku'": 1}
+        assert {group.fingerprint: group.letters for group in found} == {ERROR: 2, "KeyError: #": 1}
         page = admin_client.get(LIST).content.decode()
         assert "TypeError" not in page
         assert html.escape(url_of("group")) in page
@@ -115,11 +115,40 @@ class TestTheList:
 
     def test_many_are_counted_up_to_a_bound(self, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(groups, "MOST_COUNTED", 2)
+        monkeypatch.setattr(groups, "LEAST_COUNTED", 2)
         dead()
         dead()
         assert re.search(r"<td>2</td>", admin_client.get(LIST).content.decode())
         dead()
         assert re.search(r"<td>2\+</td>", admin_client.get(LIST).content.decode())
+
+    def test_what_the_latest_groups_leave_is_counted_of_the_others_and_some_of_each(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(groups, "MOST_COUNTED", 4)
+        monkeypatch.setattr(groups, "LEAST_COUNTED", 1)
+        for error, ago in (("A: no", 10), ("B: no", 20), ("C: no", 30)):
+            for more in range(3):
+                dead(error=error, ago=ago + more)
+        found = groups.groups("default").groups
+        assert [(one.fingerprint, one.letters, one.counted) for one in found] == [
+            ("A: no", 3, 4), ("B: no", 2, 1), ("C: no", 2, 1),
+        ]  # fmt: skip
+
+    def test_it_shows_how_many_died_in_each_of_the_last_hours(self, admin_client: Client) -> None:
+        for ago in (60, 120, 3 * 3_600 + 60, 30 * 3_600):
+            dead(ago=ago)
+        [group] = groups.groups("default").groups
+        assert group.hours == (*[0] * 20, 1, 0, 0, 2)
+        assert "deaths an hour of the last 24 hours, 2 at most" in admin_client.get(LIST).content.decode()
+
+    def test_it_tells_with_which_versions_the_first_and_the_last_died(self, admin_client: Client) -> None:
+        for name, version, ago in (("old", "1.0", 90), ("new", "2.0", 60), ("other", "3.0", 75)):
+            WorkerFactory(name=name, boot_id="boot", versions={"shop": version})
+            AttemptFactory(job=dead(ago=ago), number=1, worker=f"{name}:boot.2:1")
+        page = text_of(admin_client.get(url_of("group")))
+        assert "First seen with shop 1.0" in page
+        assert "Last seen with shop 2.0" in page
 
     def test_its_tasks_are_each_told_once_and_not_too_many_of_them(self, admin_client: Client) -> None:
         for number in range(groups.MOST_TASKS + 2):
@@ -268,12 +297,12 @@ class TestTheGroup:
         job.refresh_from_db()
         assert job.status == Status.PENDING, found
 
-    def test_it_asks_three_questions(self, admin_client: Client) -> None:
+    def test_it_asks_four_questions(self, admin_client: Client) -> None:
         AttemptFactory(job=dead(), outcome="FAILED")
         dead()
         with CaptureQueriesContext(connection) as queries:
             admin_client.get(url_of("group"))
-        assert len([query for query in queries if re.search("pulse_django_(job|ledger)", query["sql"])]) == 3
+        assert len([query for query in queries if re.search("pulse_django_(job|ledger)", query["sql"])]) == 4
 
 
 class TestRetry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.console.test_job_list import found, link, newest_first, page_at
-from tests.execution.test_searched_tasks import secret, ship
+from tests.execution.test_searched_tasks import ship
 from tests.factories import WorkerFactory, make_job
 from tests.protocol.steps import sql
-from tests.security.test_encryption import KEYS
+from tests.security.test_encryption import tasks as encrypted_tasks
+
+__all__ = ["encrypted_tasks"]
 
 pytestmark = pytest.mark.django_db
 
@@ -62,9 +65,8 @@ class TestArguments:
         assert found(admin_client, q="order_id:471") == []
         assert found(admin_client, q="note:x") == []
 
-    def test_of_an_encrypted_job(self, admin_client: Client, settings: Any) -> None:
-        settings.PULSE = KEYS
-        job = job_of(secret.enqueue("a@b.example"))
+    def test_of_an_encrypted_job(self, admin_client: Client, encrypted_tasks: ModuleType) -> None:
+        job = job_of(encrypted_tasks.found.enqueue("a@b.example"))
         assert found(admin_client, q="email:a@b.example") == [job.pk]
 
     def test_a_number_is_the_job_and_the_argument_and_the_page_says_which(self, admin_client: Client) -> None:

@@ -57,7 +57,7 @@ class TestOutcomes:
     def test_whatever_is_raised_is_a_failure(self, kind: str) -> None:
         job = make_job(task="tests.execution.more.raises", args=[kind])
         assert run_job(job).outcome == OutcomeName.FAILED
-        assert Job.objects.get().last_error == f"{kind}: no"
+        assert Job.objects.get().last_error == f"{kind}: no [more.py:raises]"
 
     @pytest.mark.parametrize("trouble", ["RecursionError", "MemoryError", "SystemExit", "BufferError"])
     def test_trouble_while_reporting_still_ends_the_run(self, trouble: str) -> None:
@@ -92,7 +92,11 @@ class TestOutcomes:
             run_job(result)
         job = Job.objects.get()
         last = job.ledger.latest("number")
-        assert (job.status, job.last_error, job.attempts) == (Status.DEAD_LETTERED, "RuntimeError: no luck", 3)
+        assert (job.status, job.last_error, job.attempts) == (
+            Status.DEAD_LETTERED,
+            "RuntimeError: no luck [tasks.py:fail]",
+            3,
+        )
         assert job.finished_at
         assert (last.number, last.message) == (3, "no luck")
         assert last.worker.startswith("pulse-test:")
@@ -105,7 +109,9 @@ class TestOutcomes:
         assert "unexpected keyword argument 'removed'" in older.last_error
         run_job(newer)
         newer.refresh_from_db()
-        assert newer.last_error == "RuntimeError: kind has a default by now"  # its own; the signature fits
+        assert (
+            newer.last_error == "RuntimeError: kind has a default by now [tasks.py:fail]"
+        )  # its own; the signature fits
         Job.objects.filter(pk=older.pk).update(kwargs={"a": 1, "b": 2})
         api.retry(older.pk)
         assert run_job(older).status == Status.COMPLETED

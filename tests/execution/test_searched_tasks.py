@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from pulse_django.words.argument_terms import MAX_VALUE, MOST_SEARCHED, terms_of
 from pulse_django.words.identity import Identity
 from pulse_django.workflows.rewind import _copy_of
 from tests.protocol.steps import claim_one, success
-from tests.security.test_encryption import KEYS
+from tests.security.test_encryption import tasks as encrypted_tasks
+
+__all__ = ["encrypted_tasks"]
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -30,10 +33,6 @@ def once(order_id: int, email: str) -> None: ...
 
 @task(name="search.silent")
 def silent(order_id: int) -> None: ...
-
-
-@task(name="search.secret", search=["email"], encrypted=True)
-def secret(email: str) -> None: ...
 
 
 def terms() -> list[list[str]]:
@@ -110,10 +109,8 @@ class TestWhatIsStored:
 
 
 class TestEncryptedJobs:
-    def test_only_a_hash_is_stored_and_it_is_what_is_looked_for(self, settings: Any) -> None:
-        settings.PULSE = KEYS
-
-        secret.enqueue("a@b.example")
+    def test_only_a_hash_is_stored_and_it_is_what_is_looked_for(self, encrypted_tasks: ModuleType) -> None:
+        encrypted_tasks.found.enqueue("a@b.example")
         [[stored]] = terms()
         assert "example" not in stored
         assert stored in terms_for(["email"], "a@b.example")

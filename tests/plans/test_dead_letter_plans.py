@@ -20,7 +20,7 @@ from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.protocol.steps import sql
 
 LARGE, LARGE_GROUPS, SINGLE, DONE = 300_000, 20, 2_000, 200_000
-INDEX = "pulse_job_fingerprint"
+INDEX = "pulse_job_error_group"
 
 # Of large groups, every error has a number of its own; of the others, letters that no fingerprint takes away.
 _FILL = """
@@ -78,8 +78,7 @@ LIST = {
     "most_groups": groups.MOST_GROUPS,
     "page_size": groups.GROUPS_ON_A_PAGE,
     "offset": 0,
-    "sample": groups.SAMPLE,
-    "most_counted": groups.MOST_COUNTED,
+    **groups._counting(groups.MOST_COUNTED),
 }
 COMMON = "ValueError: order # of g"
 RARE = "KeyError: jggggh"
@@ -93,8 +92,9 @@ class TestManyDeadLetters:
         # The other index serves the latest dead letters, which it is read for because there are too many groups.
         assert tables_read(plan["Plan"]) == {INDEX, "pulse_job_dead_letters"}
         assert plan["Plan"]["Actual Rows"] == groups.GROUPS_ON_A_PAGE
-        # Five for a group, one for a dead letter that is counted; there are twenty large groups.
-        most = 6 * groups.MOST_GROUPS + 10 * groups.GROUPS_ON_A_PAGE + LARGE_GROUPS * (groups.MOST_COUNTED + 100)
+        # Five for a group, one for a dead letter that is counted or whose task is named; there are twenty large groups.
+        each = groups.LEAST_COUNTED + groups.TASK_LETTERS + 200
+        most = 6 * groups.MOST_GROUPS + 10 * groups.GROUPS_ON_A_PAGE + LARGE_GROUPS * each + groups.MOST_COUNTED
         assert buffers(plan) < most
 
     def test_large_groups_are_found_among_thousands_of_others(self) -> None:
@@ -103,15 +103,17 @@ class TestManyDeadLetters:
         assert found.has_older
         large = [one for one in found.groups if one.fingerprint.startswith("ValueError")]
         assert len(large) == LARGE_GROUPS
-        assert all(one.has_more for one in large)
+        assert sum(one.letters for one in large) > groups.MOST_COUNTED
+        assert not large[0].has_more
+        assert large[-1].has_more
 
     @ONE_GROUP
     def test_a_group_costs_what_is_counted_of_it(self, fingerprint: str) -> None:
-        params = {"fingerprint": fingerprint, "sample": 300, "most_counted": groups.MOST_COUNTED_ALONE}
+        params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
         plan = explain(group_sql.GROUP, params)
         assert plan["Plan"]["Actual Rows"] == 1
         assert tables_read(plan["Plan"]) == {INDEX}
-        assert buffers(plan) < (groups.MOST_COUNTED_ALONE + 200 if fingerprint == COMMON else 40)
+        assert buffers(plan) < (LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40)
 
     @ONE_GROUP
     def test_its_page_costs_a_buffer_for_each_dead_letter(self, fingerprint: str) -> None:

@@ -15,6 +15,10 @@ def echo(value: Any = None, **more: Any) -> Any:
     return {"value": value, **more}
 
 
+@task(name="encrypted.found", encrypted=True, search=["email"])
+def found(email: str) -> None: ...
+
+
 @task(name="encrypted.alone", encrypted=True, isolation="process", takes_context=True)
 def alone(context: Context, value: Any) -> Any:
     context.progress(1, note=value)

@@ -137,7 +137,7 @@ class TestARun:
             wrong = tasks.wrong_result.enqueue(tasks.SECRET)
             assert run_job(wrong).status is Status.DEAD_LETTERED
         job = stored(failed.id)
-        assert job.last_error == f"ValueError: {HIDDEN}"
+        assert job.last_error == f"ValueError: {HIDDEN} [encrypted.py:fails]"
         traceback = Attempt.objects.get(job_id=job.pk).traceback
         assert "in fails" in traceback, "the places are shown"
         assert traceback.count(HIDDEN) == 2, "the error, and what led to it"

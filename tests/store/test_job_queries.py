@@ -65,6 +65,12 @@ def fingerprint(error: str) -> str:
         ),
         ("TypeError: <Thing object at 0x7f3c2a10>", "TypeError: <Thing object at 0x7f0000ff>"),
         ("KeyError: 'order_12'", "KeyError: 'order_9'"),
+        ("KeyError: 'name'", "KeyError: 'mail'"),
+        ("OSError: https://a.example/x?y=1 is away", "OSError: http://b.example is away"),
+        ("SMTPError: ada@example.com refused", "SMTPError: bob.x+y@mail.example refused"),
+        ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
+        ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
+        ("E: took 3s", "E: took 2.75s"),
     ],
 )
 def test_numbers_ids_and_addresses_make_no_difference(one: str, other: str) -> None:
@@ -75,7 +81,10 @@ def test_numbers_ids_and_addresses_make_no_difference(one: str, other: str) -> N
     ("one", "other"),
     [
         ("ValueError: no", "TypeError: no"),
-        ("KeyError: 'name'", "KeyError: 'mail'"),
+        ("ValueError: no [a.py:f]", "ValueError: no [a.py:g]"),
+        ("ValueError: no [a.py:f]", "ValueError: no [b.py:f]"),
+        ("ValueError: no [a.py:f]", "ValueError: no"),
+        ("ValueError: can't and won't", "ValueError: can't or won't"),
         ("Http404: no", "S3Error: no"),
         ("ValueError: added", "ValueError: faded"),  # words, though all their letters are hexadecimal
     ],

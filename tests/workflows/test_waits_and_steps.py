@@ -103,7 +103,7 @@ class TestEvents:
         Dependency.objects.update(until=now(timedelta(seconds=-1)))
         drain()
         dead = Job.objects.get(pk=int(job.id))
-        assert (dead.status, dead.last_error) == (Status.DEAD_LETTERED, "EventTimedOut: approved:3")
+        assert (dead.status, dead.last_error) == (Status.DEAD_LETTERED, "EventTimedOut: approved:3 [tasks.py:approved]")
         send_event("approved:3")
         api.retry(job.id)
         drain()

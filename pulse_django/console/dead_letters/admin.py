@@ -16,6 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.formats import number_format
 from django.utils.translation import gettext
 
+from pulse_django.console.board.sparkline import draw
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.mass.page import operation_url, say_started
 from pulse_django.console.readonly import ReadOnly
@@ -90,6 +91,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         extra |= {
             "group": self._told(group),
             "attempt": groups.latest_attempt(group.alias, group.latest_id),
+            "versions": over_shards.versions_in(everywhere, group),
             "latest_url": self._job_url(group.latest_id),
             "letters": [_told_of(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
@@ -262,6 +264,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "count": _counted(group),
             "first_seen": in_words((group.now - group.first_seen).total_seconds()),
             "last_seen": in_words((group.now - group.last_seen).total_seconds()),
+            "hours": draw(group.hours),
+            "most_in_an_hour": max(group.hours),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,10 +19,13 @@ from . import group_sql
 # Groups that are looked for. Each costs some five buffers; with fewer, a broken deploy hides what else there is.
 MOST_GROUPS = 500
 GROUPS_ON_A_PAGE = 50
-# Dead letters that are counted in each group of the list, and on the page of one group. Each costs four microseconds
-# and at most a buffer: a list of fifty large groups takes 0.2 s, and would take 1 s if each were counted up to 5,000.
-MOST_COUNTED = 1_000
-MOST_COUNTED_ALONE = 5_000
+# Dead letters that are counted on the page of one group, and of all groups on a list, latest seen first. Each costs a
+# microsecond or two, and at most a buffer. Of each group some are counted, whatever those above it took.
+MOST_COUNTED_ALONE = 100_000
+MOST_COUNTED = 100_000
+LEAST_COUNTED = 1_000
+HOURS = 24  # of which is known how many died in each
+TASK_LETTERS = 1_000  # the latest, whose tasks are named
 LETTERS_ON_A_PAGE = 100
 MOST_TASKS = 5
 SAMPLE = 300  # characters of a last error, of which one line is shown
@@ -71,9 +75,11 @@ class ErrorGroup:
     fingerprint: str
     letters: int  # at most ``counted`` are counted
     counted: int
-    tasks: tuple[str, ...]  # of the latest ``counted``
+    hours: tuple[int, ...]  # how many of these died in each of the last hours, the earliest first
+    tasks: tuple[str, ...]  # of the latest ``TASK_LETTERS``
     now: datetime  # the server's
     first_seen: datetime
+    first_id: int
     last_seen: datetime
     newest: Place
     sample: str
@@ -123,9 +129,9 @@ class Letter:
 def groups(alias: str, *, page: int = 0) -> Groups:
     """Find what kills jobs: one statement."""
     params = {"most_groups": MOST_GROUPS, "page_size": GROUPS_ON_A_PAGE, "offset": page * GROUPS_ON_A_PAGE}
-    rows = run_joined(alias, group_sql.GROUPS, params | {"sample": SAMPLE, "most_counted": MOST_COUNTED})
+    rows = run_joined(alias, group_sql.GROUPS, params | _counting(MOST_COUNTED))
     return Groups(
-        groups=tuple(_group_of(alias, row, MOST_COUNTED) for row in rows),
+        groups=tuple(_group_of(alias, row) for row in rows),
         is_partial=any(row[1] for row in rows),
         has_older=any(row[0] > (page + 1) * GROUPS_ON_A_PAGE for row in rows),
     )
@@ -133,9 +139,8 @@ def groups(alias: str, *, page: int = 0) -> Groups:
 
 def group(alias: str, fingerprint: str) -> ErrorGroup | None:
     """Tell of one group; None: it holds no dead letter any more."""
-    params = {"fingerprint": fingerprint, "sample": SAMPLE, "most_counted": MOST_COUNTED_ALONE}
-    rows = run_joined(alias, group_sql.GROUP, params)
-    return _group_of(alias, rows[0], MOST_COUNTED_ALONE) if rows else None
+    rows = run_joined(alias, group_sql.GROUP, {"fingerprint": fingerprint} | _counting(MOST_COUNTED_ALONE))
+    return _group_of(alias, rows[0]) if rows else None
 
 
 def names(alias: str) -> tuple[dict[str, int], bool]:
@@ -147,20 +152,35 @@ def names(alias: str) -> tuple[dict[str, int], bool]:
 
 def these(alias: str, fingerprints: Sequence[str]) -> dict[str, ErrorGroup]:
     """Tell of those of these groups that hold dead letters."""
-    params = {"fingerprints": list(fingerprints), "sample": SAMPLE, "most_counted": MOST_COUNTED}
-    found = [_group_of(alias, row, MOST_COUNTED) for row in run_joined(alias, group_sql.THESE, params)]
+    params = {"fingerprints": list(fingerprints)} | _counting(MOST_COUNTED)
+    found = [_group_of(alias, row) for row in run_joined(alias, group_sql.THESE, params)]
     return {one.fingerprint: one for one in found}
 
 
-def _group_of(alias: str, row: tuple[Any, ...], counted: int) -> ErrorGroup:
-    _, _, now, fingerprint, letters, tasks, first_seen, last_seen, placed, latest_id, sample = row
+def _counting(most: int) -> dict[str, int]:
+    """Say how much of each group is looked at."""
+    return {
+        "most_counted": most,
+        "least_counted": LEAST_COUNTED,
+        "hours": HOURS,
+        "task_letters": TASK_LETTERS,
+        "sample": SAMPLE,
+    }
+
+
+def _group_of(alias: str, row: tuple[Any, ...]) -> ErrorGroup:
+    _, _, now, fingerprint, letters, counted, hours, tasks, first_seen, first_id, last_seen, *rest = row
+    placed, latest_id, sample = rest
+    by_hour = {int(hour): count for hour, count in json.loads(hours).items()}
     return ErrorGroup(
         fingerprint=fingerprint,
         letters=letters,
         counted=counted,
+        hours=tuple(by_hour.get(hour, 0) for hour in reversed(range(HOURS))),
         tasks=tuple(tasks),
         now=now,
         first_seen=first_seen,
+        first_id=first_id,
         last_seen=last_seen,
         newest=Place.of(placed, latest_id),
         sample=one_line(sample),

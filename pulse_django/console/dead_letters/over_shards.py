@@ -15,6 +15,7 @@ from pulse_django.models import Job
 
 from . import groups
 from .groups import GROUPS_ON_A_PAGE, LATEST, LETTERS_ON_A_PAGE, MOST_GROUPS, ErrorGroup, Groups, Letter, Place
+from .versions import versions_of
 
 
 def groups_in(everywhere: Shards, *, page: int = 0) -> Groups:
@@ -45,18 +46,30 @@ def group_in(everywhere: Shards, fingerprint: str) -> ErrorGroup | None:
     return _joined([one for one in found if one is not None])
 
 
+def versions_in(everywhere: Shards, group: ErrorGroup) -> tuple[str, str]:
+    """Return with which versions the first and the latest dead letter of a group died; empty: it is not known."""
+    ids = [group.first_id, group.latest_id]
+    found: dict[int, str] = {}
+    for some in everywhere.ask(lambda alias: versions_of(alias, ids)).values():
+        found |= some
+    return found.get(group.first_id, ""), found.get(group.latest_id, "")
+
+
 def _joined(parts: Sequence[ErrorGroup]) -> ErrorGroup | None:
     """Return one group of what several shards hold of it."""
     if len(parts) < 2:
         return next(iter(parts), None)
     latest = max(parts, key=lambda one: (one.last_seen, one.newest.id))
+    earliest = min(parts, key=lambda one: (one.first_seen, one.first_id))
     counted = sum(min(one.letters, one.counted) for one in parts)
     return replace(
         latest,
         letters=counted + any(one.has_more for one in parts),
         counted=counted,
+        hours=tuple(map(sum, zip(*(one.hours for one in parts), strict=True))),
         tasks=tuple(sorted({task for one in parts for task in one.tasks})),
-        first_seen=min(one.first_seen for one in parts),
+        first_seen=earliest.first_seen,
+        first_id=earliest.first_id,
     )
 
 

@@ -15,7 +15,7 @@ from django.db.models import Count, F, Max, Min
 from pulse_django.models import Job
 from pulse_django.store.job_queries import OUT_OF_ORDER
 from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import Fingerprint
+from pulse_django.store.sql_functions import Fingerprint, InUtc
 from pulse_django.words.states import CLAIMABLE, Status
 
 from .extent import Extent
@@ -104,7 +104,7 @@ def _indexed(alias: str, chosen: Mapping[str, str]) -> JobQuerySet | None:
     if BATCH in chosen:
         return jobs.in_batch(int(chosen[BATCH]))
     if ERROR in chosen:
-        return same_error(jobs, chosen[ERROR]).order_by(Fingerprint("last_error"), "finished_at")
+        return same_error(jobs, chosen[ERROR]).order_by(InUtc("finished_at"))
     if status == Status.WAITING:
         return jobs.filter(status=status).order_by("id")
     if status == Status.DEAD_LETTERED:
