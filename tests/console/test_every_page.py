@@ -24,6 +24,7 @@ from django.test import Client
 from django.urls import URLPattern, path, reverse
 
 from pulse_django.console.jobs.actions import ACTS
+from pulse_django.console.jobs.exporting import FORMATS
 from pulse_django.console.mass.verbs import VERBS
 from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
@@ -125,6 +126,10 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             url = reverse(f"admin:{name}", args=[verb.name])
             form = data | {"queue": "elsewhere"}
             yield Address(name=name, url=f"{url}?{filters.get(verb.name, 'queue=mail')}", data=form)
+        return
+    if name == "pulse_django_job_export":
+        for kind in FORMATS:
+            yield Address(name=name, url=f"{reverse(f'admin:{name}', args=[kind])}?queue=mail", data=data)
         return
     if name == "pulse_django_storedbatch_act":
         for one in WORKFLOW_ACTS:

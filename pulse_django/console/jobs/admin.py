@@ -17,16 +17,16 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
-from pulse_django.execution import masking
+from pulse_django.execution.masking import MASK
 from pulse_django.models import Job, Window
-from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.declared_options import COLUMNS
 from pulse_django.words.envelopes import HIDDEN
-from pulse_django.words.masks import is_encrypted
 
 from . import actions
 from .amending import AmendPage, amendments_of
+from .arguments_shown import UNKNOWN, arguments_shown, result_shown
 from .explaining import explanation_of
+from .exporting import ExportPage
 from .field_texts import JobWords
 from .job_list import JobList
 from .page_window import TAG
@@ -39,7 +39,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
+class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -78,6 +78,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
         event = self.admin_site.admin_view(self.event_view)
         mass = self.admin_site.admin_view(self.mass_view)
         return [
+            path("export/<slug:name>/", self.admin_site.admin_view(self.export_view), name="pulse_django_job_export"),
             path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
             path("<path:object_id>/amend/", amend, name="pulse_django_job_amend"),
@@ -87,7 +88,8 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        page = super().changelist_view(request, {"mass_links": self.mass_links(request)} | (extra_context or {}))
+        links = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
+        page = super().changelist_view(request, links | (extra_context or {}))
         if request.method != "POST":
             shards_of(request, Job).tell(request)
         return page
@@ -102,15 +104,9 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
 
     @admin.display(description=_("arguments"))
     def arguments(self, job: Job) -> str:
-        if UNREADABLE in (job.args, job.kwargs):
-            return gettext("Not shown: they cannot be parsed.")
-        if is_encrypted(job.masked):
-            return HIDDEN
-        seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
-        if seen is None:
-            return gettext(
-                "Not shown: the task is not registered in this process, so its masked arguments are unknown."
-            )
+        seen = arguments_shown(job)
+        if not isinstance(seen, tuple):
+            return str(seen)
         args, kwargs = seen
         lines = [spelt(value) for value in args]
         lines += [f"{name} = {spelt(value)}" for name, value in kwargs.items()]
@@ -143,16 +139,12 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, JobList):
 
     @admin.display(description=_("result"))
     def returned(self, job: Job) -> str:
-        if job.result is None:
+        seen = result_shown(job)
+        if seen is None:
             return "–"
-        if is_encrypted(job.masked):
-            return HIDDEN
-        if (may_show := masking.shows_result(job.task, job.masked)) is None:
-            return gettext(
-                "Not shown: the task is not registered in this process, so its masked arguments are unknown."
-            )
-        text = _cut(spelt(job.result)) if may_show else masking.MASK
-        return format_html("<pre>{}</pre>", text)
+        if seen is HIDDEN or seen is UNKNOWN:
+            return str(seen)
+        return format_html("<pre>{}</pre>", seen if seen is MASK else _cut(spelt(seen)))
 
     @about_one_row
     def act_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:

@@ -1,0 +1,41 @@
+"""What may be shown of a job's arguments and result, to users who may see any: masks are obeyed everywhere alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.execution import masking
+from pulse_django.models import Job
+from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.words.envelopes import HIDDEN
+from pulse_django.words.masks import is_encrypted
+
+UNPARSED = _("Not shown: they cannot be parsed.")
+UNKNOWN = _("Not shown: the task is not registered in this process, so its masked arguments are unknown.")
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+def arguments_shown(job: Job) -> Arguments | str | Promise:
+    """Return the arguments with what is masked replaced, or why they are not shown."""
+    if UNREADABLE in (job.args, job.kwargs):
+        return UNPARSED
+    if is_encrypted(job.masked):
+        return HIDDEN
+    seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
+    return UNKNOWN if seen is None else seen
+
+
+def result_shown(job: Job) -> Any:
+    """Return the result, or what stands for it. None: there is none."""
+    if job.result is None:
+        return None
+    if is_encrypted(job.masked):
+        return HIDDEN
+    may_show = masking.shows_result(job.task, job.masked)
+    if may_show is None:
+        return UNKNOWN
+    return job.result if may_show else masking.MASK

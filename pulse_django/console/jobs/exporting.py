@@ -1,0 +1,157 @@
+"""The jobs of a filtered list as a file: CSV or JSON, row by row, in the order of their ids.
+
+A file of a million rows takes the memory of one batch. No transaction and no cursor stays open meanwhile. A download
+that fails in the middle is broken off, so that nobody takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.db import Error
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed, StreamingHttpResponse
+from django.urls import reverse
+from django.utils.functional import Promise
+
+from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
+from pulse_django.console.shards import Shards, chosen_shards
+from pulse_django.models import Job
+from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.display import inert
+
+from .arguments_shown import arguments_shown, result_shown
+
+COLUMNS = (
+    *("id", "task", "queue", "priority", "status", "attempts", "max_attempts", "parent_id", "batch_id", "locked_by"),
+    *("tags", "created_at", "next_run_at", "started_at", "finished_at", "last_error"),
+)
+SECRETS = ("args", "kwargs", "result")  # for those who may see them
+BATCH, BATCH_WITH_ARGUMENTS = 1_000, 50  # rows in memory: arguments may be a megabyte each
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")  # also as wide characters
+
+Row = dict[str, Any]
+
+
+class ExportPage:
+    """Of ``JobAdmin``."""
+
+    admin_site: Any
+
+    def export_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
+        """Send the jobs that match the filter in the address."""
+        if (written := FORMATS.get(name)) is None:
+            raise Http404
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
+            raise PermissionDenied
+        try:
+            criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
+        except InvalidCriteria as error:
+            return self._back(request, str(error))  # type: ignore[attr-defined,no-any-return]  # of MassPage
+        everywhere = chosen_shards(request, Job, reads=True)
+        sees_arguments = request.user.has_perm("pulse_django.view_arguments")
+        rows = _rows(everywhere, criteria, sees_arguments=sees_arguments)
+        columns = [*(["shard"] if everywhere.are_several else []), *COLUMNS, *(SECRETS if sees_arguments else ())]
+        kind, write = written
+        response = StreamingHttpResponse(write(columns, rows), content_type=kind)
+        response["Content-Disposition"] = f'attachment; filename="jobs.{name}"'
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def export_links(self, request: HttpRequest) -> list[dict[str, str]]:
+        """Return the addresses of the files, if the list is filtered."""
+        try:
+            criteria = Criteria.read(request.META.get("QUERY_STRING", ""), request)
+        except InvalidCriteria:
+            return []
+        named = f"{self.admin_site.name}:pulse_django_job_export"
+        return [{"label": name.upper(), "url": f"{reverse(named, args=[name])}?{criteria.query}"} for name in FORMATS]
+
+
+def _rows(everywhere: Shards, criteria: Criteria, *, sees_arguments: bool) -> Iterator[Row]:
+    names = ("masked", *COLUMNS, *(SECRETS if sees_arguments else ()))
+    most = BATCH_WITH_ARGUMENTS if sees_arguments else BATCH
+    for alias in everywhere.aliases:
+        jobs = criteria.jobs(alias).order_by("pk").only(*names)
+        for job in _each(everywhere.only(alias), jobs, most):
+            yield {"shard": alias} | _row_of(job, sees_arguments=sees_arguments)
+
+
+def _each(shard: Shards, jobs: JobQuerySet, most: int) -> Iterator[Job]:
+    """Read a batch at a time."""
+
+    def read(after: int) -> list[Job]:
+        answers = shard.ask(lambda alias: list(jobs.filter(pk__gt=after)[:most]))
+        for answer in answers.values():
+            return answer
+        raise Error(shard.missing()[0])
+
+    batch = read(0)
+    while batch:
+        yield from batch
+        batch = read(batch[-1].pk) if len(batch) == most else []
+
+
+def _row_of(job: Job, *, sees_arguments: bool) -> Row:
+    row = {name: getattr(job, name) for name in COLUMNS}
+    if sees_arguments:
+        seen = arguments_shown(job)
+        row["args"], row["kwargs"] = seen if isinstance(seen, tuple) else (str(seen), str(seen))
+        row["result"] = _said(result_shown(job))
+    return row
+
+
+def _said(value: Any) -> Any:
+    return str(value) if isinstance(value, Promise) else value
+
+
+class _Line:
+    """A file that keeps what is written: ``csv`` writes a row to one."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _as_csv(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:
+    columns = list(columns)
+    writer = csv.writer(_Line())
+    yield writer.writerow(columns)  # type: ignore[misc]  # what the file returned
+    for row in rows:
+        yield writer.writerow([_cell(row[name]) for name in columns])  # type: ignore[misc]
+
+
+def _cell(value: Any) -> str:
+    """Spell a value as one line that no program for tables takes for a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else json.dumps(value)
+    shown = inert(text)
+    return f"'{shown}" if text.lstrip()[:1] in _FORMULA or text[:1] in _FORMULA else shown
+
+
+def _as_json(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:
+    columns, mark = list(columns), "["
+    for row in rows:
+        yield f"{mark}\n{json.dumps({name: row[name] for name in columns}, default=_spelt)}"
+        mark = ","
+    yield "[]\n" if mark == "[" else "\n]\n"
+
+
+def _spelt(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+FORMATS: dict[str, tuple[str, Callable[[Iterable[str], Iterable[Row]], Iterator[str]]]] = {
+    "csv": ("text/csv; charset=utf-8", _as_csv),
+    "json": ("application/json", _as_json),
+}
