@@ -297,6 +297,15 @@ class TestTheGroup:
         job.refresh_from_db()
         assert job.status == Status.PENDING, found
 
+    def test_all_on_the_page_can_be_selected_without_a_script(self, admin_client: Client) -> None:
+        dead(), dead()
+        page = admin_client.get(url_of("group")).content.decode()
+        assert " checked aria-label" not in page
+        [link] = re.findall(r'<p><a href="([^"]*)">Select all on this page', page)
+        page = admin_client.get(html.unescape(link)).content.decode()
+        assert page.count(" checked aria-label") == 2
+        assert "Select none" in page
+
     def test_it_asks_four_questions(self, admin_client: Client) -> None:
         AttemptFactory(job=dead(), outcome="FAILED")
         dead()

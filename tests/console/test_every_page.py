@@ -37,7 +37,7 @@ from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.django_db
 
-ERROR = "KeyError: 'x'"
+ERROR = "KeyError: x"
 VIEWING = ("view_job", "view_queue", "view_worker", "view_board", "view_schedule", "view_limiter", "view_arguments",
            "view_storedbatch")  # fmt: skip
 OURS = [model for model in admin.site._registry if model._meta.app_label == "pulse_django"]

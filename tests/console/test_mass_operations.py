@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +25,12 @@ from pulse_django.testing import drain, run_job
 from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
-from tests.factories import make_job
+from tests.factories import make_job, now
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.django_db
 
-PERMISSIONS = ("view_job", "view_storedbatch", "retry_job", "cancel_job", "schedule_job")
+PERMISSIONS = ("view_job", "view_storedbatch", "retry_job", "cancel_job", "schedule_job", "delete_job")
 DEAD = "status__exact=DEAD_LETTERED"
 
 
@@ -291,6 +292,30 @@ def test_every_filter_of_the_list_means_what_the_list_shows(client: Client) -> N
         listed = client.get(reverse("admin:pulse_django_job_changelist") + f"?{query}").context["cl"].result_list
         assert [one.pk for one in listed] == [job.pk], query
         assert list(Criteria.read(query).jobs("default").values_list("pk", flat=True)) == [job.pk], query
+
+
+def test_run_takes_what_waits_for_its_time(client: Client) -> None:
+    early = make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
+    due = make_job(queue="mail", next_run_at=now(-timedelta(hours=1)))
+    other = make_job(queue="sms", next_run_at=now(timedelta(hours=1)))
+    batch = begin(client, "run", "queue=mail")
+    drain(queues=["default"])
+    assert lines(batch)[0] == "1 made due"
+    assert Job.objects.due().filter(pk=early.pk).exists()
+    assert not Job.objects.due().filter(pk=other.pk).exists()
+    assert Job.objects.get(pk=due.pk).next_run_at == due.next_run_at, "it keeps its place"
+
+
+def test_delete_takes_what_has_ended_and_wants_to_be_confirmed(client: Client) -> None:
+    ids, waiting = dead(3, queue="mail"), make_job(queue="mail")
+    over = make_job(Status.COMPLETED, queue="mail")
+    assert client.post(url("delete", "queue=mail"), {"why": "x"}).status_code == 200
+    assert not StoredBatch.objects.exists()
+    batch = begin(client, "delete", "queue=mail", confirmed="on")
+    drain(queues=["default"])
+    assert lines(batch)[0] == "4 deleted"
+    assert not Job.objects.filter(pk__in=[*ids, over.pk]).exists()
+    assert Job.objects.filter(pk=waiting.pk).exists()
 
 
 def test_the_pace_spreads_what_is_retried(client: Client) -> None:

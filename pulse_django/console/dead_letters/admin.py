@@ -102,6 +102,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "delete_url": self._group_url(fingerprint, "destroy"),
             "form": mass_actions.ReviveForm(auto_id="revive_%s"),
             "until": group.newest.name,
+            "selects_all": "select" in request.GET,
+            "select_url": self._group_url(fingerprint, **asked.other_selection(request)),
         }
         everywhere.tell(request)
         return self._page(request, "group", extra)

@@ -33,6 +33,12 @@ def place_in(request: HttpRequest) -> groups.Place:
     return groups.Place.named(request.GET.get("older", "")) or groups.LATEST
 
 
+def other_selection(request: HttpRequest) -> dict[str, str]:
+    """Return the address of the same page of a group with all selected, or with none if all are."""
+    page = {name: str(request.GET[name]) for name in ("older",) if name in request.GET}
+    return page if "select" in request.GET else page | {"select": "all"}
+
+
 def until_in(request: HttpRequest) -> groups.Place | None:
     """The newest dead letter that the page showed, or that its question was about."""
     return groups.Place.named(request.POST.get("until", ""))

@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import Case, F, Q, QuerySet, When
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -22,11 +22,12 @@ from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.display import in_words
+from pulse_django.words.display import in_words, inert
 from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import CLAIMABLE
 from pulse_django.words.verb_results import Retried
 
+from .arguments_shown import UNKNOWN, arguments_shown
 from .filters import (
     AgeFilter,
     BatchFilter,
@@ -39,11 +40,18 @@ from .filters import (
     WorkerFilter,
 )
 from .paging import NewestFirst
-from .searching import searching_of
+from .searching import may_search_arguments, searching_of
+from .story import spelt
+
+LONGEST_SHOWN = 2_000  # bytes of arguments of which a line is read
+MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
 class JobList(ReadOnly, admin.ModelAdmin):
-    list_display = ("id", "task", "queue", "standing", "attempt", "age", "lease_left", "progress_bar", "error_in_short")
+    list_display = (
+        *("id", "task", "arguments_in_short", "queue", "standing", "attempt", "age", "duration", "held_by"),
+        *("lease_left", "progress_bar", "error_in_short"),
+    )
     list_filter = (
         StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, BatchFilter, AgeFilter,
     )  # fmt: skip
@@ -62,16 +70,23 @@ class JobList(ReadOnly, admin.ModelAdmin):
         return (ShardFilter, *self.list_filter) if has_several_shards() else self.list_filter
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        names = self.list_display
+        names = [name for name in self.list_display if name != "arguments_in_short" or may_search_arguments(request)]
         return (names[0], "stored_in", *names[1:]) if has_several_shards() else names
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return NewestFirst
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
-        # A list of jobs shows no arguments and results, and each may be a megabyte; the page of one job reads its own.
+        # Each may be a megabyte, so a list shows no results, and of arguments the short ones. The page of one job reads
+        # its own.
         rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
-        return rows.defer("args", "kwargs", "search_terms", "result", "meta")
+        rows = rows.defer("args", "kwargs", "search_terms", "result", "meta")
+        if not may_search_arguments(request):
+            return rows
+        is_short = Q(payload_bytes__lte=LONGEST_SHOWN)
+        return rows.annotate(
+            short_args=Case(When(is_short, then=F("args"))), short_kwargs=Case(When(is_short, then=F("kwargs")))
+        )
 
     def get_search_fields(self, request: HttpRequest) -> Any:
         # A field that completes what one types would look for it in the whole table, and count it.
@@ -99,6 +114,31 @@ class JobList(ReadOnly, admin.ModelAdmin):
     @admin.display(description=_("age"))
     def age(self, job: Job) -> str:
         return in_words((job.now - job.created_at).total_seconds())  # type: ignore[attr-defined]  # annotated
+
+    @admin.display(description=_("arguments"), empty_value="")
+    def arguments_in_short(self, job: Job) -> str:
+        job.args, job.kwargs = job.short_args, job.short_kwargs  # type: ignore[attr-defined]  # annotated
+        if job.args is None:
+            return gettext("too long")
+        seen = arguments_shown(job)
+        if not isinstance(seen, tuple):
+            return "–" if seen is UNKNOWN else str(seen)
+        args, kwargs = seen
+        said = ", ".join([*(spelt(one) for one in args), *(f"{name}={spelt(one)}" for name, one in kwargs.items())])
+        return inert(" ".join(said.split()), MOST_OF_ARGUMENTS)
+
+    @admin.display(description=_("duration"), empty_value="")
+    def duration(self, job: Job) -> str | None:
+        """Say how long the latest run took, or takes by now."""
+        if job.started_at is None or (job.finished_at is None and job.locked_by is None):
+            return None
+        end = job.finished_at or job.now  # type: ignore[attr-defined]  # annotated
+        return in_words((end - job.started_at).total_seconds())
+
+    @admin.display(description=_("worker"), empty_value="")
+    def held_by(self, job: Job) -> str | None:
+        holder = job.locked_by or job.completed_by
+        return None if holder is None else inert(holder.partition(":")[0], MOST_OF_WORKER)
 
     @admin.display(description=_("lease left"), empty_value="")
     def lease_left(self, job: Job) -> str | None:

@@ -18,6 +18,7 @@ from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.selection import Selection, has_status
 from pulse_django.operations.verbs import LIVE, CancelMany
 from pulse_django.store.querysets import JobQuerySet
+from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from pulse_django.words.states import CLAIMABLE, Status
 
@@ -45,6 +46,15 @@ class MoveForm(forms.Form):
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
 
+class RunForm(forms.Form):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+class DeleteForm(forms.Form):
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON)
+    confirmed = forms.BooleanField(label=_("they are deleted for ever"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """One intention of an operator."""
@@ -57,6 +67,8 @@ class Verb:
     fitting: Callable[[JobQuerySet, str], JobQuerySet]  # of these jobs, as it was at an instant
     act: Callable[[str, Collection[int], Given, int], Counts]  # how many were met before, for the pace
     answers: Mapping[str, Any]  # the names in its counts
+    # Its statement joins no transaction. If a worker dies behind it, what it did is counted as moved on.
+    commits_by_itself: bool = False
 
 
 def _dead(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
@@ -86,6 +98,25 @@ def _waiting(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
 def _move(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
     answer = Job.objects.db_manager(alias).move(ids, queue=given["queue"], priority=given["priority"])
     return {"changed": len(answer.changed), "moved_on": len(answer.moved_on)}
+
+
+def _run_now(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    answer = making_due.run_now(alias, ids)
+    return {"changed": len(answer.changed), "moved_on": len(answer.moved_on)}
+
+
+def _early(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
+    """What is due already would lose its place among those of its priority."""
+    return jobs.claimable().filter(next_run_at__gt=StatementTimestamp())
+
+
+def _ended(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
+    return jobs.terminal().filter(finished_at__lte=parse_datetime(asked_at))
+
+
+def _delete(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    deleted = Job.objects.db_manager(alias).prune_these(ids)
+    return {"changed": len(deleted), "moved_on": len(ids) - len(deleted)}
 
 
 MOVED_ON = _("no longer matched")
@@ -119,6 +150,27 @@ VERBS = (
         fitting=_waiting,
         act=_move,
         answers={"changed": _("moved"), "moved_on": MOVED_ON},
+    ),
+    Verb(
+        name="run",
+        label=_("Run all that match now"),
+        says=_("Make all waiting jobs that match due immediately"),
+        permission="schedule_job",
+        form=RunForm,
+        fitting=_early,
+        act=_run_now,
+        answers={"changed": _("made due"), "moved_on": MOVED_ON},
+    ),
+    Verb(
+        name="delete",
+        label=_("Delete all that match"),
+        says=_("Permanently delete all ended jobs and dead letters that match, with their attempts"),
+        permission="delete_job",
+        form=DeleteForm,
+        fitting=_ended,
+        act=_delete,
+        answers={"changed": _("deleted"), "moved_on": MOVED_ON},
+        commits_by_itself=True,
     ),
 )
 BY_NAME = {verb.name: verb for verb in VERBS}

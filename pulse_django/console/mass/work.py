@@ -48,7 +48,8 @@ def act_on_jobs(context: Context, ids: list[int], met: int) -> dict[str, int]:
     batch = _batch_of(context)
     operation = batch.context
     matching = _matching(batch, operation).filter(pk__in=ids)
-    counts: dict[str, int] = context.step_with_jobs("act", _act, batch, operation, matching, len(ids), met)
+    step = context.step if BY_NAME[operation["verb"]].commits_by_itself else context.step_with_jobs
+    counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
     return counts
 
 
