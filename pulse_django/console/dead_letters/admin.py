@@ -102,6 +102,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "delete_url": self._group_url(fingerprint, "destroy"),
             "form": mass_actions.ReviveForm(auto_id="revive_%s"),
             "until": group.newest.name,
+            "first": mass_actions.FIRST,
             "selects_all": "select" in request.GET,
             "select_url": self._group_url(fingerprint, **asked.other_selection(request)),
         }
@@ -114,7 +115,13 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             return refused
         form = mass_actions.ReviveForm(request.POST)
         if form.is_valid():
-            return self._act(request, form.verb(asked.fingerprint_in(request)))
+            verb = form.verb(asked.fingerprint_in(request))
+            if asked.means_canary(request):
+                everywhere = shards_of(request, Job)
+                started = mass_actions.start_canary(verb, everywhere, request.user)
+                everywhere.tell(request)
+                return self._started(request, verb, started, everywhere)
+            return self._act(request, verb)
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
 

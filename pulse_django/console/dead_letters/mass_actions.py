@@ -34,6 +34,9 @@ from . import groups
 # At a press. More would let a browser, or a proxy, give up before the answer; fewer mean more presses.
 MOST_AT_ONCE = 20_000
 
+# Of a canary: how many are retried first, how many minutes they may take, and how many a minute follow.
+FIRST, PATIENCE, PER_MINUTE = 10, 30, 60
+
 
 class ReviveForm(forms.Form):
     runs = forms.IntegerField(label=_("Minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
@@ -194,11 +197,22 @@ def to_all(verb: MassAction, everywhere: Shards, until: groups.Place, user: Any)
     return is_more, []
 
 
-def _start(verb: RetryAction, everywhere: Shards, aliases: Sequence[str], user: Any) -> list[Batch]:
+def start_canary(verb: RetryAction, everywhere: Shards, user: Any) -> list[Batch]:
+    """Retry a few of the group first, in each shard that has any, and the others only if none of these dies."""
+    found = everywhere.ask(lambda alias: groups.oldest(alias, verb.error, until=groups.LATEST, most=1))
+    aliases = [alias for alias, (ids, _) in found.items() if ids]
+    return _start(verb, everywhere, aliases, user, operation="canary")
+
+
+def _start(
+    verb: RetryAction, everywhere: Shards, aliases: Sequence[str], user: Any, *, operation: str = "retry"
+) -> list[Batch]:
     criteria = Criteria.read(urlencode({ERROR: verb.error}))
     given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why}
+    if operation == "canary":
+        given |= {"first": FIRST, "patience": PATIENCE, "per_minute": verb.per_minute or PER_MINUTE}
     _log(verb, user, [_LoggedGroup(verb.error)], f"{verb.details()} {verb.error}")
-    return start_operations(everywhere, aliases, BY_NAME["retry"], criteria, given, user)
+    return start_operations(everywhere, aliases, BY_NAME[operation], criteria, given, user)
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,10 @@ def means_all(request: HttpRequest) -> bool:
     return request.POST.get("scope") == "all"
 
 
+def means_canary(request: HttpRequest) -> bool:
+    return request.POST.get("scope") == "canary"
+
+
 def ids_in(request: HttpRequest) -> Sequence[int]:
     numbers = (number_in(text) for text in request.POST.getlist("id")[:MOST_SELECTED])
     return list(dict.fromkeys(number for number in numbers if number is not None))

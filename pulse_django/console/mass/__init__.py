@@ -4,6 +4,7 @@ criteria   the filter, as the address of the list of jobs has it
 verbs      what can be done, with its form and its permission
 starting   the request: open the batch and enqueue its first job
 work       the tasks: find the jobs, and act on them
+canary     retry a few first, and watch them
 totals     what was done so far
 page       the page that asks
 """

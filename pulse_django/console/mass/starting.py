@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -59,11 +60,20 @@ def start_operations(
     return [batch for started in found for batch in started.values()]
 
 
-def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]]) -> None:
-    """Add jobs to an operation. They do not need a backend of Django's tasks, which a project may not have."""
+def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]], *, per_minute: float | None = None) -> None:
+    """Add jobs to an operation. With ``per_minute``, each is due when as many jobs as it is after have had their time.
+
+    They do not need a backend of Django's tasks, which a project may not have."""
     queue = conf.current().console_queue
     news = [
-        NewJob(task=task, kwargs=one, queue=queue, priority=HIGHEST_PRIORITY, place=Place(batch.id))
+        NewJob(
+            task=task,
+            kwargs=one,
+            queue=queue,
+            priority=HIGHEST_PRIORITY,
+            run_after=timedelta(minutes=one["met"] / per_minute) if per_minute else None,
+            place=Place(batch.id),
+        )
         for one in arguments
     ]
     if news:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils.formats import number_format
+from django.utils.translation import gettext
 
 from pulse_django.models import StoredBatch
+from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.words.display import in_words
 from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 
+from .canary import tally_of
 from .starting import ACT, KIND
 from .verbs import BY_NAME
 
 MOST_CHUNKS = 20_000  # 10 million jobs
+MOST_TALLIED = 2_000  # jobs, each of which is looked up in every day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,4 +40,26 @@ def totals_of(batch: Batch) -> Totals | None:
     for result in done.values_list("result", flat=True)[:MOST_CHUNKS]:
         counts += Counter(result or {})
     lines = [f"{number_format(counts[name], force_grouping=True)} {said}" for name, said in verb.answers.items()]
+    if verb.is_canary:
+        lines += _course(batch, row.context or {})
     return Totals(by=str((row.context or {}).get("by", "")), lines=tuple(lines))
+
+
+def _course(batch: Batch, context: dict[str, Any]) -> list[str]:
+    """Say what became of what was retried, and when the last of the others is due."""
+    chunks = batch.jobs.filter(task=ACT, status=Status.COMPLETED).order_by("-id").values_list("kwargs", flat=True)
+    ids = [job_id for kwargs in chunks[:MOST_TALLIED] for job_id in kwargs["ids"]][:MOST_TALLIED]
+    tally = tally_of(batch.alias, ids, context["asked_at"])
+    said = [
+        gettext("%(count)d of these succeeded") % {"count": tally.succeeded},
+        gettext("%(count)d died again") % {"count": tally.died},
+        gettext("%(count)d wait or run") % {"count": tally.going},
+    ]
+    if len(ids) == MOST_TALLIED:
+        said.append(gettext("only the latest %(count)d were looked at") % {"count": MOST_TALLIED})
+    waiting = batch.jobs.filter(task=ACT).claimable().order_by("-next_run_at").annotate(now=StatementTimestamp())
+    last = waiting.values_list("next_run_at", "now").first()
+    if last is not None:
+        left = in_words(max(0.0, (last[0] - last[1]).total_seconds()))
+        said.append(gettext("the last are retried in %(time)s") % {"time": left})
+    return said

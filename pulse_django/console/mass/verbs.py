@@ -22,6 +22,9 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from pulse_django.words.states import CLAIMABLE, Status
 
+MOST_FIRST = 500  # one chunk
+MOST_PATIENCE = 1_440  # minutes
+
 Counts = Mapping[str, int]
 Given = Mapping[str, Any]  # what the form said, as JSON
 
@@ -31,6 +34,16 @@ class RetryForm(forms.Form):
     per_minute = forms.IntegerField(
         label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
     )
+    why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
+
+
+class CanaryForm(forms.Form):
+    first = forms.IntegerField(label=_("how many first"), min_value=1, max_value=MOST_FIRST, initial=10)
+    patience = forms.IntegerField(
+        label=_("minutes that these may take"), min_value=1, max_value=MOST_PATIENCE, initial=30
+    )
+    per_minute = forms.IntegerField(label=_("then jobs per minute"), min_value=1, max_value=MAX_PER_MINUTE, initial=60)
+    runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
 
@@ -67,6 +80,8 @@ class Verb:
     fitting: Callable[[JobQuerySet, str], JobQuerySet]  # of these jobs, as it was at an instant
     act: Callable[[str, Collection[int], Given, int], Counts]  # how many were met before, for the pace
     answers: Mapping[str, Any]  # the names in its counts
+    # Its first jobs are watched before the others, and each chunk waits for its time.
+    is_canary: bool = False
     # Its statement joins no transaction. If a worker dies behind it, what it did is counted as moved on.
     commits_by_itself: bool = False
 
@@ -80,6 +95,11 @@ def _retry(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
     gap = timedelta(minutes=1) / given["per_minute"] if given["per_minute"] else timedelta()
     answer = making_due.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap)
     return {"changed": len(answer.revived), "moved_on": len(answer.moved_on), "twins": len(answer.twins)}
+
+
+def _retry_chunk(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
+    """Retry a chunk whose time has come. The first, before which none was met, is retried at once."""
+    return _retry(alias, ids, {**given, "per_minute": given["per_minute"] if met else None}, 0)
 
 
 def _live(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
@@ -120,6 +140,7 @@ def _delete(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
 
 
 MOVED_ON = _("no longer matched")
+_RETRIED = {"changed": _("retried"), "moved_on": MOVED_ON, "twins": _("left: another job has their unique key")}
 VERBS = (
     Verb(
         name="retry",
@@ -129,7 +150,18 @@ VERBS = (
         form=RetryForm,
         fitting=_dead,
         act=_retry,
-        answers={"changed": _("retried"), "moved_on": MOVED_ON, "twins": _("left: another job has their unique key")},
+        answers=_RETRIED,
+    ),
+    Verb(
+        name="canary",
+        label=_("Retry a few first, then all that match"),
+        says=_("Retry a few dead letters, watch them, and retry the others only if none of these dies"),
+        permission="retry_job",
+        form=CanaryForm,
+        fitting=_dead,
+        act=_retry_chunk,
+        answers=_RETRIED,
+        is_canary=True,
     ),
     Verb(
         name="cancel",

@@ -16,6 +16,7 @@ from pulse_django.execution.databases import has_several_shards
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.workflows.batches import Batch
 
+from .canary import watch
 from .criteria import Criteria, InvalidCriteria
 from .starting import ACT, PLAN, enqueue, why_not
 from .verbs import BY_NAME
@@ -31,11 +32,15 @@ def find_matching_jobs(context: Context) -> int:
     operation = batch.context
     after = met = number = 0
     is_last = False
+    if BY_NAME[operation["verb"]].is_canary:
+        first = context.step_with_jobs("first", _enqueue_first, batch, operation)
+        watch(context, batch, operation, first, ACT)
+        after, met = max(first, default=0), len(first)
     while not is_last:
         matching = _matching(batch, operation).filter(id__lte=operation["until"])
         if has_several_shards():  # a job that has come from another one may have a higher id than those to come
             matching = matching.filter(created_at__lte=parse_datetime(operation["asked_at"]))
-        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, matching, after, met)
+        found = context.step_with_jobs(f"look {number}", _enqueue_next, batch, operation, matching, after, met)
         after, met, is_last, number = found["after"], found["met"], found["is_last"], number + 1
         context.check()
     batch.seal()
@@ -73,12 +78,24 @@ def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
     raise Discard(reason)
 
 
-def _enqueue_next(batch: Batch, matching: JobQuerySet, after: int, met: int) -> dict[str, Any]:
+def _enqueue_first(batch: Batch, operation: dict[str, Any]) -> list[int]:
+    matching = _matching(batch, operation).filter(id__lte=operation["until"]).order_by("id")
+    ids = list(matching.values_list("id", flat=True)[: operation["given"]["first"]])
+    enqueue(batch, ACT, [{"ids": ids, "met": 0}] if ids else [])
+    return ids
+
+
+def _enqueue_next(
+    batch: Batch, operation: dict[str, Any], matching: JobQuerySet, after: int, met: int
+) -> dict[str, Any]:
+    pace = operation["given"]["per_minute"] if BY_NAME[operation["verb"]].is_canary else None
+    size = CHUNK if pace is None else max(1, min(CHUNK, int(pace)))  # no more than one minute's
     most = CHUNK * CHUNKS_AT_ONCE
     ids = list(matching.filter(id__gt=after).order_by("id").values_list("id", flat=True)[: most + 1])
     is_last, ids = len(ids) <= most, ids[:most]
-    starts = range(0, len(ids), CHUNK)
-    enqueue(batch, ACT, [{"ids": ids[start : start + CHUNK], "met": met + start} for start in starts])
+    starts = range(0, len(ids), size)
+    chunks = [{"ids": ids[start : start + size], "met": met + start} for start in starts]
+    enqueue(batch, ACT, chunks, per_minute=pace)
     return {"after": ids[-1] if ids else after, "met": met + len(ids), "is_last": is_last}
 
 
