@@ -45,7 +45,7 @@ class ReviveForm(forms.Form):
     )
     why = forms.CharField(label=_("Reason (for the log)"), max_length=MAX_REASON, required=False)
 
-    def verb(self, error: str) -> MassAction:
+    def verb(self, error: str) -> RetryAction:
         return RetryAction(error=error, **self.cleaned_data)
 
 

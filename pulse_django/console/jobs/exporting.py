@@ -121,9 +121,9 @@ class _Line:
 def _as_csv(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:
     columns = list(columns)
     writer = csv.writer(_Line())
-    yield writer.writerow(columns)  # type: ignore[misc]  # what the file returned
+    yield writer.writerow(columns)
     for row in rows:
-        yield writer.writerow([_cell(row[name]) for name in columns])  # type: ignore[misc]
+        yield writer.writerow([_cell(row[name]) for name in columns])
 
 
 def _cell(value: Any) -> str:
