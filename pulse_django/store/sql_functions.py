@@ -59,7 +59,7 @@ _VALUES = (
     r"(?<![^\s'\"(=:,\[])(~|[.][.]?)?/[^\s'\"()<>,;:]+",  # paths
     r"\m[a-z]:[\\/][^\s'\"<>]+",
     r"\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M",  # UUIDs, also if they begin with letters alone
-    r"-?\m(0x)?[0-9a-f]*[0-9][0-9a-f]*([.,:-]+[0-9a-f]+)*\M",  # numbers, ids, instants, addresses of hosts
+    r"-?\m(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*)([.,:-]+[0-9a-f]+)*\M",  # numbers, ids, instants, addresses of hosts
     r"[0-9]+([.,][0-9]+)*",
 )
 _IS_VALUE = "|".join(_VALUES).replace("'", "''")
