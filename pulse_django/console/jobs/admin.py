@@ -25,6 +25,7 @@ from pulse_django.words.envelopes import HIDDEN
 from . import actions
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown
+from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
 from .field_texts import JobWords
@@ -39,7 +40,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, JobList):
+class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -78,6 +79,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Job
         event = self.admin_site.admin_view(self.event_view)
         mass = self.admin_site.admin_view(self.mass_view)
         return [
+            path("due/", self.admin_site.admin_view(self.due_view), name="pulse_django_job_due"),
             path("export/<slug:name>/", self.admin_site.admin_view(self.export_view), name="pulse_django_job_export"),
             path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
@@ -89,6 +91,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Job
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         links = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
+        links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
         page = super().changelist_view(request, links | (extra_context or {}))
         if request.method != "POST":
             shards_of(request, Job).tell(request)

@@ -1,0 +1,145 @@
+"""What is due in the next hour, in the order of its time: a table, and a chart by minute and task.
+
+No index has all jobs in the order of their time, because each claim would pay for it. Each lane has one: the lanes are
+walked, and each is asked for its next jobs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+
+from pulse_django.console.shards import chosen_shards
+from pulse_django.models import Job
+from pulse_django.store.job_conditions import CLAIMABLE
+from pulse_django.store.loose_scan import loose_scan
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.display import in_words, inert
+
+MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
+MOST_OF_A_LANE = 5_000
+MOST_LISTED, MOST_TASKS = 100, 20
+MINUTES = 60
+WIDTH, HEIGHT, STEP = 720, 90, 12  # of the drawing
+
+_SAME = ("queue::text = lane.queue::text", "priority = lane.priority", "ready = lane.ready")
+_LANES = loose_scan(
+    "lane",
+    "queue, priority, ready, lane_key",
+    where=f"{CLAIMABLE} AND ready IS NOT NULL",
+    order="queue, priority DESC, ready DESC, lane_key",
+    following=(
+        f"{' AND '.join(_SAME)} AND lane_key::text > lane.lane_key::text",
+        f"{' AND '.join(_SAME[:2])} AND ready < lane.ready",
+        f"{_SAME[0]} AND priority < lane.priority",
+        "queue::text > lane.queue::text",
+    ),
+    most="%(most_lanes)s + 1",
+)
+_DUE = f"""{_LANES}
+SELECT
+    due.id, due.task, lane.queue, due.next_run_at,
+    EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
+    (SELECT pg_catalog.max(place) FROM lane) > %(most_lanes)s
+FROM lane
+CROSS JOIN LATERAL (
+    SELECT id, task, next_run_at
+    FROM pulse_django_job_hot
+    WHERE {CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready
+        AND lane_key::text = lane.lane_key::text
+        AND next_run_at > statement_timestamp()
+        AND next_run_at <= statement_timestamp() + %(minutes)s::float8 * interval '1 minute'
+    ORDER BY next_run_at
+    LIMIT (SELECT %(most)s)
+) AS due
+ORDER BY due.next_run_at, due.id
+"""  # noqa: S608 - made of constants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    id: int
+    task: str
+    queue: str
+    at: Any
+    seconds: float  # from now
+
+    @property
+    def wait(self) -> str:
+        return in_words(self.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One minute."""
+
+    x: int
+    y: float
+    height: float
+    says: str
+
+
+def due_soon(alias: str) -> tuple[list[Due], bool]:
+    """Return what is due in the next hour, and whether there are lanes that were not looked at."""
+    params = {"most_lanes": MOST_LANES, "most": MOST_OF_A_LANE, "minutes": MINUTES}
+    rows = run_joined(alias, _DUE, params)
+    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows]
+    return found, any(row[5] for row in rows)
+
+
+def bars(found: Sequence[Due]) -> list[Bar]:
+    """Draw how many are due in each minute. The tasks of a minute are its title."""
+    minutes = [Counter[str]() for _ in range(MINUTES)]
+    for one in found:
+        minutes[min(int(one.seconds // 60), MINUTES - 1)][one.task] += 1
+    highest = max((tasks.total() for tasks in minutes), default=0) or 1
+    drawn = []
+    for minute, tasks in enumerate(minutes):
+        height = round(tasks.total() / highest * HEIGHT, 1)
+        named = ", ".join(f"{inert(task, 60)} {count}" for task, count in tasks.most_common(5))
+        said = ngettext("in %(count)d minute", "in %(count)d minutes", minute) % {"count": minute}
+        says = f"{said}: {tasks.total()} ({named})" if tasks else f"{said}: 0"
+        drawn.append(Bar(x=minute * STEP, y=HEIGHT - height, height=height, says=says))
+    return drawn
+
+
+class DuePage:
+    """Of ``JobAdmin``."""
+
+    admin_site: Any
+
+    def due_view(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
+            raise PermissionDenied
+        everywhere = chosen_shards(request, Job, reads=True)
+        answers = list(everywhere.ask(due_soon).values())
+        found = sorted((one for some, _ in answers for one in some), key=lambda one: (one.seconds, one.id))
+        change = f"{self.admin_site.name}:pulse_django_job_change"
+        by_task = Counter(one.task for one in found).most_common(MOST_TASKS)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": Job._meta,
+            "title": gettext("Due in the next hour"),
+            "count": len(found),
+            "rows": [{"is": one, "url": reverse(change, args=[one.id])} for one in found[:MOST_LISTED]],
+            "bars": bars(found),
+            "by_task": by_task,
+            "width": WIDTH,
+            "height": HEIGHT,
+            "bar_width": STEP - 2,
+            "is_partial": any(is_partial for _, is_partial in answers),
+            "most_lanes": MOST_LANES,
+            "list_url": reverse(f"{self.admin_site.name}:pulse_django_job_changelist"),
+        }
+        everywhere.tell(request)
+        return TemplateResponse(request, "admin/pulse_django/job/due.html", context)
