@@ -53,7 +53,9 @@ ORDER BY minute DESC
 LIMIT 1
 """
 
-_WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), vitals::text FROM pulse_django_worker ORDER BY id"
+_WORKERS = "SELECT pg_catalog.concat(name, ':', boot_id), "
+# What only its page reads is left out: it would stand in every minute.
+_WORKERS += "(vitals - 'processes'::text - 'stuck'::text)::text FROM pulse_django_worker ORDER BY id"
 
 _WRITE = """
 INSERT INTO pulse_django_minute (minute, signs, totals, workers) VALUES (%s, %s::jsonb, %s::jsonb, %s::jsonb)

@@ -45,6 +45,8 @@ DRAINED = "nothing is due"  # why a burst is over
 ORPHANED = "orphaned"
 EX_SOFTWARE = 70  # sysexits.h: an internal error
 
+MOST_NAMED = 20  # jobs whose handlers are stuck
+
 
 class Child:
     def __init__(
@@ -248,9 +250,17 @@ class Child:
         for shard in self._shards:
             shard.pass_progress()
 
+    def _stuck_jobs(self) -> list[Message]:
+        """Name the jobs whose abandoned handlers hold slots."""
+        stuck = [run for one in self._shards for run in list(one.in_flight.stuck.values())]
+        return [
+            {"job": run.claim.job_id, "task": run.claim.task, "begun_at": run.begun_at} for run in stuck[:MOST_NAMED]
+        ]
+
     def _report_vitals(self) -> None:
         how_it_is = {
             "stuck": self._in_flight.stuck_slots,
+            "stuck_jobs": self._stuck_jobs(),
             "slots_beyond_leases": self._in_flight.slots_beyond_leases,
             "counts": [one.counts() for one in self._shards],
         }

@@ -33,6 +33,7 @@ from pulse_django.words.progress_share import share_of
 
 from .lost import LostWorkers
 from .over_shards import HostFilter, listed_once
+from .processes import processes_of, stuck_of
 from .stacks import HandlerStacks
 
 MOST_RUNNING = 200
@@ -110,6 +111,7 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
             context = {
                 "held": held_by(worker, everywhere), "lost": lost_with(worker, everywhere), "sees_jobs": sees_jobs,
                 "loss": self.loss(request, worker), "stacks": self.stacks(request, worker, everywhere),
+                "processes": processes_of(worker.vitals), "stuck": stuck_of(worker.vitals),
             }  # fmt: skip
             everywhere.tell(request)
         return super().change_view(request, object_id, form_url, (extra_context or {}) | context)

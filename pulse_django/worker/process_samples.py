@@ -1,0 +1,95 @@
+"""Memory and processor time of the processes of a worker, now and over the last half hour, for its page."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+# Seconds between two samples. All of them travel with each heartbeat, so there are few, of few processes.
+BETWEEN = 60.0
+MOST_SAMPLES = 30
+MOST_PROCESSES = 16
+
+
+@dataclass(slots=True)
+class Use:
+    """What a process has used, as the system says it."""
+
+    rss: int  # MiB
+    cpu: float  # seconds, of all its threads since it began
+
+
+@dataclass(slots=True)
+class _Process:
+    pid: int
+    rss: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    cpu: deque[int] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))  # percent of one processor
+    before: float = 0.0
+    at: float | None = None
+
+    def add(self, use: Use, now: float) -> None:
+        self.rss.append(use.rss)
+        if self.at is not None:
+            self.cpu.append(round(100 * max(0.0, use.cpu - self.before) / max(now - self.at, 1.0)))
+        self.before, self.at = use.cpu, now
+
+
+def use_of(pid: int) -> Use | None:
+    """Ask the system. None: there is no such process, or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            pages = int(file.read().split()[1])
+        with open(f"/proc/{pid}/stat") as file:
+            after_name = file.read().rpartition(")")[2].split()  # a name may hold spaces
+    except (OSError, ValueError, IndexError):
+        return None
+    ticks = int(after_name[11]) + int(after_name[12])
+    return Use(pages * os.sysconf("SC_PAGE_SIZE") // 1024**2, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+class ProcessSamples:
+    """Several threads of the keeper ask for them, one for each shard."""
+
+    def __init__(self, use: Callable[[int], Use | None] = use_of, clock: Callable[[], float] = time.monotonic) -> None:
+        self._use, self._clock = use, clock
+        self._processes: dict[str, _Process] = {}
+        self._taken_at = float("-inf")
+        self._lock = Lock()
+
+    def told(self, pids: Mapping[str, int]) -> list[dict[str, Any]]:
+        """Return the samples of these processes, by name, the oldest first. Take one if it is time."""
+        with self._lock:
+            now, pids = self._clock(), dict(list(pids.items())[:MOST_PROCESSES])
+            if now - self._taken_at >= BETWEEN:
+                self._taken_at = now
+                self._take(pids, now)
+            else:
+                self._meet(pids, now)
+            return [
+                {"name": name, "pid": one.pid, "rss": list(one.rss), "cpu": list(one.cpu)}
+                for name, one in self._processes.items()
+            ]
+
+    def _meet(self, pids: Mapping[str, int], now: float) -> None:
+        """Take the first sample of those that began since the last."""
+        for name, pid in pids.items():
+            known = self._processes.get(name)
+            if (known is None or known.pid != pid) and (use := self._use(pid)) is not None:
+                self._processes[name] = one = _Process(pid)
+                one.add(use, now)
+
+    def _take(self, pids: Mapping[str, int], now: float) -> None:
+        known = self._processes
+        self._processes = {}
+        for name, pid in pids.items():
+            use = self._use(pid)
+            if use is None:
+                continue
+            one = known.get(name)
+            self._processes[name] = one = one if one is not None and one.pid == pid else _Process(pid)
+            one.add(use, now)

@@ -1,0 +1,55 @@
+"""The page of a worker shows the memory and the processor time of its processes, and its stuck handlers by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.console.staff import staff
+from tests.factories import WorkerFactory, make_job
+
+pytestmark = pytest.mark.django_db
+
+
+def page_of(client: Client, vitals: Any) -> str:
+    worker = WorkerFactory(vitals=vitals)
+    response = client.get(reverse("admin:pulse_django_worker_change", args=[worker.pk]))
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+def test_each_process_has_its_use_now_and_lately(admin_client: Client) -> None:
+    keeper = {"name": "keeper", "pid": 17, "rss": [60, 61], "cpu": [1]}
+    page = page_of(admin_client, {"processes": [keeper, {"name": "1", "pid": 1234, "rss": [812], "cpu": []}]})
+    assert "61 MiB" in page
+    assert "812 MiB" in page
+    assert ">1234<" in page, "a number of a process has no separators"
+    assert "1 %" in page
+    assert page.count('class="pulse-spark"') == 3
+
+
+def test_stuck_handlers_are_named(admin_client: Client) -> None:
+    job = make_job()
+    vitals = {"stuck": [{"job": job.pk, "task": "shop.<b>poll</b>", "seconds": 90}]}
+    page = page_of(admin_client, vitals)
+    assert f"{job.pk} shop.&lt;b&gt;poll&lt;/b&gt;" in page
+    assert reverse("admin:pulse_django_job_change", args=[job.pk]) in page
+    assert reverse("admin:pulse_django_job_change", args=[job.pk]) not in page_of(staff("view_worker"), vitals)
+
+
+@pytest.mark.parametrize(
+    "vitals",
+    [
+        [], "x", {"processes": 1, "stuck": {}}, {"processes": [1, None, {}], "stuck": [1, None, {}]},
+        {"processes": [{"pid": "1", "rss": ["x"], "cpu": [None]}]}, {"processes": [{"pid": 1, "rss": [-1], "cpu": []}]},
+        {"processes": [{"pid": 1, "rss": [True], "cpu": []}], "stuck": [{"job": "1", "seconds": 1}]},
+        {"processes": [{"pid": 1, "rss": [10**400], "cpu": []}], "stuck": [{"job": 10**30, "seconds": None}]},
+    ],
+)  # fmt: skip
+def test_what_another_release_says_is_left_out(admin_client: Client, vitals: Any) -> None:
+    page = page_of(admin_client, vitals)
+    assert "Stuck handlers" not in page
+    assert "pulse-spark" not in page
