@@ -90,7 +90,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        links = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
+        links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
         links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
         page = super().changelist_view(request, links | (extra_context or {}))
         if request.method != "POST":
