@@ -17,7 +17,7 @@ from django.urls import reverse
 from pulse_django.store.changes import changes_in
 from pulse_django.words.states import Status
 from tests.console.staff import staff
-from tests.factories import make_job
+from tests.factories import WorkerFactory, make_job
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -56,11 +56,14 @@ def asked(client: Client, url: str, tag: str = "") -> Any:
     return client.get(url, headers={"If-None-Match": tag} if tag else {})
 
 
-@pytest.mark.parametrize("page", ["board", "tasks", "task", "job"])
+@pytest.mark.parametrize("page", ["board", "tasks", "task", "job", "worker"])
 def test_an_unchanged_page_costs_one_short_statement_beside_the_login(operator: Client, page: str) -> None:
-    url = {"board": BOARD, "tasks": TASKS, "task": f"{reverse('admin:pulse_django_taskoverview_one')}?name=x"}.get(
-        page
-    ) or job_page()
+    url = {
+        "board": BOARD,
+        "tasks": TASKS,
+        "task": f"{reverse('admin:pulse_django_taskoverview_one')}?name=x",
+        "worker": reverse("admin:pulse_django_worker_change", args=[WorkerFactory().pk]),
+    }.get(page) or job_page()
     first = asked(operator, url)
     assert 'src="/static/pulse_django/live.js" defer' in first.content.decode()
     assert "data-pulse-live" in first.content.decode()

@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.formats import date_format
@@ -19,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
+from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.whole_list import show_all
@@ -103,18 +105,29 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        worker = self.get_object(request, unquote(object_id))
-        context: dict[str, Any] = {}
-        if worker is not None and self.has_view_permission(request, worker):
-            sees_jobs = request.user.has_perm("pulse_django.view_job")
-            everywhere = shards_of(request, Job, reads=True)
-            context = {
-                "held": held_by(worker, everywhere), "lost": lost_with(worker, everywhere), "sees_jobs": sees_jobs,
-                "loss": self.loss(request, worker), "stacks": self.stacks(request, worker, everywhere),
-                "processes": processes_of(worker.vitals), "stuck": stuck_of(worker.vitals),
-            }  # fmt: skip
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        everywhere = shards_of(request, Job, reads=True)
+
+        def page() -> HttpResponse:
+            worker = self.get_object(request, unquote(object_id))
+            context = {} if worker is None else self._context_of(request, worker, everywhere)
             everywhere.tell(request)
-        return super().change_view(request, object_id, form_url, (extra_context or {}) | context)
+            return super(WorkerAdmin, self).change_view(request, object_id, form_url, (extra_context or {}) | context)
+
+        return live(request, version_of(everywhere), page)
+
+    def _context_of(self, request: HttpRequest, worker: Worker, everywhere: Shards) -> dict[str, Any]:
+        """Return what the page shows of a worker beside its fields."""
+        return {
+            "held": held_by(worker, everywhere),
+            "lost": lost_with(worker, everywhere),
+            "sees_jobs": request.user.has_perm("pulse_django.view_job"),
+            "loss": self.loss(request, worker),
+            "stacks": self.stacks(request, worker, everywhere),
+            "processes": processes_of(worker.vitals),
+            "stuck": stuck_of(worker.vitals),
+        }
 
     @admin.display(description=_("state"))
     def state(self, worker: Any) -> str:
