@@ -198,6 +198,14 @@ class TestTheBoard:
         for url in (BOARD, QUEUES, f"{reverse('admin:pulse_django_job_changelist')}?status__exact=PENDING"):
             assert "name=mail" in text(admin_client, url) or "queue=mail" in text(admin_client, url)
 
+    def test_the_page_of_a_queue_has_charts(self, admin_client: Client) -> None:
+        minute()
+        counts = {(TrafficKind.QUEUE, "mail"): TrafficCounts(succeeded=3, failed=1)}
+        traffic.write("default", Minute.objects.get().minute, counts)
+        page = text(admin_client, ONE, name="mail", window="hour")
+        assert page.count("<svg role=") == 3
+        assert "3 succeeded, 1 failed" in page
+
     def test_a_hundred_queues_without_a_worker_are_one_line_with_links(self, admin_client: Client) -> None:
         for number in range(10):
             make_job(queue=f"queue-{number}", next_run_at=now(timedelta(hours=-1)))

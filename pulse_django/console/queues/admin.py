@@ -16,16 +16,20 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.facts import queue_row
+from pulse_django.console.charts import charts_of
 from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
+from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
 from pulse_django.execution.notify import wake_workers
 from pulse_django.fleet import history, snapshot_queries
 from pulse_django.fleet.joined import joined_history, joined_queues
 from pulse_django.fleet.snapshot import QueueFacts
+from pulse_django.fleet.traffic import joined_courses, read_course
 from pulse_django.models import Queue
 from pulse_django.store.queues import Pause
 from pulse_django.words.limits import MAX_QUEUE_NAME
+from pulse_django.words.traffic_counts import TrafficKind
 
 from .seen import read as read_seen
 from .seen import spelt as spelt_seen
@@ -116,9 +120,14 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         found = everywhere.ask(lambda alias: _facts_of(alias, name))
         facts = joined_queues({alias: [one] for alias, one in found.items()} or {"": [QueueFacts(name=name)]})[0]
         everywhere.tell(request)
+        window = window_of(request)
+        courses = everywhere.ask(lambda alias: read_course(alias, TrafficKind.QUEUE, name, window))
         shown: dict[str, Any] = {
             "title": name,
             "queue": queue_row(facts, past),
+            "charts": charts_of(joined_courses(list(courses.values()), window)),
+            "window": window,
+            "windows": WINDOW_NAMES.items(),
             "row": next((row for row in rows.values() if row is not None), None),
         }
         if self._may_operate(request):

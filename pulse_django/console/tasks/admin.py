@@ -17,15 +17,15 @@ from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import Shards, shards_of
 from pulse_django.fleet.paused_tasks import paused_tasks
-from pulse_django.fleet.traffic import WINDOWS, Window, joined_courses, joined_totals, read_course, read_totals
+from pulse_django.fleet.traffic import joined_courses, joined_totals, read_course, read_totals
 from pulse_django.models import Job
 from pulse_django.words.limits import MAX_TASK_NAME
 from pulse_django.words.traffic_counts import TrafficKind
 
 from .facts import ORDERS, registered_tasks, task_row, task_rows
+from .windows import WINDOW_NAMES, window_of
 
 MOST_LISTED = 500
-WINDOW_NAMES = {"hour": _("Last hour"), "day": _("Last day"), "weeks": _("Last two weeks")}
 
 
 class NameForm(forms.Form):
@@ -108,8 +108,3 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         request.current_app = self.admin_site.name  # {% url %} reads it
         context = {**self.admin_site.each_context(request), "opts": self.opts, **shown}
         return TemplateResponse(request, template, context)
-
-
-def window_of(request: HttpRequest) -> Window:
-    """Return the window that the address names, or a day."""
-    return WINDOWS.get(request.GET.get("window", ""), WINDOWS["day"])
