@@ -95,9 +95,7 @@ class Job(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True, editable=False)  # if it has not started by then
     give_up_after = models.DurationField(null=True, blank=True, editable=False)  # no retry is later after created_at
     tags = Tags(default=list, null=True, blank=True, editable=False)
-    # The arguments that its task declares with search, as name:value. They belong to args and kwargs, and are shown to
-    # no one else.
-    search_terms = Tags(default=list, null=True, blank=True, editable=False)
+    search_terms = Tags(default=list, null=True, blank=True, editable=False)  # of arguments, and as secret
     meta = Document(null=True, blank=True, editable=False)
     weight = models.SmallIntegerField(default=1, db_default=1, editable=False)  # slots of a worker, and of a limit
 
