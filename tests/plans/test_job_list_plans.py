@@ -156,7 +156,7 @@ class TestAMillionJobs:
     def test_a_page_counts_and_scans_nothing(self, client: Client, day: str, address: str) -> None:
         page = look(client, address.format(day=day))
         for query in page.queries:
-            assert "OFFSET" not in query.upper()
+            assert "OFFSET" not in query.upper().replace("OFFSET 0", "")  # which only keeps the planner out
             assert "COUNT(" not in query.upper() or re.search(r"LIMIT \d+\) ", query), "bounded, in a subquery"
         for plan in page.plans:
             assert scans(plan["Plan"]) == []
