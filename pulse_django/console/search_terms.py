@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.utils.text import smart_split, unescape_string_literal
 
@@ -39,7 +39,7 @@ class Search:
     parents: tuple[int, ...] = ()
     errors: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()  # parts of names, of tasks that are known or not
-    arguments: tuple[tuple[str, str], ...] = ()  # names and values
+    arguments: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # names and values
     words: tuple[str, ...] = ()
 
     @property

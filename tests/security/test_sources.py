@@ -85,6 +85,8 @@ def test_no_template_switches_escaping_off_or_holds_a_script() -> None:
         "{{ x|safe }}",
         "{% autoescape off %}",
         "<script>",
+        '<script src="https://cdn.example/x.js" defer></script>',
+        '<script src="{% static "x.js" %}" defer>evil()</script>',
         "<p onclick=x>",
         "{% filter safe %}",
         "{{ x|join:'y'|safeseq }}",
@@ -95,6 +97,8 @@ def test_the_scan_of_templates_finds_what_it_looks_for(hole: str) -> None:
 
 
 def find_holes(template: str) -> list[str]:
+    """Return what marks text as safe, or runs in a browser. A script that is a file of the site is none."""
+    template = re.sub(r'<script src="{% static "[\w/.]+" %}" defer></script>', "", template)
     return re.findall(
         r"\|\s*safe\w*|autoescape\s+off|filter\s+safe|<\s*script|\son\w+\s*=|javascript:|style\s*=", template
     )
