@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError
 from django.test import Client, override_settings
@@ -30,6 +31,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.log_format import Plain
 from pulse_django.worker.watchdog import Watchdog
 from pulse_django.worker.worker_options import WorkerOptions
+from tests.console.staff import staff
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.factories import WorkerFactory, make_job, now
@@ -127,13 +129,16 @@ class TestASecretInArguments:
 
 
 def everything_told(client: Client) -> str:
-    """What commands, pages and probes say, other than the page of the job itself to those who may see arguments."""
+    """What commands, pages and probes say, other than the jobs to those who may see arguments."""
     out = io.StringIO()
     for command in (["pulse_status"], ["pulse_status", "--json"], ["pulse_retry", "--all"], ["pulse_doctor"]):
         with suppress(SystemExit):  # of pulse_status, if something is wrong
             call_command(*command, stdout=out, stderr=out)
-    for page in ("job/", "deadletter/", "board/", "queue/", "worker/"):
+    for page in ("deadletter/", "board/", "queue/", "worker/", "job/due/", "taskoverview/"):
         out.write(client.get(f"/admin/pulse_django/{page}").content.decode())
+    reader = staff("view_job")
+    out.write(reader.get("/admin/pulse_django/job/").content.decode())
+    User.objects.filter(username="operator").delete()
     for page in ("/metrics", "/health"):
         out.write(client.get(page).content.decode())
     return out.getvalue()

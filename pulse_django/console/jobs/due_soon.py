@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -69,7 +70,7 @@ class Due:
     id: int
     task: str
     queue: str
-    at: Any
+    at: datetime
     seconds: float  # from now
 
     @property
