@@ -79,7 +79,7 @@ def test_a_paused_queue_waits_and_a_resumed_one_goes_on(visit: Visit, workers: W
     assert Job.objects.get(queue="default").status == Status.PENDING
     page = visit.go("pulse_django_board_changelist", query="?still")
     expect(page.get_by_role("row", name=re.compile("default"))).to_contain_text("Paused: the provider is down")
-    page.get_by_role("link", name="default", exact=True).click()
+    page.get_by_role("table").get_by_role("link", name="default", exact=True).click()
     page.get_by_role("button", name="Resume").click()
     wait_until(lambda: Job.objects.get(queue="default").status == Status.COMPLETED)
     assert not Queue.objects.filter(paused_at__isnull=False).exists()

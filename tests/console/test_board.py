@@ -175,7 +175,7 @@ class TestTheBoard:
         Queue.objects.pause("mail", reason="the provider is down")
         page = text(admin_client, BOARD)
         row = page.split('<th scope="row">')[1].split("</tr>")[0]
-        numbers = re.findall(r'<td class="pulse-number">(?:<a[^>]*>)?([^<]*)', row)
+        numbers = re.findall(r'<td class="pulse-number[^"]*">(?:<a[^>]*>)?([^<]*)', row)
         assert numbers == ["3", "1m 30s", "1", "1", "2", "60", "50", "20", "30", "10"], "what died is no output"
         assert "Paused" in row
         assert "the provider is down" in row

@@ -132,7 +132,7 @@ class TestAfterTheCompletion:
         run_job(make_job(task="tests.execution.more.completes_and_raises"))
         entry = Attempt.objects.get()
         assert entry.late_at is not None
-        tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0))
+        tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0)).signs
         assert not tally.get(LATE_REPORTS.name)
 
     def test_a_second_block_is_refused_before_it_loses_anything(self) -> None:

@@ -145,7 +145,9 @@ class TestFilters:
             assert not re.search("By shard|stored_in", page)
             assert operator.get(LIST, {"shard": SECOND}).status_code == 302
 
-    @pytest.mark.parametrize("query", ["queue=mail", "q=add", "status__exact=PENDING", "age=1h", "queue=mail&age=1h"])
+    @pytest.mark.parametrize(
+        "query", ["queue=mail", "q=task:add", "status__exact=PENDING", "age=1h", "queue=mail&age=1h"]
+    )
     def test_others_hold_in_each_shard(self, operator: Client, query: str) -> None:
         ids = fill("abbabaababba", queue="mail")
         Job.objects.using("default").create(task="shop.other", queue="other", status=Status.WAITING)

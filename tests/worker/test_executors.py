@@ -153,7 +153,10 @@ def test_a_result_is_stored(stories: Stories, executor: str) -> None:
 def test_whatever_a_handler_raises_is_a_failure_with_its_traceback(stories: Stories, executor: str, kind: str) -> None:
     story = stories[executor, f"raises {kind}"]
     [attempt] = story.attempts
-    assert (story.job.status, story.job.last_error) == (Status.DEAD_LETTERED, f"{kind}: no")
+    assert (story.job.status, story.job.last_error) == (
+        Status.DEAD_LETTERED,
+        f"{kind}: no [handlers.py:raises]",
+    )
     assert (attempt.outcome, attempt.error_class) == ("FAILED", f"builtins.{kind}")
     assert attempt.message == "no"
     assert "in raises" in attempt.traceback

@@ -142,7 +142,11 @@ def test_a_handler_that_makes_it_up_has_failed() -> None:
     assert performed.report is not None
     Job.objects.settle([performed.report])
     job = Job.objects.get()
-    assert (job.status, job.refunds, job.last_error) == ("RETRYING", 0, "LeaseLost: says who?")
+    assert (job.status, job.refunds, job.last_error) == (
+        "RETRYING",
+        0,
+        "LeaseLost: says who? [more_handlers.py:loses_its_lease_by_itself]",
+    )
 
 
 def test_a_cancellation_that_comes_after_the_lease_was_regained_is_no_failure() -> None:

@@ -15,7 +15,6 @@ from pulse_django.conf import PulseSettings
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import ANY_QUEUE, WakeUp, is_due_soon
 from pulse_django.models import Job, Worker
-from pulse_django.store.workers import Standing
 from pulse_django.words.decisions import Complete, Decision, Postpone, Retry
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Released
@@ -237,8 +236,9 @@ class TestWhoIsWoken:
 
 @pytest.mark.usefixtures("pulse_db")
 def test_a_worker_learns_which_one_it_is_of_those_that_serve_the_same_queues() -> None:
-    def note(name: str, *queues: str) -> Standing:
-        return Worker.objects.note(replace(presence(name), queues=queues))
+    def note(name: str, *queues: str) -> tuple[int, int]:
+        standing = Worker.objects.note(replace(presence(name), queues=queues))
+        return standing.rank, standing.total
 
     assert note("a") == (0, 1)
     assert note("b") == (1, 2)
