@@ -93,3 +93,14 @@ class ProcessSamples:
             one = known.get(name)
             self._processes[name] = one = one if one is not None and one.pid == pid else _Process(pid)
             one.add(use, now)
+
+
+def as_numbers(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Spell samples as nested objects of numbers, by name."""
+
+    def by_place(values: list[int]) -> dict[str, int]:
+        return {str(place): value for place, value in enumerate(values)}
+
+    return {
+        one["name"]: {"pid": one["pid"], "rss": by_place(one["rss"]), "cpu": by_place(one["cpu"])} for one in samples
+    }

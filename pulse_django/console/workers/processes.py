@@ -48,7 +48,23 @@ def stuck_of(vitals: Any) -> list[StuckJob]:
 
 def _listed(vitals: Any, name: str) -> list[dict[str, Any]]:
     said = vitals.get(name) if isinstance(vitals, dict) else None
+    if isinstance(said, dict):
+        said = [_spelt_out(key, one) for key, one in said.items()]
     return [one for one in said[:MOST_SHOWN] if isinstance(one, dict)] if isinstance(said, list) else []
+
+
+def _spelt_out(key: str, one: Any) -> Any:
+    """Return one entry of what a worker spells as objects of numbers."""
+    if isinstance(one, dict):
+        return {"name": key} | {name: _in_order(value) for name, value in one.items()}
+    job, _, task = key.partition(" ")
+    return {"job": int(job), "task": task, "seconds": one} if job.isdecimal() else None
+
+
+def _in_order(value: Any) -> Any:
+    if not isinstance(value, dict) or not all(place.isdecimal() for place in value):
+        return value
+    return [value[place] for place in sorted(value, key=int)]
 
 
 def _process(one: dict[str, Any], highest: int) -> ProcessRow | None:
