@@ -49,7 +49,7 @@ class WorkerFacts:
     prefetched: int  # claimed and not begun
     last_beat: timedelta  # ago
     has_stopped: bool  # or is lost
-    is_lost: bool  # and nobody has acknowledged it
+    is_lost: bool  # and not acknowledged
     versions: dict[str, str]
 
     def is_alive(self, silence: timedelta) -> bool:

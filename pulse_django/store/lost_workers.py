@@ -1,6 +1,6 @@
-"""A worker that went without saying so is lost, until somebody acknowledges it or a worker of its name is back.
+"""A worker that disappears without a clean stop is lost until it is acknowledged or a worker of its name starts.
 
-``stopped_at`` of a lost worker is when it was heard last, so whoever asks for live workers does not find it.
+``stopped_at`` of a lost worker is when it was heard last, so queries for live workers do not find it.
 """
 
 from __future__ import annotations

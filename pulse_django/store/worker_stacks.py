@@ -1,6 +1,6 @@
 """Where a handler of a live worker is: an operator asks in the worker's row, and the worker answers there.
 
-It reads the question with its next heartbeat, so nobody needs a way to its host.
+It reads the question with its next heartbeat, so no connection to its host is needed.
 """
 
 from __future__ import annotations

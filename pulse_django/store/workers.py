@@ -121,7 +121,7 @@ class WorkerRow(models.Model):
     started_at = models.DateTimeField(db_default=ClockTimestamp())
     last_beat_at = models.DateTimeField(db_default=ClockTimestamp())
     stopped_at = models.DateTimeField(null=True, blank=True)  # of a lost one: when it was heard last
-    # When a watchdog noted that it went without saying so. NULL: it lives, or it stopped.
+    # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
     lost_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
     # The job of whose handler an operator asks where it is, and the answer of the worker (store/worker_stacks.py).
@@ -140,7 +140,7 @@ class WorkerRow(models.Model):
 
     @property
     def is_lost(self) -> bool:
-        """Whether it went without saying so, and nobody has acknowledged it: as ``IS_LOST`` asks the database."""
+        """Whether it is lost and not acknowledged: the same rule as ``IS_LOST`` in SQL."""
         return None not in (self.stopped_at, self.lost_at) and self.acknowledged_at is None
 
 
@@ -182,11 +182,11 @@ class WorkerManager(models.Manager["Worker"]):
         run_joined(self._alias, ANSWER, [name, boot_id, job_id, clean_text(text, MAX_TRACEBACK)])
 
     def acknowledge(self, name: str, boot_id: str, *, by: str) -> bool:
-        """Note that somebody knows of a lost worker. Return whether it was lost, and nobody had acknowledged it."""
+        """Acknowledge a lost worker. Return whether it was lost and not acknowledged before."""
         return bool(run_joined(self._alias, ACKNOWLEDGE, [name, boot_id, clean_text(by, MAX_USER)]))
 
     def forget(self, stopped_for: timedelta, lost_for: timedelta) -> int:
-        """Delete the rows of workers that stopped that long ago, and of lost ones that nobody acknowledged.
+        """Delete the rows of workers that stopped that long ago, and of lost ones that were not acknowledged.
 
         Stacks that are not shown any more go as well."""
         run_joined(self._alias, FORGET_STACKS, [])

@@ -170,7 +170,7 @@ WORKERS = VitalSign(
     name="workers",
     kind=SignKind.GAUGE,
     labels=("state",),
-    means="Number of live workers, of silent workers, and of lost workers that nobody has acknowledged.",
+    means="Number of live workers, of silent workers, and of lost workers that are not acknowledged.",
     to_do="Check the hosts of silent and lost workers. Acknowledge a lost worker once you know why it was lost.",
 )
 SLOTS = VitalSign(

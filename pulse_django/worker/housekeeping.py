@@ -22,8 +22,8 @@ logger = SafeLogger("pulse_django.watchdog")
 
 OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
 KEEP_WORKERS = timedelta(days=7)
-# Shorter, and a loss of the holidays is gone before somebody reads of it; longer, and a fleet whose hosts come and go
-# carries rows of hosts that nobody remembers.
+# Shorter, and a loss during holidays is deleted before it is read; longer, and fleets whose hosts are replaced often
+# keep rows of hosts that no longer exist.
 KEEP_LOST = timedelta(days=30)
 
 

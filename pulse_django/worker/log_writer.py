@@ -87,7 +87,7 @@ class LogWriter:
             time.sleep(0.002)
         self.over.set()
         if is_written:
-            write_all(self._notices(at_end=True), _NOBODY)
+            write_all(self._notices(at_end=True), _NO_ASIDES)
 
     @property
     def _is_written(self) -> bool:
@@ -113,11 +113,11 @@ def _notice(text: str, *values: object) -> Entry:
     return _ours, _ours.makeRecord(_ours.name, logging.WARNING, __file__, 0, text, values, None)
 
 
-class _Nobody(Asides):
-    """At the end: those that have a thread of their own get no more."""
+class _NoAsides(Asides):
+    """At the end: handlers with a thread of their own get no more lines."""
 
     def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
         pass
 
 
-_NOBODY = _Nobody()
+_NO_ASIDES = _NoAsides()

@@ -1,4 +1,4 @@
-"""A lost worker in the admin: it is red until somebody acknowledges it, and its page says what became of its runs."""
+"""A lost worker in the admin: it is red until it is acknowledged, and its page lists what became of its runs."""
 
 from __future__ import annotations
 

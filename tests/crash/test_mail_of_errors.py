@@ -34,7 +34,7 @@ def settings_of(server: socket.socket, **more: str) -> dict[str, str]:
 
 
 def connections_to(server: socket.socket) -> list[socket.socket]:
-    """Return those that were made. They stay open as long as somebody has them."""
+    """Return those that were made. They stay open until they are closed."""
     found = []
     with suppress(BlockingIOError):
         while True:

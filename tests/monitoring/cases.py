@@ -123,14 +123,14 @@ CASES = [
     ),
     Case(
         alert="PulseWorkersSilent",
-        when="no watchdog lives, so that nobody notes it as lost",
+        when="no watchdog lives, so it is not noted as lost",
         series={ALIVE: "2x3 0x20", SILENT: "0x3 2x20", LOST: "0x20"},
         at=8,
         fires=WARNING,
         summary="2 workers are silent or lost",
         description="They did not shut down, but stopped sending heartbeats.",
     ),
-    Case(alert="PulseWorkersSilent", when="somebody has acknowledged the lost worker", at=8, series={
+    Case(alert="PulseWorkersSilent", when="the lost worker was acknowledged", at=8, series={
         ALIVE: "3x3 2x20", SILENT: "0x3 1 0x20", LOST: "0x4 1 0x20",
     }),
     Case(

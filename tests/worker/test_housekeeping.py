@@ -178,7 +178,7 @@ def test_a_worker_that_fell_silent_is_lost_until_it_speaks_again(dog: Watchdog) 
     assert (row.stopped_at, row.lost_at) == (None, None)
 
 
-def test_a_worker_that_said_goodbye_is_not_lost(dog: Watchdog) -> None:
+def test_a_worker_that_stopped_cleanly_is_not_lost(dog: Watchdog) -> None:
     lose("stopped")
     Worker.objects.farewell("stopped", "b")
     lose("frozen")

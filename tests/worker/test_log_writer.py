@@ -73,7 +73,7 @@ def test_a_flood_waits_for_room_and_loses_no_line(handler: Keeping, writer: LogW
     assert writer.dropped == 0
 
 
-def test_a_handler_that_hangs_costs_its_own_lines_and_keeps_nobody_waiting(
+def test_a_handler_that_hangs_costs_its_own_lines_and_holds_up_no_other(
     handler: Keeping, others: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_asides, "PATIENCE", 0.05)
@@ -114,7 +114,7 @@ def test_the_end_does_not_wait_for_a_handler_that_hangs_and_says_what_it_cost(
 
 
 class Stuck:
-    """A stream that nobody reads."""
+    """A stream that is not read."""
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()
@@ -126,7 +126,7 @@ class Stuck:
         pass
 
 
-def test_a_stream_that_hangs_costs_lines_and_keeps_nobody_waiting(
+def test_a_stream_that_hangs_costs_lines_and_holds_up_no_other(
     handler: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_writer, "PATIENCE", 0.05)

@@ -30,7 +30,7 @@ def arguments_shown(job: Job) -> Arguments | str | Promise:
 
 
 def result_shown(job: Job) -> Any:
-    """Return the result, or what stands for it. None: there is none."""
+    """Return the result, or a text in place of a hidden one. None: there is none."""
     if job.result is None:
         return None
     if is_encrypted(job.masked):

@@ -1,7 +1,7 @@
 """The jobs of a filtered list as a file: CSV or JSON, row by row, in the order of their ids.
 
 A file of a million rows takes the memory of one batch. No transaction and no cursor stays open meanwhile. A download
-that fails in the middle is broken off, so that nobody takes a part for the whole.
+that fails in the middle ends with an error, so that a part is not taken for the whole list.
 """
 
 from __future__ import annotations

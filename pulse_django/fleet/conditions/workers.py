@@ -24,14 +24,14 @@ register(
     Condition(
         name="worker-lost",
         severity=Severity.FAILING,
-        says="Every worker that went has said so, or somebody knows why it did not.",
+        says="Every worker that disappeared without a clean stop has been acknowledged.",
         means="The worker was killed, or its host is frozen or cannot reach the database. Its jobs run elsewhere. "
         "Capacity is missing, and whatever killed it may kill the next.",
         to_do="Find out why it was lost: its page in the admin says what it held. Then acknowledge it there or by the "
         "repair. It is no longer lost once a worker of its name starts.",
         page=WORKERS_VANISH,
-        # More is allowed where hosts come and go without a word.
-        threshold=Threshold(default=0, unit="lost workers that nobody has acknowledged", most=10_000),
+        # Raise it where hosts are replaced without a clean stop.
+        threshold=Threshold(default=0, unit="lost workers that are not acknowledged", most=10_000),
         repair=Repair(
             says="Acknowledge that these workers are lost. Nothing is done to jobs: they were recovered.",
             act=_acknowledge,

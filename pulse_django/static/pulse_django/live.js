@@ -14,7 +14,7 @@
 
   const regionsOf = (root) => root.querySelectorAll("[data-pulse-live]");
 
-  /* A form that somebody fills in is left alone. */
+  /* A form with input is not replaced. */
   function isInUse(region) {
     if (region.dataset.pulseLive !== "forms") return false;
     if (region.contains(document.activeElement)) return true;

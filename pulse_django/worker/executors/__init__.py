@@ -29,4 +29,4 @@ class Executor(Protocol):
         """Say where its handler is, for a run that is given up. Empty: it is said later, or cannot be said."""
 
     def current_stack(self, run: Run) -> str:
-        """Say where its handler is, for somebody who asks."""
+        """Return the stack of its handler, for an operator who asked."""
