@@ -22,6 +22,8 @@ LEFT, BOTTOM, TOP = 56, 18, 6  # for the scale, the times and the highest point
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT, HEIGHT - BOTTOM - TOP
 BASE = TOP + PLOT_HEIGHT
 TICKS = 6
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+DRAWN = ("p50", "p95")  # a line each
 GAP = 0.15  # between two bars, as a share of their distance
 
 
@@ -119,19 +121,18 @@ def _runs(course: Course) -> Chart:
 
 
 def _times(course: Course, title: str, pick: Callable[[TrafficCounts], Durations]) -> Chart:
-    shares = (("p50", 0.5), ("p95", 0.95))
     histograms = [pick(one).histogram for one in course.points]
-    values = {kind: [one.quantile(share) for one in histograms] for kind, share in shares}
+    values = {kind: [one.quantile(SHARES[kind]) for one in histograms] for kind in DRAWN}
     highest = max((value for line in values.values() for value in line if value is not None), default=0.0) or 1.0
 
     def says(one: TrafficCounts) -> str:
-        return quantiles_said(pick(one))
+        return gettext("p50 %(p50)s, p95 %(p95)s, p99 %(p99)s") % quantiles_of(pick(one))
 
     return Chart(
         title=title,
         summary=says(course.total),
         highest=took_in_words(highest),
-        legend=[(kind, kind) for kind, _ in shares],
+        legend=[(kind, kind) for kind in DRAWN],
         lines=[Line(kind=kind, path=_path(line, highest)) for kind, line in values.items()],
         hovers=_hovers(course, says),
         ticks=_ticks(course),
@@ -139,11 +140,10 @@ def _times(course: Course, title: str, pick: Callable[[TrafficCounts], Durations
     )
 
 
-def quantiles_said(took: Durations) -> str:
+def quantiles_of(took: Durations) -> dict[str, str]:
+    """Return the quantiles that pages show, as text by name."""
     histogram = took.histogram
-    return gettext("p50 %(p50)s, p95 %(p95)s, p99 %(p99)s") % {
-        name: took_in_words(histogram.quantile(share)) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-    }
+    return {name: took_in_words(histogram.quantile(share)) for name, share in SHARES.items()}
 
 
 def _runs_in_words(one: TrafficCounts) -> str:

@@ -31,7 +31,7 @@ from .http_port import Exposed, HttpPort, Standing
 from .log_writer import LogWriter
 from .loop_liveness import MAIN
 from .loops import Loops
-from .process_samples import ProcessSamples, as_numbers
+from .process_samples import ProcessSamples
 from .shard_line import LONGEST_TICK, ShardLine
 from .systemd import Systemd
 from .worker_options import WorkerOptions
@@ -206,10 +206,10 @@ class Keeper:
         vitals["restarts"] = dict(self._loops.threads.restarts)
         pids = {"keeper": os.getpid()}
         pids |= {str(child.index + 1): child.pid for child in self._child_slots if child.pid is not None}
-        vitals["processes"] = as_numbers(self._samples.told(pids))
+        vitals["processes"] = self._samples.told(pids)
         now = time.monotonic()  # of the host, so that of the children as well
         stuck = [job for child in self._child_slots for job in child.said.get("stuck_jobs", [])]
-        # Numbers alone: the minute recorder of an earlier release subtracts what it finds.
+        # By job and task, as numbers alone, for the same reason as the samples.
         vitals["stuck"] = {f"{one['job']} {one['task']}": round(now - (one["begun_at"] or now)) for one in stuck}
         return presence_of(self._identity, self._options, self._child_slots, vitals)
 

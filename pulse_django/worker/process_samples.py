@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -61,8 +61,11 @@ class ProcessSamples:
         self._taken_at = float("-inf")
         self._lock = Lock()
 
-    def told(self, pids: Mapping[str, int]) -> list[dict[str, Any]]:
-        """Return the samples of these processes, by name, the oldest first. Take one if it is time."""
+    def told(self, pids: Mapping[str, int]) -> dict[str, Any]:
+        """Return the samples of these processes, by name and place, the oldest first. Take one if it is time.
+
+        They are objects of numbers: the minute recorder of an earlier release subtracts whatever a worker tells.
+        """
         with self._lock:
             now, pids = self._clock(), dict(list(pids.items())[:MOST_PROCESSES])
             if now - self._taken_at >= BETWEEN:
@@ -70,10 +73,10 @@ class ProcessSamples:
                 self._take(pids, now)
             else:
                 self._meet(pids, now)
-            return [
-                {"name": name, "pid": one.pid, "rss": list(one.rss), "cpu": list(one.cpu)}
+            return {
+                name: {"pid": one.pid, "rss": _by_place(one.rss), "cpu": _by_place(one.cpu)}
                 for name, one in self._processes.items()
-            ]
+            }
 
     def _meet(self, pids: Mapping[str, int], now: float) -> None:
         """Take the first sample of those that began since the last."""
@@ -95,12 +98,5 @@ class ProcessSamples:
             one.add(use, now)
 
 
-def as_numbers(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spell samples as nested objects of numbers, by name."""
-
-    def by_place(values: list[int]) -> dict[str, int]:
-        return {str(place): value for place, value in enumerate(values)}
-
-    return {
-        one["name"]: {"pid": one["pid"], "rss": by_place(one["rss"]), "cpu": by_place(one["cpu"])} for one in samples
-    }
+def _by_place(values: Iterable[int]) -> dict[str, int]:
+    return {str(place): value for place, value in enumerate(values)}

@@ -22,9 +22,9 @@ def page_of(client: Client, vitals: Any) -> str:
 
 
 def test_each_process_has_its_use_now_and_lately(admin_client: Client) -> None:
-    keeper = {"name": "keeper", "pid": 17, "rss": [60, 61], "cpu": [1]}
-    page = page_of(admin_client, {"processes": [keeper, {"name": "1", "pid": 1234, "rss": [812], "cpu": []}]})
-    assert "61 MiB" in page
+    keeper = {"pid": 17, "rss": {str(place): 60 + place for place in range(12)}, "cpu": {"0": 1}}
+    page = page_of(admin_client, {"processes": {"1": {"pid": 1234, "rss": {"0": 812}, "cpu": {}}, "keeper": keeper}})
+    assert "71 MiB" in page, "the tenth sample comes after the ninth"
     assert "812 MiB" in page
     assert ">1234<" in page, "a number of a process has no separators"
     assert "1 %" in page
@@ -33,7 +33,7 @@ def test_each_process_has_its_use_now_and_lately(admin_client: Client) -> None:
 
 def test_stuck_handlers_are_named(admin_client: Client) -> None:
     job = make_job()
-    vitals = {"stuck": [{"job": job.pk, "task": "shop.<b>poll</b>", "seconds": 90}]}
+    vitals = {"stuck": {f"{job.pk} shop.<b>poll</b>": 90}}
     page = page_of(admin_client, vitals)
     assert f"{job.pk} shop.&lt;b&gt;poll&lt;/b&gt;" in page
     assert reverse("admin:pulse_django_job_change", args=[job.pk]) in page
@@ -43,10 +43,15 @@ def test_stuck_handlers_are_named(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     "vitals",
     [
-        [], "x", {"processes": 1, "stuck": {}}, {"processes": [1, None, {}], "stuck": [1, None, {}]},
-        {"processes": [{"pid": "1", "rss": ["x"], "cpu": [None]}]}, {"processes": [{"pid": 1, "rss": [-1], "cpu": []}]},
-        {"processes": [{"pid": 1, "rss": [True], "cpu": []}], "stuck": [{"job": "1", "seconds": 1}]},
-        {"processes": [{"pid": 1, "rss": [10**400], "cpu": []}], "stuck": [{"job": 10**30, "seconds": None}]},
+        [], "x", {"processes": 1, "stuck": []}, {"processes": [1], "stuck": {"": 1, "x y": 1, "1 y": None}},
+        {"processes": {"1": None, "2": {}, "3": []}, "stuck": {"-1 y": 1, "1e5 y": 1, "1 y": "1"}},
+        {"processes": {"1": {"pid": "1", "rss": {"0": 1}, "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": {"0": "x"}, "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": {"x": 1}, "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": [1], "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": {"0": -1}, "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": {"0": True}, "cpu": {}}}},
+        {"processes": {"1": {"pid": 1, "rss": {"0": 10**400}, "cpu": {}}}, "stuck": {f"{10**30} y": 1}},
     ],
 )  # fmt: skip
 def test_what_another_release_says_is_left_out(admin_client: Client, vitals: Any) -> None:

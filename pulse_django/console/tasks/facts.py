@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from pulse_django.console.charts import took_in_words
+from pulse_django.console.charts import quantiles_of
 from pulse_django.execution.registry import registry
 from pulse_django.words.counters import OTHER
-from pulse_django.words.traffic_counts import Durations, TrafficCounts
-
-SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+from pulse_django.words.traffic_counts import TrafficCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def task_rows(totals: Mapping[str, TrafficCounts], paused: Iterable[str], order:
 
 def task_row(name: str, counts: TrafficCounts, *, is_paused: bool = False) -> TaskRow:
     return TaskRow(
-        name=name, counts=counts, ran=_quantiles(counts.ran), waited=_quantiles(counts.waited), is_paused=is_paused
+        name=name, counts=counts, ran=quantiles_of(counts.ran), waited=quantiles_of(counts.waited), is_paused=is_paused
     )
 
 
@@ -61,8 +59,3 @@ def registered_tasks() -> list[str]:
     with suppress(Exception):  # a project's module that cannot be imported must not close the page
         registry.discover()
     return list(registry)
-
-
-def _quantiles(took: Durations) -> dict[str, str]:
-    histogram = took.histogram
-    return {name: took_in_words(histogram.quantile(share)) for name, share in SHARES.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_django.console.board.sparkline import Sparkline, draw
+from pulse_django.console.search_terms import number_in
 from pulse_django.words.display import in_words, inert
 
 MOST_SHOWN = 32
@@ -31,48 +32,32 @@ class StuckJob:
 
 def processes_of(vitals: Any) -> list[ProcessRow]:
     """Return them, with the lines of their memory on a common scale."""
-    said = _listed(vitals, "processes")
-    highest = max((max(_numbers(one.get("rss")) or [0]) for one in said), default=0)
-    rows = [_process(one, highest) for one in said]
-    return [row for row in rows if row is not None]
+    said = {name: one for name, one in _told(vitals, "processes").items() if isinstance(one, dict)}
+    highest = max((max(_numbers(one.get("rss")) or [0]) for one in said.values()), default=0)
+    rows = [_process(name, one, highest) for name, one in said.items()]
+    return sorted((row for row in rows if row is not None), key=lambda row: (row.name != "keeper", row.name))
 
 
 def stuck_of(vitals: Any) -> list[StuckJob]:
     found = []
-    for one in _listed(vitals, "stuck"):
-        job_id, seconds = one.get("job"), one.get("seconds")
-        if type(job_id) is int and type(seconds) is int:
-            found.append(StuckJob(job_id=job_id, task=inert(str(one.get("task", ""))), since=in_words(seconds)))
+    for key, seconds in _told(vitals, "stuck").items():
+        job_id, _, task = key.partition(" ")
+        if (number := number_in(job_id)) is not None and type(seconds) is int:
+            found.append(StuckJob(job_id=number, task=inert(task), since=in_words(seconds)))
     return found
 
 
-def _listed(vitals: Any, name: str) -> list[dict[str, Any]]:
+def _told(vitals: Any, name: str) -> dict[str, Any]:
     said = vitals.get(name) if isinstance(vitals, dict) else None
-    if isinstance(said, dict):
-        said = [_spelt_out(key, one) for key, one in said.items()]
-    return [one for one in said[:MOST_SHOWN] if isinstance(one, dict)] if isinstance(said, list) else []
+    return dict(list(said.items())[:MOST_SHOWN]) if isinstance(said, dict) else {}
 
 
-def _spelt_out(key: str, one: Any) -> Any:
-    """Return one entry of what a worker spells as objects of numbers."""
-    if isinstance(one, dict):
-        return {"name": key} | {name: _in_order(value) for name, value in one.items()}
-    job, _, task = key.partition(" ")
-    return {"job": int(job), "task": task, "seconds": one} if job.isdecimal() else None
-
-
-def _in_order(value: Any) -> Any:
-    if not isinstance(value, dict) or not all(place.isdecimal() for place in value):
-        return value
-    return [value[place] for place in sorted(value, key=int)]
-
-
-def _process(one: dict[str, Any], highest: int) -> ProcessRow | None:
-    memory, cpu = (_numbers(one.get(name)) for name in ("rss", "cpu"))
+def _process(name: str, one: dict[str, Any], highest: int) -> ProcessRow | None:
+    memory, cpu = (_numbers(one.get(sign)) for sign in ("rss", "cpu"))
     if type(one.get("pid")) is not int or memory is None or cpu is None:
         return None
     return ProcessRow(
-        name=inert(str(one.get("name", ""))),
+        name=inert(name),
         pid=one["pid"],
         memory=memory[-1] if memory else None,
         memory_line=draw(memory, highest=highest),
@@ -82,5 +67,8 @@ def _process(one: dict[str, Any], highest: int) -> ProcessRow | None:
 
 
 def _numbers(said: Any) -> list[int] | None:
-    is_known = isinstance(said, list) and all(type(one) is int and 0 <= one < 10**9 for one in said)
-    return said if is_known else None
+    """Return the numbers in the order of their places."""
+    is_known = isinstance(said, dict) and all(
+        number_in(place) is not None and type(one) is int and 0 <= one < 10**9 for place, one in said.items()
+    )
+    return [said[place] for place in sorted(said, key=int)] if is_known else None
