@@ -19,6 +19,7 @@ from .schedule_models import Schedule as Schedule
 from .schedule_models import Tick as Tick
 from .shard_models import Arrival as Arrival
 from .shard_models import Departure as Departure
+from .store.choices import STATUSES
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
@@ -45,8 +46,6 @@ from .workflow_models import Event as Event
 from .workflow_models import Step as Step
 from .workflow_models import StoredBatch as StoredBatch
 from .workflow_models import Unresolved as Unresolved
-
-_STATUSES = [(status.value, status.value.replace("_", " ").capitalize()) for status in Status]
 
 
 class Job(models.Model):
@@ -114,7 +113,7 @@ class Job(models.Model):
 
     status = ShortText(
         max_length=MAX_STATUS,
-        choices=_STATUSES,
+        choices=STATUSES,
         default=Status.PENDING.value,
         db_default=Status.PENDING.value,
     )

@@ -5,14 +5,12 @@ from __future__ import annotations
 from django.db import models
 
 from pulse_django.words.error_details import MAX_CLASS
-from pulse_django.words.outcomes import OutcomeName
 
+from .choices import OUTCOMES
 from .short_texts import ShortText
 
 MAX_STATUS = 16
 MAX_HOLDER = 160
-
-_OUTCOMES = [(name.value, name.value.replace("_", " ").capitalize()) for name in OutcomeName]
 
 
 class LedgerRow(models.Model):
@@ -24,14 +22,14 @@ class LedgerRow(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)  # the run was not to begin before
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
-    outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES)
+    outcome = ShortText(max_length=MAX_STATUS, choices=OUTCOMES)
     error_class = ShortText(max_length=MAX_CLASS, blank=True, default="", db_default="")
     message = models.TextField(blank=True, default="", db_default="")
     traceback = models.TextField(blank=True, default="", db_default="")
     # When the worker of a run that a watchdog ended was heard of last. It died between then and its next beat.
     last_seen_at = models.DateTimeField(null=True, blank=True)
     # What the fenced-out worker of this run reported after the job had moved on.
-    late_outcome = ShortText(max_length=MAX_STATUS, choices=_OUTCOMES, blank=True, default="", db_default="")
+    late_outcome = ShortText(max_length=MAX_STATUS, choices=OUTCOMES, blank=True, default="", db_default="")
     late_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

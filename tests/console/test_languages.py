@@ -6,6 +6,7 @@ import ast
 import gettext
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 import pulse_django
+from pulse_django.fleet.conditions import known
+from pulse_django.store.choices import OUTCOMES, STATUSES
+from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
-from tests.factories import make_job
+from tests.factories import make_job, now
 
 APP = Path(pulse_django.__file__).parent
 MESSAGES = APP / "locale/de/LC_MESSAGES"
@@ -65,6 +69,26 @@ def test_the_compiled_file_is_of_the_text_beside_it() -> None:
         assert ast.literal_eval(text) in catalogue().values()
 
 
+def test_statuses_and_outcomes_are_all_named_and_translated() -> None:
+    assert [value for value, _ in STATUSES] == list(Status)
+    assert [value for value, _ in OUTCOMES] == list(OutcomeName)
+
+
+def test_what_conditions_mean_and_what_to_do_is_translated() -> None:
+    """They are marked by no call, because commands and logs say them in English."""
+    texts = {text for one in known() for text in (one.means, one.to_do, str(one.severity))}
+    assert texts - catalogue().keys() == set()
+
+
+@pytest.mark.usefixtures("pulse_db")
+@override_settings(LANGUAGE_CODE="de")
+def test_the_board_says_in_german_what_to_do(admin_client: Client) -> None:
+    make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
+    page = admin_client.get(reverse("admin:pulse_django_board_changelist")).content.decode()
+    assert "Kein lebender Worker bedient die Queue" in page
+    assert "No live worker serves the queue" not in page
+
+
 @pytest.mark.usefixtures("pulse_db")
 @pytest.mark.parametrize("kind", ["job", "deadletter", "board", "queue", "worker"])
 @override_settings(LANGUAGE_CODE="de")
@@ -84,3 +108,4 @@ def test_the_page_of_a_job_speaks_german(admin_client: Client) -> None:
     assert "Verfügbare Aktionen" in page
     assert "Wiederholen" in page
     assert "Available actions" not in page
+    assert "Dead Letter</strong>" in page
