@@ -44,6 +44,9 @@ TABLES = (
     "pulse_django_tick",
     "pulse_django_schedule",
     "pulse_django_declaration",
+    "shop_line",
+    "shop_invoice",
+    "shop_order",
 )
 
 
@@ -190,7 +193,7 @@ def pooled() -> Iterator[None]:
 
 @pytest.fixture
 def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """A database in which transactions really commit, and whose jobs are gone afterwards."""
+    """A database in which transactions really commit, and whose jobs and orders are gone afterwards."""
     with django_db_blocker.unblock():
         connection.close_if_unusable_or_obsolete()  # a test may have cut it off
         empty_tables()

@@ -209,8 +209,6 @@ def page_module() -> Iterator[types.ModuleType]:
     yield module
     for name in (module.__name__, *shop):
         del sys.modules[name]
-    testproject.shop.models.Invoice.objects.all().delete()
-    testproject.shop.models.Order.objects.all().delete()
 
 
 @pytest.mark.usefixtures("pulse_db")

@@ -12,7 +12,7 @@ from pulse_django.models import Job
 from pulse_django.testing import drain, expire_lease, jump_to_next_run
 from pulse_django.words.states import Status
 from testproject.shop import tasks
-from testproject.shop.models import Invoice, Line
+from testproject.shop.models import Invoice
 from tests.crash.processes import run_script, start_script
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -68,19 +68,6 @@ setattr(owner, name, deadly)
 performed = execute.perform(Run(claim))
 Job.objects.settle([performed.report] if performed.report else [])
 """
-
-
-@pytest.fixture(autouse=True)
-def empty_shop(pulse_db: None) -> Any:
-    """Leave no row, and count none that another test has left."""
-    empty()
-    yield
-    empty()
-
-
-def empty() -> None:
-    Line.objects.all().delete()
-    Invoice.objects.all().delete()
 
 
 def killed_at(point: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,20 +23,13 @@ from pulse_django.testing import Zombie, assert_idempotent, run_job
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import LATE_REPORTS
-from testproject.shop.models import Invoice, Line, Order
+from testproject.shop.models import Invoice, Order
 from tests.execution import more
 from tests.execution.test_handlers import claimed_run, context_of
 from tests.factories import make_job
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def empty_shop(pulse_db: None) -> Iterator[None]:
-    yield
-    for model in (Line, Invoice, Order):
-        model.objects.all().delete()
 
 
 @pytest.mark.parametrize("name", ["snoozes_badly", "returns_something_shifty"])

@@ -25,21 +25,13 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from testproject.shop import tasks
-from testproject.shop.models import Invoice, Line, Order
+from testproject.shop.models import Invoice, Order
 from tests.execution import more  # noqa: F401 - registers its tasks
 from tests.factories import make_job, now
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
-
-
-@pytest.fixture(autouse=True)
-def empty_shop(pulse_db: None) -> Any:
-    yield
-    Line.objects.all().delete()
-    Invoice.objects.all().delete()
-    Order.objects.all().delete()
 
 
 def context_of(run: Run) -> Context:

@@ -131,10 +131,7 @@ class TestInATestCase(Stories):
 
 @pytest.mark.usefixtures("pulse_db")
 class TestWhereTransactionsCommit(Stories):
-    @pytest.fixture(autouse=True)
-    def _no_invoices(self, pulse_db: None) -> Iterator[None]:
-        yield
-        Invoice.objects.all().delete()
+    pass
 
 
 @pytest.mark.django_db
