@@ -52,6 +52,10 @@ class Line:
     def message(self) -> str:
         return self.text % self.values
 
+    @property
+    def facts(self) -> Facts:
+        return self._facts()
+
     def record(self) -> logging.LogRecord:
         """Make the record that logger.log() would have made. What is the same for every line is copied: the file, the
         line, the thread and the process."""

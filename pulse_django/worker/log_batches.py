@@ -12,6 +12,7 @@ from pulse_django.execution.log_handlers import filters_by_debug_alone, handlers
 from pulse_django.execution.log_records import Line
 from pulse_django.safe_logging import Written, write_now
 
+from .json_log import Json
 from .log_asides import Asides
 from .log_format import Plain
 
@@ -131,10 +132,12 @@ class _Text:
 
 
 def _shown_by(handler: logging.Handler, name: str) -> AsText | None:
-    """Return how a handler shows the lines of a logger, if it is one of the two ways that are known here."""
+    """Return how a handler shows the lines of a logger, if it is one of the ways that are known here."""
     formatter, end = handler.formatter, getattr(handler, "terminator", "\n")
     if type(formatter) is Plain:
         return partial(_shown_plainly, formatter, name, end)
+    if type(formatter) is Json:
+        return partial(_shown_as_json, formatter, name, end)
     is_bare = formatter is None or (type(formatter) is logging.Formatter and formatter._fmt == THE_MESSAGE)
     return partial(_shown_bare, end) if is_bare else None
 
@@ -145,3 +148,7 @@ def _shown_bare(end: str, line: Line) -> str:
 
 def _shown_plainly(formatter: Plain, name: str, end: str, line: Line) -> str:
     return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message) + end
+
+
+def _shown_as_json(formatter: Json, name: str, end: str, line: Line) -> str:
+    return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message, line.facts) + end

@@ -1,4 +1,4 @@
-"""How our lines look where a project does not say: time, level, logger and message, on standard error."""
+"""How log lines look: as the project says, else plainly on standard error; as JSON if the command was told so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import logging
 import sys
 import time
 from typing import Any
+
+from django.core.management.base import CommandParser
+
+from .json_log import use_json
 
 
 class Plain(logging.Formatter):
@@ -30,7 +34,19 @@ class Plain(logging.Formatter):
         return f"{self._shown},{int((created - second) * 1000):03d} {level} {name}: {_inert(message)}"
 
 
-def configure(stream: Any = None) -> None:
+def add_log_format(parser: CommandParser) -> None:
+    what = "json: what goes to standard output or standard error is one JSON object a line; default: as LOGGING says"
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help=what)
+
+
+def configure(log_format: str = "text", stream: Any = None) -> None:
+    """Show our lines, and as JSON all lines that go to standard output or standard error if that is asked for."""
+    _show_ours(stream)
+    if log_format == "json":
+        use_json()
+
+
+def _show_ours(stream: Any) -> None:
     """Show our lines on standard error, unless the project has made up its mind about them."""
     ours, root = logging.getLogger("pulse_django"), logging.getLogger()
     if ours.handlers or root.handlers:

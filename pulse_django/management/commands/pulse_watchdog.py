@@ -62,10 +62,11 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="JSON output: one line for each sweep, or one for the result"
         )
+        log_format.add_log_format(parser)
         arguments.add_shard(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        log_format.configure()
+        log_format.configure(options["log_format"])
         aliases = arguments.aliases_of(options)
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")

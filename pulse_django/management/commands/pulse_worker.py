@@ -48,6 +48,7 @@ class Command(BaseCommand):
         parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="do not recover expired leases in this worker")
         parser.add_argument("--reload", action="store_true", help="restart when the code changes; requires DEBUG")
+        log_format.add_log_format(parser)
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        log_format.configure()
+        log_format.configure(options["log_format"])
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:

@@ -1,0 +1,129 @@
+"""Log lines as JSON: one object a line, whatever is in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulse_django.execution.log_records import Line, Place
+from pulse_django.worker import log_format
+from pulse_django.worker.json_log import Json
+from pulse_django.worker.log_batches import write_all
+
+PLACE = Place("tests.json_log", __file__, "a_test")
+FORGED = 'x\n2026-01-01 00:00:00,000 CRITICAL forged"}\r\x1b[2K\u202e\u2028'
+
+
+def facts() -> dict[str, Any]:
+    return {"job_id": 7, "task": "shop.send", "meta": {"by": "ada"}}
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger(PLACE.logger)
+    logger.propagate, logger.handlers = False, []
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    logger.handlers.clear()
+
+
+@pytest.fixture
+def _restored() -> Iterator[None]:
+    """Leave handlers that others share as they were."""
+    handlers = [*logging.getLogger().handlers, logging.lastResort]
+    formatters = [handler.formatter for handler in handlers if handler is not None]
+    yield
+    for handler, formatter in zip(handlers, formatters, strict=True):
+        if handler is not None:
+            handler.setFormatter(formatter)
+
+
+def written(stream: io.StringIO) -> list[dict[str, Any]]:
+    return parsed(stream.getvalue())
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def add_handler(logger: logging.Logger, stream: Any) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Json())
+    logger.addHandler(handler)
+
+
+@pytest.mark.parametrize("is_fast", [True, False], ids=["written without a record", "written as a record"])
+def test_a_line_is_an_object_with_its_facts(logger: logging.Logger, stream: io.StringIO, is_fast: bool) -> None:
+    add_handler(logger, stream)
+    line = Line(PLACE, logging.WARNING, "job %d %s", (7, FORGED), facts)
+    write_all([(logger, line if is_fast else line.record())])
+    [said] = written(stream)
+    assert said.pop("time").endswith("+00:00")
+    assert said == {
+        **facts(), "level": "WARNING", "logger": PLACE.logger, "message": f"job 7 {FORGED}"
+    }  # fmt: skip
+    assert stream.getvalue().isascii()
+
+
+def test_an_exception_is_in_the_object_of_its_line(logger: logging.Logger, stream: io.StringIO) -> None:
+    add_handler(logger, stream)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logger.exception("it failed")
+    [said] = written(stream)
+    assert said["message"] == "it failed"
+    assert said["traceback"].startswith("Traceback") and "ValueError" in said["traceback"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object()], ids=type)
+def test_a_fact_that_json_has_no_word_for_costs_no_line(
+    logger: logging.Logger, stream: io.StringIO, value: Any
+) -> None:
+    add_handler(logger, stream)
+    circle: list[Any] = []
+    circle.append(circle)
+    logger.info("here", extra={"fact": value})
+    logger.info("there", extra={"fact": circle})
+    assert [said["message"] for said in written(stream)] == ["here", "there"]
+    assert all(said["fact"] for said in written(stream))
+
+
+@pytest.mark.usefixtures("_restored")
+def test_what_goes_to_a_standard_stream_becomes_json_and_a_file_does_not(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = logging.FileHandler(tmp_path / "log")
+    logger.handlers = [logging.StreamHandler(sys.stdout), logging.StreamHandler(elsewhere := io.StringIO()), file]
+    log_format.configure("json")
+    logger.warning("%s", "a")
+    file.close()
+    assert [said["message"] for said in parsed(capsys.readouterr().out)] == ["a"]
+    assert elsewhere.getvalue() == (tmp_path / "log").read_text() == "a\n"
+
+
+@pytest.mark.usefixtures("_restored")
+def test_lines_of_loggers_without_a_handler_become_json(capsys: pytest.CaptureFixture[str]) -> None:
+    log_format.configure("json")
+    assert logging.lastResort is not None
+    logging.lastResort.handle(Line(PLACE, logging.WARNING, "alone", ()).record())
+    assert [said["message"] for said in parsed(capsys.readouterr().err)] == ["alone"]
+
+
+def test_text_changes_no_handler_of_the_project(logger: logging.Logger, stream: io.StringIO) -> None:
+    logger.handlers = [logging.StreamHandler(stream)]
+    log_format.configure("text")
+    logger.warning("as it was")
+    assert stream.getvalue() == "as it was\n"
