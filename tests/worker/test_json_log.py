@@ -85,7 +85,8 @@ def test_an_exception_is_in_the_object_of_its_line(logger: logging.Logger, strea
         logger.exception("it failed")
     [said] = written(stream)
     assert said["message"] == "it failed"
-    assert said["traceback"].startswith("Traceback") and "ValueError" in said["traceback"]
+    assert said["traceback"].startswith("Traceback")
+    assert "ValueError" in said["traceback"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object()], ids=type)
