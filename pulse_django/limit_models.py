@@ -11,7 +11,7 @@ from .protocol.limiters import LimiterManager
 from .protocol.paused_keys import PausedKeyManager
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
-from .words.lane_keys import MAX_PAUSED
+from .words.lane_keys import IN_QUEUE, MAX_PAUSED
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
 
 
@@ -45,7 +45,7 @@ class Limiter(models.Model):
 class PausedKey(models.Model):
     """A key of a limit or a share, or a task, of which no job starts now."""
 
-    lane_key = ShortText(max_length=MAX_PAUSED, db_collation="C", primary_key=True)  # or ``task=<name>``
+    lane_key = ShortText(max_length=MAX_PAUSED, db_collation="C", primary_key=True)  # or of a task (store.paused_tasks)
     paused_at = models.DateTimeField(db_default=ClockTimestamp())
     paused_until = models.DateTimeField(null=True, blank=True)  # NULL: until it is resumed
     reason = models.TextField(blank=True, default="", db_default="")
@@ -57,7 +57,7 @@ class PausedKey(models.Model):
         default_permissions = ()
 
     def __str__(self) -> str:
-        return self.lane_key
+        return self.lane_key.replace(IN_QUEUE, " in queue ")
 
 
 class Bucket(models.Model):

@@ -15,26 +15,35 @@ from .tasks_framework import Task
 
 
 def pause_task(
-    task: Task | str, *, for_: timedelta | None = None, reason: str = "", by: str = "", using: str | None = None
+    task: Task | str,
+    *,
+    queue: str | None = None,
+    for_: timedelta | None = None,
+    reason: str = "",
+    by: str = "",
+    using: str | None = None,
 ) -> bool:
     """Start no job of a task, for a time or until it is resumed. It holds from the next claim on. Runs go on.
 
-    ``task`` is a task or its name. Its ``aliases`` are paused with it. Return whether it was not paused for longer
-    already. In every shard, unless ``using`` names one.
+    ``task`` is a task or its name. Its ``aliases`` are paused with it: in all queues, unless ``queue`` names one, and
+    in every shard, unless ``using`` names one. Return whether it was not paused for longer already.
     """
     changed = False
     for alias in aliases_of_jobs(using):
         paused = PausedKey.objects.db_manager(alias)
-        changed |= paused.pause_task(*names_of(task), for_=for_, reason=reason, by=by)
+        changed |= paused.pause_task(*names_of(task), queue=queue, for_=for_, reason=reason, by=by)
         set_aside(alias, most_batches=MOST_BATCHES)
     return changed
 
 
-def resume_task(task: Task | str, *, using: str | None = None) -> bool:
-    """Let jobs of a task start again. Return whether it was paused."""
+def resume_task(task: Task | str, *, queue: str | None = None, using: str | None = None) -> bool:
+    """Let jobs of a task start again. Return whether it was paused.
+
+    It ends all pauses of the task. With ``queue`` it ends the one in that queue alone.
+    """
     was_paused = False
     for alias in aliases_of_jobs(using):
-        if PausedKey.objects.db_manager(alias).resume_task(*names_of(task)):
+        if PausedKey.objects.db_manager(alias).resume_task(*names_of(task), queue=queue):
             was_paused = True
             bring_back(alias, most_batches=MOST_BATCHES)
     return was_paused

@@ -21,20 +21,20 @@ from .over_shards import Said
 
 
 def add_subject(parser: CommandParser) -> None:
-    """Let a queue or a task be named."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--queue", metavar="NAME", help="the queue")
-    which.add_argument("--task", metavar="NAME", help="the task, in all of its queues")
+    """Let a queue or a task be named, or a task in one queue."""
+    parser.add_argument("--queue", metavar="NAME", help="the queue; with --task: the task in this queue alone")
+    parser.add_argument("--task", metavar="NAME", help="the task, in all of its queues unless --queue names one")
     add_output(parser)
 
 
 def pause(alias: str, options: dict[str, Any], by: str) -> Said:
     """Pause what was named, and return what is paused now."""
     require_tables(alias)
+    _require_subject(options)
     try:
-        if options["queue"] is not None:
+        if options["task"] is None:
             return _pause_queue(alias, options["queue"], options["lasting"], options["reason"])
-        return _pause_task(alias, options["task"], options["lasting"], options["reason"], by)
+        return _pause_task(alias, options, by)
     except (InvalidJob, ValueError) as error:
         raise CommandError(str(error)) from error
 
@@ -42,18 +42,19 @@ def pause(alias: str, options: dict[str, Any], by: str) -> Said:
 def resume(alias: str, options: dict[str, Any]) -> Said:
     """Resume what was named, and return it."""
     require_tables(alias)
-    if options["queue"] is not None:
+    _require_subject(options)
+    if options["task"] is None:
         name = options["queue"]
         was_paused = paused_queues.resume_queue(name, using=alias)
         return {"queue": name, "was_paused": was_paused}, [_resumed("queue", name, was_paused)]
-    name = options["task"]
+    name, queue = options["task"], options["queue"]
     try:
-        was_paused = paused_tasks.resume_task(name, using=alias)
+        was_paused = paused_tasks.resume_task(name, queue=queue, using=alias)
     except InvalidJob as error:
         raise CommandError(str(error)) from error
     brought_back = paused_tasks.bring_back(alias, most_batches=None)  # also what a call before has left
-    facts = {"task": name, "was_paused": was_paused, "brought_back": brought_back}
-    return facts, [_resumed("task", name, was_paused)]
+    facts = {"task": name, "queue": queue, "was_paused": was_paused, "brought_back": brought_back}
+    return facts, [_resumed("task", _named(name, queue or ""), was_paused)]
 
 
 def _pause_queue(alias: str, name: str, lasting: timedelta | None, reason: str) -> Said:
@@ -64,19 +65,30 @@ def _pause_queue(alias: str, name: str, lasting: timedelta | None, reason: str) 
     return said, [inert(f"queue {name}: {_until(facts)}; waiting: {facts.due + facts.later}")]
 
 
-def _pause_task(alias: str, name: str, lasting: timedelta | None, reason: str, by: str) -> Said:
-    if not paused_tasks.pause_task(name, for_=lasting, reason=reason, by=by, using=alias):
+def _pause_task(alias: str, options: dict[str, Any], by: str) -> Said:
+    name, queue, reason = options["task"], options["queue"], options["reason"]
+    if not paused_tasks.pause_task(name, queue=queue, for_=options["lasting"], reason=reason, by=by, using=alias):
         raise CommandError("It is paused for longer already. Resume it first.")
     aside = paused_tasks.set_aside(alias, most_batches=None)
     names = paused_tasks.names_of(name)
-    found = [one for one in listed_tasks(alias) if one.task in names]
+    found = [one for one in listed_tasks(alias) if one.task in names and one.queue == (queue or "")]
     return {"tasks": [one.as_json() for one in found], "set_aside": aside}, [*map(paused_task_in_words, found)]
 
 
 def paused_task_in_words(one: PausedTaskFacts) -> str:
     by = f" by {one.paused_by}" if one.paused_by else ""
     until = "until it is resumed" if one.paused_until is None else f"until {one.paused_until:%Y-%m-%d %H:%M:%S%z}"
-    return inert(f"task {one.task}: paused {until}{by}: {one.reason or 'no reason given'}; waiting: {one.waiting}")
+    why = one.reason or "no reason given"
+    return inert(f"task {_named(one.task, one.queue)}: paused {until}{by}: {why}; waiting: {one.waiting}")
+
+
+def _named(task: str, queue: str) -> str:
+    return f"{task} in queue {queue}" if queue else task
+
+
+def _require_subject(options: dict[str, Any]) -> None:
+    if options["queue"] is None and options["task"] is None:
+        raise CommandError("Name a queue with --queue, a task with --task, or both.")
 
 
 def _until(facts: QueueFacts) -> str:

@@ -1,6 +1,7 @@
 """What is paused: keys of limits and shares, whose lanes are left out of claims, and tasks.
 
-The row of a task is spelt ``task=<name>``. No key is, so each of the verbs refuses the other's.
+The row of a task is spelt ``task=<name>``, with a queue behind it if it is paused in that queue alone. No key is, so
+each of the verbs refuses the other's.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from django.db import models, router
 
 from pulse_django.exceptions import InvalidJob
+from pulse_django.store.paused_tasks import IS_OF_TASK, TASK_OF_PAUSE
 from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.job_options import TASK_NAME
-from pulse_django.words.lane_keys import key_of, pause_of_task, task_of_pause
+from pulse_django.words.job_options import TASK_NAME, check_queue_name
+from pulse_django.words.lane_keys import is_pause_of_task, key_of, pause_of_task
 from pulse_django.words.limits import MAX_DELAY, MAX_USER
 from pulse_django.words.payloads import clean_text
 
@@ -35,6 +37,10 @@ WHERE paused.paused_until IS NOT NULL
 RETURNING lane_key
 """
 _RESUME = "DELETE FROM pulse_django_pausedkey WHERE lane_key::text = ANY (%s::text[]) RETURNING lane_key"
+# In all queues and in single ones.
+_RESUME_TASKS = f"""
+DELETE FROM pulse_django_pausedkey WHERE {IS_OF_TASK} AND {TASK_OF_PAUSE} = ANY (%s::text[]) RETURNING lane_key
+"""  # noqa: S608 - made of constants
 _FORGET = "DELETE FROM pulse_django_pausedkey WHERE paused_until <= statement_timestamp() RETURNING lane_key"
 
 
@@ -49,26 +55,31 @@ class PausedKeyManager(models.Manager["PausedKey"]):
 
         Return whether it was not paused for longer already.
         """
-        if key_of(lane_key) is None or task_of_pause(lane_key) is not None:
+        if key_of(lane_key) is None or is_pause_of_task(lane_key):
             raise InvalidJob(f"{lane_key!r} has no key: close the limit instead")
         return bool(self._pause([lane_key], for_, reason, by))
 
     def resume(self, lane_key: str) -> bool:
         """Let jobs of the key start again. Return whether it was paused."""
-        return task_of_pause(lane_key) is None and bool(run_joined(self._alias, _RESUME, [[lane_key]]))
+        return not is_pause_of_task(lane_key) and bool(run_joined(self._alias, _RESUME, [[lane_key]]))
 
-    def pause_task(self, *names: str, for_: timedelta | None = None, reason: str = "", by: str = "") -> bool:
+    def pause_task(
+        self, *names: str, queue: str | None = None, for_: timedelta | None = None, reason: str = "", by: str = ""
+    ) -> bool:
         """Start no job that has one of these names of a task, for a time or until it is resumed. Runs go on.
 
-        Return whether one of them was not paused for longer already.
+        In all queues, unless ``queue`` names one. Return whether one of them was not paused for longer already.
         """
         if for_ is not None and not timedelta() < for_ <= MAX_DELAY:
             raise InvalidJob(f"for_: {for_} must be positive and at most {MAX_DELAY.days} days")
-        return bool(self._pause(_rows_of(names), for_, reason, by))
+        return bool(self._pause(_rows_of(names, queue), for_, reason, by))
 
-    def resume_task(self, *names: str) -> bool:
-        """Let jobs that have one of these names start again. Return whether one was paused."""
-        return bool(run_joined(self._alias, _RESUME, [_rows_of(names)]))
+    def resume_task(self, *names: str, queue: str | None = None) -> bool:
+        """End all pauses of these names, or those of one queue alone. Return whether there was one."""
+        rows = _rows_of(names, queue)
+        if queue is None:
+            return bool(run_joined(self._alias, _RESUME_TASKS, [list(names)]))
+        return bool(run_joined(self._alias, _RESUME, [rows]))
 
     def forget_ended(self) -> list[str]:
         """Delete pauses that are over. Claims do not wait for it."""
@@ -88,7 +99,9 @@ class PausedKeyManager(models.Manager["PausedKey"]):
         return self._db or router.db_for_write(self.model)
 
 
-def _rows_of(names: Iterable[str]) -> list[str]:
+def _rows_of(names: Iterable[str], queue: str | None) -> list[str]:
     for name in names:
         TASK_NAME.check("task", name)
-    return [pause_of_task(name) for name in names]
+    if queue is not None:
+        check_queue_name(queue)
+    return [pause_of_task(name, queue) for name in names]

@@ -15,7 +15,7 @@ from itertools import count
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
-from pulse_django.store.paused_tasks import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE
+from pulse_django.store.paused_tasks import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused
 from pulse_django.store.transactions import run_joined
 
 # Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.
@@ -43,7 +43,7 @@ hit AS MATERIALIZED (
         FROM (
             SELECT task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT share.most
         ) AS head
-        WHERE head.task::text = ANY (paused.tasks)
+        WHERE {is_among("paused.tasks", "head.task", "lane.queue")}
     )
 ),
 found AS MATERIALIZED (
@@ -53,7 +53,7 @@ found AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT id, task FROM pulse_django_job_hot WHERE {IN_LANE} ORDER BY next_run_at, id LIMIT {READ_OF_LANE}
     ) AS head
-    WHERE head.task::text = ANY (paused.tasks)
+    WHERE {is_among("paused.tasks", "head.task", "lane.queue")}
     LIMIT %s
 ),
 aside AS (
@@ -76,12 +76,12 @@ locked AS MATERIALIZED (
     FROM met
     CROSS JOIN LATERAL (
         SELECT id, lane_key, next_run_at FROM pulse_django_job_hot
-        WHERE {IS_SET_ASIDE} AND task::text = met.task::text
+        WHERE {IS_SET_ASIDE} AND task::text = met.task::text AND queue::text = met.queue::text
         ORDER BY id
         LIMIT {SET_ASIDE_LIMIT}
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS back
-    WHERE met.task::text <> ALL ({PAUSED_TASKS})
+    WHERE {is_not_paused("met.")}
     LIMIT %s
 ),
 back AS MATERIALIZED (

@@ -36,8 +36,8 @@ JOB_INDEXES = [
     ),
     # What waits and is set aside, because its task is paused: nothing, in most projects.
     models.Index(
-        fields=["task", "id"],
-        name="pulse_job_set_aside",
+        fields=["task", "queue", "id"],
+        name="pulse_job_aside",
         condition=Q(status__in=[status.value for status in CLAIMABLE], ready__isnull=True),
     ),
     models.Index(fields=["id"], name="pulse_job_reap", condition=Q(status=Status.RUNNING.value)),

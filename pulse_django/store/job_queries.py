@@ -63,7 +63,7 @@ share (most) AS MATERIALIZED (SELECT GREATEST(10, %(in_all)s / GREATEST(count(*)
 aside AS MATERIALIZED (
     SELECT queue, count(*) AS jobs
     FROM (
-        SELECT queue FROM pulse_django_job_hot WHERE {IS_SET_ASIDE} ORDER BY task, id LIMIT %(in_all)s + 1
+        SELECT queue FROM pulse_django_job_hot WHERE {IS_SET_ASIDE} ORDER BY task, queue, id LIMIT %(in_all)s + 1
     ) AS first
     GROUP BY queue
 )

@@ -1,11 +1,12 @@
 """Which tasks are paused now: what claims, looks and conditions leave out.
 
-A paused task is a row among the paused keys, spelt ``task=<name>``. Those rows are one range of the primary key.
+A paused task is a row among the paused keys, spelt ``task=<name>``, or ``task=<name>``, a line feed and a queue if it
+is paused in that queue alone. Those rows are one range of the primary key.
 """
 
 from __future__ import annotations
 
-from pulse_django.words.lane_keys import OF_TASK
+from pulse_django.words.lane_keys import IN_QUEUE, OF_TASK
 
 from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan
@@ -20,28 +21,40 @@ IS_IN_FORCE = "(paused_until IS NULL OR paused_until > statement_timestamp())"
 IS_SET_ASIDE = f"{CLAIMABLE} AND ready IS NULL"
 ARE_SET_ASIDE = f"EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE {IS_SET_ASIDE})"  # noqa: S608 - made of constants
 
-# By task, so that a pause which goes on costs a probe, however many of its jobs are set aside.
+# By task and queue, so that a pause which goes on costs a probe, however many of its jobs are set aside.
 TASKS_SET_ASIDE = loose_scan(
-    "met", "task", where=IS_SET_ASIDE, order="task", following=("task::text > met.task::text",)
+    "met",
+    "task, queue",
+    where=IS_SET_ASIDE,
+    order="task, queue",
+    following=("task::text = met.task::text AND queue::text > met.queue::text", "task::text > met.task::text"),
 )
 
 # One that has ended counts until a watchdog forgets it.
 NONE_IS_PAUSED = f"NOT EXISTS (SELECT 1 FROM pulse_django_pausedkey WHERE {IS_OF_TASK})"  # noqa: S608 - made of constants
 
-# Their names, as an array: a statement reads it once.
-PAUSED_TASKS = (
-    f"ARRAY(SELECT pg_catalog.substr(lane_key::text, {len(OF_TASK) + 1}) FROM pulse_django_pausedkey "  # noqa: S608 - made of constants
-    f"WHERE {IS_OF_TASK} AND {IS_IN_FORCE})"
-)
+# Their names, some with a queue, as an array: a statement reads it once.
+_NAME = f"pg_catalog.substr(lane_key::text, {len(OF_TASK) + 1})"
+PAUSED_TASKS = f"ARRAY(SELECT {_NAME} FROM pulse_django_pausedkey WHERE {IS_OF_TASK} AND {IS_IN_FORCE})"  # noqa: S608 - made of constants
+
+# Of a row of pulse_django_pausedkey: the task, and the queue in which it is paused; empty: in all.
+_LINE_FEED = f"pg_catalog.chr({ord(IN_QUEUE)})"
+TASK_OF_PAUSE = f"pg_catalog.split_part({_NAME}, {_LINE_FEED}, 1)"
+QUEUE_OF_PAUSE = f"pg_catalog.split_part({_NAME}, {_LINE_FEED}, 2)"
+
+
+def is_among(paused: str, task: str, queue: str) -> str:
+    """Return the SQL that says whether a task is paused in a queue, by an array like ``PAUSED_TASKS``.
+
+    Of the column ``task`` the planner knows which names are frequent. With one task in the table it would expect that
+    none of its jobs can start, and read and sort whole lanes. What a function returns it knows nothing of.
+    """
+    return f"ARRAY[pg_catalog.concat({task}), pg_catalog.concat({task}, {_LINE_FEED}, {queue})] && {paused}"
 
 
 def is_not_paused(row: str = "") -> str:
-    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the column: ``job.``.
-
-    Of ``task`` itself the planner knows which names are frequent. With one task in the table it would expect that the
-    condition lets nothing through, and read and sort whole lanes. What a function returns it knows nothing of.
-    """
-    return f"pg_catalog.concat({row}task) <> ALL ({PAUSED_TASKS})"
+    """Return the SQL that says whether the task of a job is not paused. ``row`` goes before the columns: ``job.``."""
+    return f"NOT {is_among(PAUSED_TASKS, f'{row}task', f'{row}queue')}"
 
 
 # Of a lane whose head is not set aside yet. With more, what is behind is asked for when it is.
@@ -53,7 +66,7 @@ def first_that_can_start(in_lane: str) -> str:
     return f"""
         SELECT next_run_at
         FROM (
-            SELECT id, task, next_run_at
+            SELECT id, task, queue, next_run_at
             FROM pulse_django_job_hot
             WHERE {in_lane}
             ORDER BY next_run_at, id

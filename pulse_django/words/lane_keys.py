@@ -16,13 +16,14 @@ from collections.abc import Container
 
 from pulse_django.exceptions import InvalidJob
 
-from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_TASK_NAME
+from .limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .payloads import canonical
 
 SEPARATOR = ":"
 OF_QUEUE = "queue="  # in front of a queue's name: its limit
 OF_TASK = "task="  # in front of a task's name: its pause, among those of keys
-MAX_PAUSED = max(MAX_LANE_KEY, len(OF_TASK) + MAX_TASK_NAME)
+IN_QUEUE = "\n"  # between a task's name and the queue that its pause is for; no name has it
+MAX_PAUSED = max(MAX_LANE_KEY, len(OF_TASK) + MAX_TASK_NAME + len(IN_QUEUE) + MAX_QUEUE_NAME)
 _DIGITS = 4
 _OF_CHUNKS = "chunk="
 # A longer one is replaced by its hash, which fits beside the longest name.
@@ -68,14 +69,13 @@ def is_of_chunks(lane_key: str) -> bool:
     return lane_key.startswith(f"{SEPARATOR}{_OF_CHUNKS}")
 
 
-def pause_of_task(task: str) -> str:
-    """Return what stands for a task among paused keys. No lane key is like it, because no limiter is called so."""
-    return f"{OF_TASK}{task}"
+def pause_of_task(task: str, queue: str | None = None) -> str:
+    """Spell a paused task, in all queues or in one, as a paused key. No limiter is called so, and so no lane key."""
+    return f"{OF_TASK}{task}{IN_QUEUE}{queue}" if queue else f"{OF_TASK}{task}"
 
 
-def task_of_pause(paused: str) -> str | None:
-    """Return the task that is paused; None: it is a key."""
-    return paused.removeprefix(OF_TASK) if paused.startswith(OF_TASK) else None
+def is_pause_of_task(paused: str) -> bool:
+    return paused.startswith(OF_TASK)
 
 
 def limiters_of_lane(queue: str, lane_key: str, limited: Container[str]) -> tuple[str, ...]:

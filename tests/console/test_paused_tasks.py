@@ -48,6 +48,21 @@ def test_a_task_is_paused_and_resumed_and_the_log_says_by_whom() -> None:
     assert client.get(reverse("admin:index")).status_code == 200, "which lists what was done"
 
 
+def test_in_one_queue_alone() -> None:
+    client = staff(*MAY_ACT)
+    Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail"), NewJob(task="shop.send")])
+    in_mail = {"task-queue": "mail"}
+    shown = act(client, "pause", **in_mail).content.decode()
+    assert "Task shop.send in queue mail paused: the mail server is down" in shown
+    assert "shop.send, in queue mail</th>" in shown
+    assert '<input type="hidden" name="task-queue" value="mail">' in shown
+    assert [claim.queue for claim in Job.objects.claim(Identity("me"), limit=9)] == ["default"]
+    assert "Task shop.send in queue mail resumed" in act(client, "resume", **in_mail).content.decode()
+    assert [claim.queue for claim in Job.objects.claim(Identity("me"), limit=9)] == ["mail"]
+    for entry in LogEntry.objects.all():
+        assert str(PausedKey(lane_key=entry.object_id)) == "task=shop.send in queue mail"
+
+
 def test_until_resumed() -> None:
     act(staff(*MAY_ACT), "pause", **{"task-lasting": 0})
     assert PausedKey.objects.get().paused_until is None
@@ -68,6 +83,8 @@ def test_what_changes_nothing_says_so() -> None:
         {"task-task": "x" * 201},
         {"task-task": "a\nb"},
         {"task-task": "a\0b"},
+        {"task-queue": "x" * 101},
+        {"task-queue": "a\nb"},
         {"task-reason": ""},
         {"task-lasting": 7},
         {"task-lasting": "for ever"},

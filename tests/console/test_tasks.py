@@ -108,6 +108,12 @@ class TestOne:
         assert "the provider is down" in page
         assert "This process has no task of that name." in page
 
+    def test_so_is_a_pause_in_one_queue_alone(self, admin_client: Client) -> None:
+        PausedKey.objects.pause_task("shop.send", queue="mail", reason="the provider is down")
+        page = " ".join(text(admin_client, ONE, name="shop.send").split())
+        assert "</strong> in queue mail until resumed: the provider is down" in page
+        assert "Paused" not in text(admin_client, LIST)
+
     def test_a_name_that_nothing_has_is_a_page_without_charts(self, admin_client: Client) -> None:
         page = text(admin_client, ONE, name=EVIL)
         assert EVIL not in page

@@ -97,6 +97,18 @@ def _task_paused_for_a_while() -> Job:
     return waiting()
 
 
+def _task_paused_in_its_queue() -> Job:
+    job = waiting()
+    PausedKey.objects.pause_task(TASK, queue="elsewhere", reason="wrong")
+    PausedKey.objects.pause_task(TASK, queue=job.queue, reason="the bank is down", by="ann")
+    return job
+
+
+def _task_paused_in_another_queue() -> Job:
+    PausedKey.objects.pause_task(TASK, queue="elsewhere")
+    return waiting()
+
+
 def _pause_of_task_that_ended() -> Job:
     PausedKey.objects.pause_task(TASK, for_=MINUTE)
     sql("UPDATE pulse_django_pausedkey SET paused_until = clock_timestamp()")
@@ -299,6 +311,8 @@ CASES: dict[str, tuple[Callable[[], Job], list[str], dict[str, Any]]] = {
     "task paused": (_task_paused, ["task-paused"], {"task": TASK, "reason": "the bank is down", "by": "ann"}),
     "task paused, and set aside": (_task_paused_and_set_aside, ["task-paused"], {"task": TASK, "by": "ann"}),
     "task paused for a while": (_task_paused_for_a_while, ["task-paused"], {"task": TASK, "reason": "", "by": ""}),
+    "task paused in its queue": (_task_paused_in_its_queue, ["task-paused"], {"reason": "the bank is down"}),
+    "task paused in another queue": (_task_paused_in_another_queue, ["free"], {}),
     "a pause of its task that ended": (_pause_of_task_that_ended, ["free"], {}),
     "set aside after the pause": (_left_aside, ["set-aside"], {"task": TASK}),
     "limit full": (_limit_full, ["limit-full"], {"limit": "stripe", "held": "2", "most": 2, "key": "other"}),

@@ -77,6 +77,18 @@ class TestATask:
         assert said["tasks"][0]["paused_until"] is None
         assert "paused until it is resumed by" in run("pulse_limits")
 
+    def test_in_one_queue_alone(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail"), NewJob(task="shop.send")])
+        said = run("pulse_pause", "--task", "shop.send", "--queue", "mail", "--reason", "down")
+        assert said.startswith("task shop.send in queue mail: paused until it is resumed by ")
+        assert said.endswith(": down; waiting: 1\n")
+        assert run_json("pulse_limits")["paused_tasks"][0]["queue"] == "mail"
+        assert claimed() == 1
+        resume = ("pulse_resume", "--task", "shop.send", "--queue")
+        assert run(*resume, "x") == "task shop.send in queue x: was not paused\n"
+        assert run(*resume, "mail") == "task shop.send in queue mail: resumed\n"
+        assert claimed() == 1
+
     @pytest.mark.parametrize("name", ["<b>'\"%s", "task=x", "a:b", "ünï"])
     def test_hostile_names_are_names(self, name: str) -> None:
         assert f"task {name}: paused" in run("pulse_pause", "--task", name)
@@ -88,7 +100,7 @@ class TestATask:
     "args",
     [
         (),
-        ("--task", "x", "--queue", "x"),
+        ("--task", "x", "--queue", ""),
         ("--task", ""),
         ("--task", "x" * 201),
         ("--task", "a\nb"),

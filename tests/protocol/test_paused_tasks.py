@@ -15,7 +15,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lane_keys import MAX_PAUSED, lane_key, limiter_of_task, pause_of_task, task_of_pause
+from pulse_django.words.lane_keys import MAX_PAUSED, is_pause_of_task, lane_key, limiter_of_task, pause_of_task
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
 from pulse_django.words.limiting import Limit
@@ -158,13 +158,69 @@ class TestAPause:
         PausedKey.objects.pause_task(SEND)
         assert not PausedKey.objects.resume(pause_of_task(SEND))
         assert PausedKey.objects.exists()
-        assert task_of_pause(lane_key("", "acme")) is None
-        assert len(pause_of_task("x" * 200)) == MAX_PAUSED
+        assert not is_pause_of_task(lane_key("", "acme"))
+        assert len(pause_of_task("x" * 200, "q" * 100)) == MAX_PAUSED
 
     def test_a_paused_key_is_no_paused_task(self) -> None:
         enqueue("acme")
         PausedKey.objects.pause(lane_key("", "acme"))
         assert Job.objects.claim(ME)
+
+
+class TestInOneQueue:
+    def test_its_jobs_in_other_queues_and_other_tasks_start(self) -> None:
+        enqueue(SEND, queue="mail"), enqueue(SEND), enqueue(OTHER, queue="mail")
+        assert PausedKey.objects.pause_task(SEND, queue="mail")
+        for _ in range(2):  # found by the filter, then set aside
+            claims = Job.objects.claim(ME, limit=9)
+            assert sorted((claim.task, claim.queue) for claim in claims) == [(OTHER, "mail"), (SEND, "default")]
+            Job.objects.settle([success(claim) for claim in claims])
+            assert Job.objects.set_aside() in (["mail"], [])
+            enqueue(SEND), enqueue(OTHER, queue="mail")
+        assert ready(task=SEND, queue="mail") == {None}
+
+    def test_the_look_sees_the_others(self) -> None:
+        enqueue(SEND, queue="mail"), enqueue(SEND)
+        PausedKey.objects.pause_task(SEND, queue="mail")
+        assert [one.lane.queue for one in Job.objects.waiting()] == ["default"]
+
+    def test_the_end_of_one_pause_leaves_the_other(self) -> None:
+        enqueue(SEND, queue="mail"), enqueue(SEND, queue="bulk")
+        for queue in ("mail", "bulk"):
+            PausedKey.objects.pause_task(SEND, queue=queue)
+        assert sorted(Job.objects.set_aside()) == ["bulk", "mail"]
+        assert PausedKey.objects.resume_task(SEND, queue="mail")
+        assert not PausedKey.objects.resume_task(SEND, queue="mail")
+        assert Job.objects.bring_back() == ["mail"]
+        assert [claim.queue for claim in Job.objects.claim(ME, limit=9)] == ["mail"]
+        assert Job.objects.bring_back() == []
+
+    def test_a_pause_of_the_whole_task_is_another(self) -> None:
+        enqueue(SEND, queue="mail")
+        PausedKey.objects.pause_task(SEND)
+        assert not PausedKey.objects.resume_task(SEND, queue="mail")
+        assert PausedKey.objects.pause_task(SEND, queue="mail", for_=MINUTE)
+        assert Job.objects.claim(ME) == []
+
+    def test_resuming_the_task_ends_all_of_its_pauses(self) -> None:
+        PausedKey.objects.pause_task(SEND)
+        PausedKey.objects.pause_task(SEND, queue="mail")
+        PausedKey.objects.pause_task(OTHER, queue="mail")
+        assert PausedKey.objects.resume_task(SEND)
+        assert [one.lane_key for one in PausedKey.objects.all()] == [pause_of_task(OTHER, "mail")]
+
+    @pytest.mark.parametrize("name", ["", "x" * 101, "a\nb", 7])
+    def test_what_is_no_queue_is_refused(self, name: Any) -> None:
+        for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+            with pytest.raises(InvalidJob, match="queue"):
+                verb(SEND, queue=name)
+
+    def test_names_that_look_like_one_another_are_kept_apart(self) -> None:
+        """Whatever stands between a task and a queue must be in neither."""
+        for task, queue in (("a", "b c"), ("a b", "c"), ("a=b", "c")):
+            enqueue(task, queue=queue)
+        PausedKey.objects.pause_task("a b", queue="c")
+        assert sorted(claim.task for claim in Job.objects.claim(ME, limit=9)) == ["a", "a=b"]
 
 
 class TestClaimsOfWorkersThatKnowOfNoPause:

@@ -21,9 +21,9 @@ from pulse_django.execution.paused_tasks import pause_task, resume_task
 from pulse_django.execution.registry import registry
 from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks
 from pulse_django.models import PausedKey
-from pulse_django.words.job_options import TASK_NAME
+from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.lane_keys import pause_of_task
-from pulse_django.words.limits import MAX_TASK_NAME
+from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
 
 from .forms import LASTING, UNTIL_RESUMED
 
@@ -33,6 +33,9 @@ MOST_KNOWN = 1_000
 
 class TaskForm(forms.Form):
     task = forms.CharField(label=gettext_lazy("task"), max_length=MAX_TASK_NAME, strip=False)
+    queue = forms.CharField(
+        label=gettext_lazy("in this queue alone"), max_length=MAX_QUEUE_NAME, strip=False, required=False
+    )
 
     def clean_task(self) -> str:
         name: str = self.cleaned_data["task"]
@@ -41,6 +44,24 @@ class TaskForm(forms.Form):
         except InvalidJob as error:
             raise forms.ValidationError(str(error)) from error
         return name
+
+    def clean_queue(self) -> str:
+        name: str = self.cleaned_data["queue"]
+        try:
+            if name:
+                check_queue_name(name)
+        except InvalidJob as error:
+            raise forms.ValidationError(str(error)) from error
+        return name
+
+    @property
+    def task_and_queue(self) -> tuple[str, str | None]:
+        return self.cleaned_data["task"], self.cleaned_data["queue"] or None
+
+    @property
+    def named(self) -> str:
+        task, queue = self.task_and_queue
+        return task if queue is None else _("%(task)s in queue %(queue)s") % {"task": task, "queue": queue}
 
 
 class PauseTaskForm(TaskForm):
@@ -66,7 +87,7 @@ class PausedTasks:
 
     def shown_tasks(self, request: HttpRequest, everywhere: Shards) -> dict[str, Any]:
         """Return what the page shows, with a form for those who may pause."""
-        shown: dict[str, Any] = {"paused_tasks": _listed_once(everywhere)}
+        shown: dict[str, Any] = {"paused_tasks": listed_once(everywhere)}
         if self._may_act(request):
             registry.discover()
             shown |= {"pause_task": PauseTaskForm(prefix="task"), "known_tasks": list(registry)[:MOST_KNOWN]}
@@ -98,39 +119,41 @@ class PausedTasks:
         if not form.is_valid():
             self.message_user(request, errors_in_words(form), messages.ERROR)
         elif message := act(request, form):
-            self.log_change(request, PausedKey(lane_key=pause_of_task(form.cleaned_data["task"])), message)
+            self.log_change(request, PausedKey(lane_key=pause_of_task(*form.task_and_queue)), message)
             self.message_user(request, message, messages.SUCCESS)
         else:
             self.message_user(request, _("Nothing was changed."), messages.WARNING)
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_limiter_changelist"))
 
     def _pause_task(self, request: HttpRequest, form: Any) -> str:
-        task, reason, by = form.cleaned_data["task"], form.cleaned_data["reason"], request.user.get_username()
+        (task, queue), reason, by = form.task_and_queue, form.cleaned_data["reason"], request.user.get_username()
         everywhere = shards_of(request, PausedKey)
-        done = everywhere.ask(lambda alias: pause_task(task, for_=form.for_, reason=reason, by=by, using=alias))
+        done = everywhere.ask(
+            lambda alias: pause_task(task, queue=queue, for_=form.for_, reason=reason, by=by, using=alias)
+        )
         everywhere.tell(request)
         if not any(done.values()):
             return ""
-        said = _("Task %(task)s paused: %(reason)s") % {"task": task, "reason": reason}
+        said = _("Task %(task)s paused: %(reason)s") % {"task": form.named, "reason": reason}
         return said + unchanged_in([alias for alias, is_done in done.items() if not is_done])
 
     def _resume_task(self, request: HttpRequest, form: Any) -> str:
-        task = form.cleaned_data["task"]
+        task, queue = form.task_and_queue
         everywhere = shards_of(request, PausedKey)
-        done = everywhere.ask(lambda alias: resume_task(task, using=alias))
+        done = everywhere.ask(lambda alias: resume_task(task, queue=queue, using=alias))
         everywhere.tell(request)
         if not any(done.values()):
             return ""
-        return _("Task %(task)s resumed") % {"task": task}
+        return _("Task %(task)s resumed") % {"task": form.named}
 
 
-def _listed_once(everywhere: Shards) -> list[dict[str, Any]]:
-    """Return each paused task once, with the shards in which it is paused unless it is in all."""
-    found: dict[str, dict[str, PausedTaskFacts]] = {}
+def listed_once(everywhere: Shards) -> list[dict[str, Any]]:
+    """Return each pause once, with the shards in which it holds unless it does in all."""
+    found: dict[tuple[str, str], dict[str, PausedTaskFacts]] = {}
     answers = everywhere.ask(paused_tasks)
     for alias, some in answers.items():
         for one in some:
-            found.setdefault(one.task, {})[alias] = one
+            found.setdefault((one.task, one.queue), {})[alias] = one
     return [_joined(by_shard, len(answers)) for by_shard in found.values()]
 
 

@@ -13,6 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.charts import charts_of
+from pulse_django.console.limits.paused_tasks import listed_once
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import Shards, shards_of
@@ -59,7 +60,7 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         order = request.GET.get("order", "")
         order = order if order in ORDERS else "runs"
         totals = joined_totals(everywhere.ask(lambda alias: read_totals(alias, TrafficKind.TASK, window)).values())
-        paused = {one.task for some in everywhere.ask(paused_tasks).values() for one in some}
+        paused = {one.task for some in everywhere.ask(paused_tasks).values() for one in some if not one.queue}
         rows = task_rows(totals, paused, order)
         everywhere.tell(request)
         shown = {
@@ -86,18 +87,14 @@ class TaskAdmin(ReadOnly, admin.ModelAdmin):
         window = window_of(request)
         found = everywhere.ask(lambda alias: read_course(alias, TrafficKind.TASK, name, window))
         course = joined_courses(list(found.values()), window)
-        paused = {
-            alias: [one for one in some if one.task == name] for alias, some in everywhere.ask(paused_tasks).items()
-        }
-        pauses = {alias: some[0] for alias, some in paused.items() if some}
+        pauses = [one for one in listed_once(everywhere) if one["facts"].task == name]
         everywhere.tell(request)
         shown = {
             "title": name,
-            "task": task_row(name, course.total, is_paused=bool(pauses)),
+            "task": task_row(name, course.total),
             "charts": charts_of(course),
             "releases": list(reversed(course.marks)),
-            "pause": next(iter(pauses.values()), None),
-            "paused_in": list(pauses) if len(pauses) < len(paused) else [],
+            "pauses": pauses,
             "is_registered": name in registered_tasks(),
             "window": window,
             "windows": WINDOW_NAMES.items(),

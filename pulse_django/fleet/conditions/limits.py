@@ -90,12 +90,12 @@ FROM (
     )
     UNION ALL
     (
-        SELECT aside.queue, met.task, aside.next_run_at
+        SELECT met.queue, met.task, aside.next_run_at
         FROM met
         CROSS JOIN LATERAL (
-            SELECT queue, next_run_at
+            SELECT next_run_at
             FROM pulse_django_job_hot
-            WHERE {IS_SET_ASIDE} AND task::text = met.task::text
+            WHERE {IS_SET_ASIDE} AND task::text = met.task::text AND queue::text = met.queue::text
             ORDER BY id
             LIMIT %(sample)s
         ) AS aside

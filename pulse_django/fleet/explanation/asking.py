@@ -16,11 +16,11 @@ from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
 from pulse_django.store.loose_scan import loose_scan
-from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
+from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK, QUEUE_OF_PAUSE, TASK_OF_PAUSE
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.histograms import Histogram
-from pulse_django.words.lane_keys import OF_TASK, limiter_of_queue
+from pulse_django.words.lane_keys import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
@@ -49,11 +49,14 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT lane_key, paused_until, reason FROM pulse_django_pausedkey WHERE {IS_IN_FORCE} AND NOT ({IS_OF_TASK})
 ) AS key_pause ON key_pause.lane_key::text = job.lane_key::text
-LEFT JOIN (
-    SELECT pg_catalog.substr(lane_key::text, {len(OF_TASK) + 1}) AS task, paused_until, reason, paused_by
+LEFT JOIN LATERAL (  -- the one that lasts longest
+    SELECT {TASK_OF_PAUSE} AS task, paused_until, reason, paused_by
     FROM pulse_django_pausedkey
-    WHERE {IS_OF_TASK} AND {IS_IN_FORCE}
-) AS task_pause ON task_pause.task = job.task::text
+    WHERE {IS_OF_TASK} AND {IS_IN_FORCE} AND {TASK_OF_PAUSE} = job.task::text
+        AND {QUEUE_OF_PAUSE} IN ('', job.queue::text)
+    ORDER BY paused_until DESC NULLS FIRST
+    LIMIT 1
+) AS task_pause ON true
 LEFT JOIN LATERAL (
     SELECT pg_catalog.left(message, %(most_said)s::int) AS said
     FROM pulse_django_attempt

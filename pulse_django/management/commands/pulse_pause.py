@@ -1,4 +1,4 @@
-"""``manage.py pulse_pause``: start no job of a queue or of a task, for a time or until ``pulse_resume``."""
+"""``manage.py pulse_pause``: start no job of a queue or a task, for a time or until ``pulse_resume``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from pulse_django.operations.users import user_of
 
 
 class Command(BaseCommand):
-    help = "Start no job of a queue or of a task, for a time or until pulse_resume. What runs goes on."
+    help = (
+        "Start no job of a queue, of a task, or of a task in one queue, for a time or until pulse_resume. "
+        "What runs goes on."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_subject(parser)

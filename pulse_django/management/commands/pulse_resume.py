@@ -13,7 +13,7 @@ from pulse_django.operations.pausing import add_subject, resume
 
 
 class Command(BaseCommand):
-    help = "Let jobs of a paused queue or of a paused task start again."
+    help = "Let jobs of a paused queue or of a paused task start again. --task without --queue ends all of its pauses."
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_subject(parser)
