@@ -39,7 +39,11 @@ RETURNING lane_key
 _RESUME = "DELETE FROM pulse_django_pausedkey WHERE lane_key::text = ANY (%s::text[]) RETURNING lane_key"
 # In all queues and in single ones.
 _RESUME_TASKS = f"""
-DELETE FROM pulse_django_pausedkey WHERE {IS_OF_TASK} AND {TASK_OF_PAUSE} = ANY (%s::text[]) RETURNING lane_key
+WITH found AS MATERIALIZED (
+    SELECT lane_key FROM pulse_django_pausedkey WHERE {IS_OF_TASK} AND {TASK_OF_PAUSE} = ANY (%s::text[])
+)
+DELETE FROM pulse_django_pausedkey WHERE lane_key::text = ANY (ARRAY(SELECT lane_key::text FROM found))
+RETURNING lane_key
 """  # noqa: S608 - made of constants
 _FORGET = "DELETE FROM pulse_django_pausedkey WHERE paused_until <= statement_timestamp() RETURNING lane_key"
 

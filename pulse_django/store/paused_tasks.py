@@ -49,7 +49,8 @@ def is_among(paused: str, task: str, queue: str) -> str:
     Of the column ``task`` the planner knows which names are frequent. With one task in the table it would expect that
     none of its jobs can start, and read and sort whole lanes. What a function returns it knows nothing of.
     """
-    return f"ARRAY[pg_catalog.concat({task}), pg_catalog.concat({task}, {_LINE_FEED}, {queue})] && {paused}"
+    names = f"ARRAY[pg_catalog.concat({task}), pg_catalog.concat({task}, {_LINE_FEED}, {queue})]"
+    return f"{names} OPERATOR(pg_catalog.&&) {paused}"
 
 
 def is_not_paused(row: str = "") -> str:
