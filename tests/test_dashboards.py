@@ -23,6 +23,7 @@ ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 EXPRESSIONS = [
     *((panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]),
     *((rule["alert"], rule["expr"]) for rule in ALERTS),
+    *((one["name"], one["expr"]) for one in DASHBOARD["annotations"]["list"]),
 ]
 OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 
@@ -88,7 +89,7 @@ class TestEveryExpression:
             if SERIES[name].kind is SignKind.GAUGE:
                 assert window == ""
             elif "unless" not in expression:
-                assert window in ("5m", "10m"), "they move once a minute"
+                assert window in ("5m", "10m", "1h"), "they move once a minute"
 
     def test_its_brackets_close(self, where: str, expression: str) -> None:
         for opening, closing in ("()", "{}", "[]"):
@@ -98,21 +99,48 @@ class TestEveryExpression:
 class TestTheDashboard:
     def test_grafana_can_import_it(self) -> None:
         assert DASHBOARD["schemaVersion"] >= 38
-        [datasource] = DASHBOARD["templating"]["list"]
+        datasource, task = DASHBOARD["templating"]["list"]
         assert (datasource["name"], datasource["type"], datasource["query"]) == (
             "datasource",
             "datasource",
             "prometheus",
         )
+        asked = [*DASHBOARD["annotations"]["list"], task]
         for panel in PANELS:
-            for part in (panel, *panel["targets"]):
-                assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            asked += [panel, *panel["targets"]]
+        assert all(part["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for part in asked)
 
-    def test_the_eight_come_first(self) -> None:
-        first = DASHBOARD["panels"].index(next(p for p in DASHBOARD["panels"][1:] if p["type"] == "row"))
-        found = {sign for panel in DASHBOARD["panels"][1:first] for t in panel["targets"] for sign in shown(t["expr"])}
-        assert DASHBOARD["panels"][0]["title"] == "Vital signs"
+    def test_what_is_wrong_now_comes_first_and_then_the_eight(self) -> None:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for panel in sorted(DASHBOARD["panels"], key=lambda panel: panel["gridPos"]["y"]):
+            if panel["type"] == "row":
+                title = panel["title"]
+            rows.setdefault(title, []).append(panel)
+        assert list(rows)[:2] == ["Now", "Vital signs"]
+        assert {panel["type"] for panel in rows["Now"]} == {"row", "stat"}
+        found = {sign for panel in rows["Vital signs"][1:] for t in panel["targets"] for sign in shown(t["expr"])}
         assert set(THE_EIGHT) <= found
+
+    def test_one_task_can_be_chosen_and_all_that_tells_of_tasks_obeys(self) -> None:
+        task = DASHBOARD["templating"]["list"][1]
+        assert (task["name"], task["type"], task["multi"], task["includeAll"]) == ("task", "query", True, True)
+        asked = re.fullmatch(r"label_values\((pulse_\w+), task\)", task["query"]["query"])
+        assert asked
+        assert "task" in SERIES[asked[1]].labels
+        below = {panel["title"]: panel for panel in PANELS if panel["type"] != "stat"}
+        of_tasks = [panel for panel in below.values() if "task" in labels_of(panel["targets"][0]["expr"])]
+        assert {"Runs of each task, a minute", "Failures of each task, a minute"} <= {one["title"] for one in of_tasks}
+        assert all('task=~"$task"' in target["expr"] for panel in of_tasks for target in panel["targets"])
+
+    def test_no_variable_is_unknown(self) -> None:
+        known = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+        assert {name for _, text in EXPRESSIONS for name in re.findall(r"\$\{?(\w+)", text)} <= known
+
+    def test_a_release_is_marked_when_its_first_worker_started(self) -> None:
+        [releases] = DASHBOARD["annotations"]["list"]
+        assert releases["useValueForTime"], "and not when it was scraped"
+        assert releases["expr"].startswith("1000 * "), "Grafana reads milliseconds"
+        assert releases["enable"]
 
     def test_no_sign_is_missing(self) -> None:
         assert {sign for panel in PANELS for target in panel["targets"] for sign in shown(target["expr"])} == set(ALL)
@@ -133,10 +161,37 @@ class TestTheDashboard:
     def test_a_legend_names_labels_that_are_left(self, panel: dict[str, Any]) -> None:
         for target in panel["targets"]:
             outermost = re.match(
-                r"(?:60 \* )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)", target["expr"]
+                r"(?:60 \* |time\(\) - )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)", target["expr"]
             )
             left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
+
+    @pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: panel["title"])
+    def test_a_panel_has_what_grafana_reads_of_its_kind(self, panel: dict[str, Any]) -> None:
+        every = {"id", "type", "title", "gridPos"}
+        if panel["type"] == "row":
+            assert set(panel) == every | {"collapsed", "panels"}
+            return
+        assert set(panel) == every | {"description", "datasource", "fieldConfig", "options", "targets"}
+        assert set(panel["gridPos"]) == {"h", "w", "x", "y"}
+        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+        for target in panel["targets"]:
+            assert set(target) == {"refId", "datasource", "expr", "legendFormat"}
+        options = panel["options"]
+        if panel["type"] == "timeseries":
+            assert set(options) == {"legend", "tooltip"}
+            assert options["legend"]["displayMode"] in ("list", "table", "hidden")
+            return
+        assert panel["type"] == "stat"
+        assert set(options["reduceOptions"]) == {"calcs", "fields", "values"}
+        assert options["reduceOptions"]["calcs"] == ["lastNotNull"]
+        assert options["colorMode"] in ("none", "value", "background", "background_solid")
+        assert options["graphMode"] in ("none", "area")
+        assert options["textMode"] in ("auto", "value", "value_and_name", "name", "none")
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert steps[0]["value"] is None
+        values = [step["value"] for step in steps[1:]]
+        assert values == sorted(values)
 
     def test_ids_are_unique_and_no_panel_covers_another(self) -> None:
         ids = [panel["id"] for panel in DASHBOARD["panels"]]

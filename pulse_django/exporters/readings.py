@@ -16,7 +16,7 @@ from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.limits import LimitFacts, limits
 from pulse_django.fleet.shards import shards_to_read
 from pulse_django.fleet.snapshot import Health
-from pulse_django.models import Limiter, Minute, Schedule
+from pulse_django.models import Limiter, Minute, Release, Schedule
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
@@ -38,6 +38,7 @@ from pulse_django.words.vital_signs import (
     QUEUE_LATER,
     QUEUE_OLDEST_DUE,
     QUEUE_PAUSED,
+    RELEASE_TIMESTAMP,
     SCHEDULE_LATENESS,
     SHARD_UP,
     SLOTS,
@@ -80,28 +81,30 @@ def read_all() -> list[Reading]:
 
 def read(alias: str) -> list[Reading]:
     """Read every sign. What was never counted is left out."""
-    now, minute, signs, totals, schedule_due, has_limits = _latest(alias)
+    now, minute, signs, totals, schedule_due, has_limits, version, released = _latest(alias)
     health = snapshot_queries.glance(alias)
     counted = [Reading(sign, labels, value) for sign in COUNTED for labels, value in counters.leaves(totals, sign)]
     unasked = signs.get("unasked")
     found = [*_of_conditions(history.numbers(signs.get("conditions"))), *_of_unasked(unasked)]
     age = [] if minute is None else [Reading(MINUTE_AGE, (), (now - minute).total_seconds())]
     lateness = [Reading(SCHEDULE_LATENESS, (), _lateness(now, schedule_due))] if schedule_due is not None else []
+    release = [] if version is None else [Reading(RELEASE_TIMESTAMP, (version,), released.timestamp())]
     of_limits = _of_limits(limits(alias)) if has_limits else ()
     of_fleet = [*_of_queues(health), *_of_workers(health), *_of_workflows(health)]
-    return [*counted, *found, *age, *lateness, *of_fleet, *of_limits]
+    return [*counted, *found, *age, *lateness, *release, *of_fleet, *of_limits]
 
 
 def _latest(alias: str) -> Any:
     next_due = Schedule.objects.filter(next_at__isnull=False).order_by("next_at").values("next_at")[:1]
+    newest = Release.objects.order_by("-seen_at", "-id")
     rows = Minute.objects.using(alias).filter(totals__isnull=False)
     rows = rows.annotate(
-        now=StatementTimestamp(), schedule_due=Subquery(next_due), has_limits=Exists(Limiter.objects.all())
-    )
-    latest: Any = (
-        rows.order_by("-minute").values_list("now", "minute", "signs", "totals", "schedule_due", "has_limits").first()
-    )
-    return latest or (None, None, {}, {}, None, False)
+        now=StatementTimestamp(), schedule_due=Subquery(next_due), has_limits=Exists(Limiter.objects.all()),
+        version=Subquery(newest.values("version")[:1]), released=Subquery(newest.values("seen_at")[:1]),
+    )  # fmt: skip
+    read = ("now", "minute", "signs", "totals", "schedule_due", "has_limits", "version", "released")
+    latest: Any = rows.order_by("-minute").values_list(*read).first()
+    return latest or (None, None, {}, {}, None, False, None, None)
 
 
 def _lateness(now: datetime, due_at: datetime) -> float:

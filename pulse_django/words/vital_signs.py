@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from .vital_sign import SignKind as SignKind
 from .vital_sign import VitalSign as VitalSign
+from .workflow_signs import BATCH_DURATION as BATCH_DURATION
+from .workflow_signs import BATCHES_HELD as BATCHES_HELD
+from .workflow_signs import BATCHES_OPEN as BATCHES_OPEN
+from .workflow_signs import WAITING_JOBS as WAITING_JOBS
 
 ACTIVE_LEASES = VitalSign(
     name="active_leases",
@@ -255,31 +259,13 @@ LIMIT_REFUSALS = VitalSign(
     "another worker was claiming from it at the same time (contended).",
     to_do="Normal while jobs wait for the limit. If many are contended, too many workers claim from one limit at once.",
 )
-WAITING_JOBS = VitalSign(
-    name="waiting_jobs",
+RELEASE_TIMESTAMP = VitalSign(
+    name="release_timestamp_seconds",
     kind=SignKind.GAUGE,
-    means="Number of jobs that wait for other jobs, batches or events. Counting stops at a limit.",
-    to_do="Normal while workflows run. If it does not fall, look for held workflows and for events that nobody sends.",
-)
-BATCHES_OPEN = VitalSign(
-    name="batches_open",
-    kind=SignKind.GAUGE,
-    means="Number of batches and workflows that are not over. Counting stops at a limit.",
-    to_do="If it only rises, workflows are held, wait for events, or are never sealed. Run manage.py pulse_workflows.",
-)
-BATCHES_HELD = VitalSign(
-    name="batches_held",
-    kind=SignKind.GAUGE,
-    means="Number of these that have dead letters. They are over once those are retried or the whole is cancelled.",
-    to_do="Fix what the dead letters died of, and retry them: manage.py pulse_workflows retry.",
-)
-BATCH_DURATION = VitalSign(
-    name="batch_seconds",
-    kind=SignKind.HISTOGRAM,
     unit="seconds",
-    labels=("kind",),
-    means="Time from the opening of a batch or workflow to its end. Those within others are not counted.",
-    to_do="If it rises, the critical path on the page of a workflow says which of its jobs take the time.",
+    labels=("version",),
+    means="Unix time at which the first worker of the newest release started.",
+    to_do="Compare it with when a number began to move. PULSE['VERSION'] names your releases.",
 )
 SHARD_UP = VitalSign(
     name="shard_up",
@@ -293,7 +279,7 @@ BESIDE_THEM = (
     ENQUEUE_TO_START, QUEUE_DUE, QUEUE_LATER, QUEUE_OLDEST_DUE, QUEUE_PAUSED, JOBS_ENQUEUED, JOBS_ENDED, JOBS_EXPIRED,
     RUNS, RUN_DURATION, LATE_REPORTS, WORKERS, SLOTS, IN_FLIGHT, STUCK_SLOTS, PREFETCHED, DATABASE_ERRORS, CONDITIONS,
     MINUTE_AGE, SCHEDULE_LATENESS, LIMIT_RUNNING, LIMIT_DUE, LIMIT_CLOSED, LIMIT_REFUSALS, WAITING_JOBS,
-    BATCHES_OPEN, BATCHES_HELD, BATCH_DURATION, SHARD_UP,
+    BATCHES_OPEN, BATCHES_HELD, BATCH_DURATION, SHARD_UP, RELEASE_TIMESTAMP,
 )  # fmt: skip
 
 ALL = THE_EIGHT + BESIDE_THEM

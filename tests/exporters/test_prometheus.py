@@ -27,7 +27,7 @@ from pulse_django import conf
 from pulse_django.exporters import exposition, prometheus, readings
 from pulse_django.exporters.exposition import BOUNDARIES, folded
 from pulse_django.exporters.readings import Reading
-from pulse_django.models import Job, Minute, Queue, Worker
+from pulse_django.models import Job, Minute, Queue, Release, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words import counters, vital_signs
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST, Histogram
@@ -235,6 +235,18 @@ class TestWhatTheySay:
         assert number(found, "pulse_in_flight") == 6
         assert number(found, "pulse_stuck_slots") == 2
         assert number(found, "pulse_prefetched") == 4
+
+    def test_the_release_of_the_newest_worker_is_told_with_its_time(
+        self, client: Client, token: dict[str, str]
+    ) -> None:
+        minute(ago=2)
+        assert scrape(client, **token)["pulse_release_timestamp_seconds"].samples == []
+        seen_at = now(timedelta(hours=-1))
+        Release.objects.create(version="1.0", seen_at=seen_at - timedelta(days=1))
+        Release.objects.create(version=HOSTILE, seen_at=seen_at)
+        found = scrape(client, **token)
+        assert number(found, "pulse_release_timestamp_seconds", version=HOSTILE) == pytest.approx(seen_at.timestamp())
+        assert len(found["pulse_release_timestamp_seconds"].samples) == 1
 
     def test_counters_are_the_totals_of_the_latest_minute(self, client: Client, token: dict[str, str]) -> None:
         minute(
