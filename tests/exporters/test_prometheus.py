@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +241,7 @@ class TestWhatTheySay:
     ) -> None:
         minute(ago=2)
         assert scrape(client, **token)["pulse_release_timestamp_seconds"].samples == []
-        seen_at = now(timedelta(hours=-1))
+        seen_at = datetime(2026, 11, 20, 12, tzinfo=UTC)
         Release.objects.create(version="1.0", seen_at=seen_at - timedelta(days=1))
         Release.objects.create(version=HOSTILE, seen_at=seen_at)
         found = scrape(client, **token)
