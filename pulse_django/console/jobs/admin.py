@@ -25,6 +25,7 @@ from pulse_django.words.envelopes import HIDDEN
 from . import actions
 from .amending import AmendPage, amendments_of
 from .arguments_shown import UNKNOWN, arguments_shown, result_shown
+from .by_due import ByDuePage
 from .due_soon import DuePage
 from .explaining import explanation_of
 from .exporting import ExportPage
@@ -40,7 +41,7 @@ OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # 
 MOST_SHOWN = 20_000  # characters of one value
 
 
-class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, DuePage, JobList):
+class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, DuePage, ByDuePage, JobList):
     change_form_template = "admin/pulse_django/job/change_form.html"
     fieldsets = (
         (
@@ -80,6 +81,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         mass = self.admin_site.admin_view(self.mass_view)
         return [
             path("due/", self.admin_site.admin_view(self.due_view), name="pulse_django_job_due"),
+            path("by-due/", self.admin_site.admin_view(self.by_due_view), name="pulse_django_job_by_due"),
             path("export/<slug:name>/", self.admin_site.admin_view(self.export_view), name="pulse_django_job_export"),
             path("mass/<slug:name>/", mass, name="pulse_django_job_mass"),
             path("<path:object_id>/act/<slug:name>/", act, name="pulse_django_job_act"),
@@ -92,6 +94,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         links: dict[str, Any] = {"mass_links": self.mass_links(request), "export_links": self.export_links(request)}
         links["due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_due")
+        links["by_due_url"] = reverse(f"{self.admin_site.name}:pulse_django_job_by_due")
         page = super().changelist_view(request, links | (extra_context or {}))
         if request.method != "POST":
             shards_of(request, Job).tell(request)

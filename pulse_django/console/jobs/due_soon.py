@@ -32,7 +32,7 @@ MINUTES = 60
 WIDTH, HEIGHT, STEP = 720, 90, 12  # of the drawing
 
 _SAME = ("queue::text = lane.queue::text", "priority = lane.priority", "ready = lane.ready")
-_LANES = loose_scan(
+LANES = loose_scan(
     "lane",
     "queue, priority, ready, lane_key",
     where=f"{CLAIMABLE} AND ready IS NOT NULL",
@@ -45,7 +45,12 @@ _LANES = loose_scan(
     ),
     most="%(most_lanes)s + 1",
 )
-_DUE = f"""{_LANES}
+# Of a job: whether it waits in this lane.
+OF_LANE = (
+    f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready"
+    " AND lane_key::text = lane.lane_key::text"
+)
+_DUE = f"""{LANES}
 SELECT
     due.id, due.task, lane.queue, due.next_run_at,
     EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
@@ -54,8 +59,7 @@ FROM lane
 CROSS JOIN LATERAL (
     SELECT id, task, next_run_at
     FROM pulse_django_job_hot
-    WHERE {CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready
-        AND lane_key::text = lane.lane_key::text
+    WHERE {OF_LANE}
         AND next_run_at > statement_timestamp()
         AND next_run_at <= statement_timestamp() + %(minutes)s::float8 * interval '1 minute'
     ORDER BY next_run_at
@@ -76,6 +80,12 @@ class Due:
     @property
     def wait(self) -> str:
         return in_words(self.seconds)
+
+    @property
+    def due(self) -> str:
+        if self.seconds > 0:
+            return gettext("in %(duration)s") % {"duration": self.wait}
+        return gettext("for %(duration)s") % {"duration": in_words(-self.seconds)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,134 @@
+"""The waiting jobs in the order in which they are due, a hundred a page, of all queues or of one.
+
+The list of jobs is in the order of ids, because no index has all jobs in the order of their time. Each lane has one, so
+each lane is asked for its next jobs, and the first of all of them are the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy
+
+from pulse_django.console.shards import chosen_shards
+from pulse_django.models import Job
+from pulse_django.store.transactions import run_joined
+from pulse_django.words.job_ids import MAX_ID
+from pulse_django.words.limits import MAX_QUEUE_NAME
+
+from .due_soon import LANES, MOST_LANES, OF_LANE, Due
+
+PER_PAGE = 100
+
+_BY_DUE = f"""{LANES}
+SELECT
+    due.id, due.task, lane.queue, due.next_run_at,
+    EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
+    (SELECT pg_catalog.max(place) FROM lane) > %(most_lanes)s
+FROM lane
+CROSS JOIN LATERAL (
+    SELECT id, task, next_run_at
+    FROM pulse_django_job_hot
+    WHERE {OF_LANE}
+        AND next_run_at >= %(at)s::timestamptz AND (next_run_at > %(at)s::timestamptz OR id > %(id)s::bigint)
+    ORDER BY next_run_at, id
+    LIMIT (SELECT %(most)s + 1)
+) AS due
+WHERE %(queue)s::text = '' OR lane.queue::text = %(queue)s::text
+ORDER BY due.next_run_at, due.id
+LIMIT (SELECT %(most)s + 1)
+"""  # noqa: S608 - made of constants
+
+
+class Cursor(NamedTuple):
+    """The job after which a page begins."""
+
+    at: datetime
+    id: int
+
+    @classmethod
+    def of(cls, text: str) -> Cursor:
+        """Read what ``str`` wrote. What is none is the beginning."""
+        at, _, job_id = text.rpartition("_")
+        with suppress(ValueError):
+            cursor = cls(datetime.fromisoformat(at), int(job_id))
+            if cursor.at.tzinfo is not None and 0 <= cursor.id <= MAX_ID:
+                return cursor
+        return BEGINNING
+
+    def __str__(self) -> str:
+        return f"{self.at.isoformat()}_{self.id}"
+
+
+BEGINNING = Cursor(datetime.min.replace(tzinfo=UTC), 0)
+
+
+class QueueForm(forms.Form):
+    queue = forms.CharField(
+        label=gettext_lazy("queue"), max_length=MAX_QUEUE_NAME, required=False, empty_value="", strip=False
+    )
+
+
+def by_due(alias: str, queue: str, after: Cursor) -> tuple[list[Due], bool]:
+    """Return the next jobs, one more than a page has, and whether there are lanes that were not looked at."""
+    params = {"most_lanes": MOST_LANES, "most": PER_PAGE, "queue": queue, "at": after.at, "id": after.id}
+    rows = run_joined(alias, _BY_DUE, params)
+    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows]
+    return found, any(row[5] for row in rows)
+
+
+class ByDuePage:
+    """Of ``JobAdmin``."""
+
+    admin_site: Any
+
+    def by_due_view(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
+            raise PermissionDenied
+        form = QueueForm(request.GET)
+        queue = form.cleaned_data["queue"] if form.is_valid() else ""
+        after = Cursor.of(request.GET.get("after", ""))
+        everywhere = chosen_shards(request, Job, reads=True)
+        answers = list(everywhere.ask(lambda alias: by_due(alias, queue, after)).values())
+        found = sorted((one for some, _ in answers for one in some), key=lambda one: (one.at, one.id))
+        change = f"{self.admin_site.name}:pulse_django_job_change"
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": Job._meta,
+            "title": gettext("Waiting jobs by due time"),
+            "form": form,
+            "rows": [{"is": one, "url": reverse(change, args=[one.id])} for one in found[:PER_PAGE]],
+            "next_query": _next(request.GET, found),
+            "first_query": "" if after == BEGINNING else _query(request.GET, None),
+            "is_partial": any(is_partial for _, is_partial in answers),
+            "most_lanes": MOST_LANES,
+        }
+        everywhere.tell(request)
+        return TemplateResponse(request, "admin/pulse_django/job/by_due.html", context)
+
+
+def _next(asked: QueryDict, found: Sequence[Due]) -> str:
+    """Return the query of the next page; empty: this is the last."""
+    if len(found) <= PER_PAGE:
+        return ""
+    last = found[PER_PAGE - 1]
+    return _query(asked, Cursor(last.at, last.id))
+
+
+def _query(asked: QueryDict, after: Cursor | None) -> str:
+    """Return the query of another page of the same queue and shard."""
+    query = asked.copy()
+    query.pop("after", None)
+    if after is not None:
+        query["after"] = str(after)
+    return f"?{query.urlencode()}"
