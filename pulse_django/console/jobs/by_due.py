@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
@@ -48,7 +49,8 @@ LIMIT (SELECT %(most)s + 1)
 """  # noqa: S608 - made of constants
 
 
-class Cursor(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cursor:
     """The job after which a page begins."""
 
     at: datetime
