@@ -6,8 +6,10 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from .visible import VisibleText
 
-class ReadOnly:
+
+class ReadOnly(VisibleText):
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 

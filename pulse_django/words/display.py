@@ -6,7 +6,17 @@ around.
 
 from __future__ import annotations
 
+import re
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+# What a browser shows as nothing, or obeys by turning the text around: controls but for tabs and line ends, and the
+# format characters of Unicode. Variation selectors are left: they follow a sign that is seen.
+_UNSEEN = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f"
+)
+UNSEEN = re.compile(f"[{_UNSEEN}]")
 
 
 def in_words(seconds: float) -> str:
@@ -28,5 +38,10 @@ def in_words(seconds: float) -> str:
 def inert(text: str, most: int = 0) -> str:
     """Return ``text`` with everything escaped that a terminal would obey or hide, cut after ``most`` characters."""
     meant = text[: most + 1] if most else text  # no character becomes shorter
-    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in meant)
+    shown = "".join(char if char.isprintable() else escaped(char) for char in meant)
     return f"{shown[: most - 3]}..." if most and len(shown) > most else shown
+
+
+def escaped(text: str) -> str:
+    """Return ``text`` with each character spelt as a Python string spells it: ``\\u202e``."""
+    return text.encode("unicode_escape").decode("ascii")

@@ -30,6 +30,7 @@ from pulse_django.console.schedules.actions import ACTS as SCHEDULE_ACTS
 from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
 from pulse_django.store.workers import Presence
+from pulse_django.words.display import UNSEEN
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
@@ -305,7 +306,7 @@ HOSTILE = [
     f'\'><a href="javascript:{MARK}()">',
     "{{7*7}}{% debug %}",
     f"--><style>*{{}}</style>{MARK}",
-    f"\u202eabc\u2066{MARK}",
+    f"\u202eabc\u2066\u2069\u200b\u200e\u200f\u061c\ufeff\x07\x1b{MARK}",
     MARK * 1_250,  # 10 kB
 ]
 
@@ -389,7 +390,10 @@ def fill(evil: str) -> dict[str, int]:
         evil,
         evil,
     )
+    schedule = Schedule.objects.create(name="hostile", task="shop.echo", args=[evil], every=timedelta(hours=1))
+    Schedule.objects.pause(schedule.pk, reason=evil)
     return {
+        "schedule": schedule.pk,
         "job": job.pk,
         "running": running.pk,
         "done": parent.pk,
@@ -422,6 +426,7 @@ def test_hostile_rows_come_out_as_text_on_every_page(
                 assert response.status_code < 500, (name, query)
                 page = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", response.content.decode())
                 assert Elements(page).harmful == [], (name, query)
+                assert UNSEEN.findall(page) == [], (name, query)
                 assert "49" not in page or "{{7*7}}" not in evil or "{{7*7}}" in page, "a template was run"
                 seen += MARK in page or "7*7" in page
     assert seen > 8, "the string should have been there to be seen"

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.shards import Shards
 from pulse_django.execution.databases import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
+from pulse_django.words.display import inert
 from pulse_django.words.labels import tag_of
 
 from .extent import extent_of
@@ -63,7 +64,7 @@ class JobsOfObject:
         try:
             everything = reverse(f"{site}:pulse_django_job_changelist")
         except NoReverseMatch:  # an admin site of the project, without the pages of jobs
-            return ", ".join(f"#{job.pk} {job.task} {job.get_status_display()}" for job in jobs)
+            return ", ".join(f"#{job.pk} {inert(job.task)} {job.get_status_display()}" for job in jobs)
         rows = ""
         for job in jobs:
             rows = format_html(
@@ -71,7 +72,7 @@ class JobsOfObject:
                 rows,
                 reverse(f"{site}:pulse_django_job_change", args=[job.pk]),
                 job.pk,
-                job.task,
+                inert(job.task),
                 job.get_status_display(),
                 display_for_value(job.created_at, ""),
             )

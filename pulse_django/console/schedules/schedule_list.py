@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.shards import shards_of
+from pulse_django.console.visible import VisibleText
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Schedule
 from pulse_django.protocol.schedules import clock
@@ -41,7 +42,7 @@ class StateFilter(admin.SimpleListFilter):
         return queryset
 
 
-class ScheduleList(admin.ModelAdmin):
+class ScheduleList(VisibleText, admin.ModelAdmin):
     list_display = ("name", "task", "due", "next", "last", "durations")
     list_filter = (StateFilter,)
     search_fields = ("name", "task", "owner")

@@ -1,0 +1,80 @@
+"""Invisible characters, spelt out on each page of the console.
+
+Names, arguments and errors come from rows and stand in some hundred places of the templates, of Django's own ones too.
+A character that turns the text around could show ``exe.jpg`` for ``gpj.exe`` in any of them. So the page as a whole is
+searched after it is rendered and before it is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.template.response import SimpleTemplateResponse
+from django.urls import URLPattern
+from django.utils.translation import get_language
+
+from pulse_django.words.display import UNSEEN, escaped
+
+# What a form sends back has to stay what it is: there a character becomes a reference to itself, which is as safe to
+# read in the source and the same to the browser.
+_SENT_BACK = r'<textarea\b[^>]*>.*?</textarea>|\svalue="[^"]*"'
+_FOUND = re.compile(f"{_SENT_BACK}|{UNSEEN.pattern}", re.DOTALL)
+# Words of these languages, and so Django's translations, hold joiners and marks of direction. They stay there.
+_WITH_MARKS = frozenset({"ar", "bn", "ckb", "fa", "he", "hi", "km", "kn", "ml", "mr", "ug", "ur"})
+_MARKS = frozenset("\u200b\u200c\u200d\u200e\u200f")
+_NOT_REFERABLE = re.compile("[\x80-\x9f]")  # a reference to one of these is another character, by the rules of HTML
+
+
+def all_visible(page: str, language: str = "") -> str:
+    """Return the HTML with each unseen character of its texts spelt out, as ``\\u202e``."""
+    if UNSEEN.search(page) is None:
+        return page
+    kept = _MARKS if language.partition("-")[0] in _WITH_MARKS else frozenset()
+
+    def shown(found: re.Match[str]) -> str:
+        text = found[0]
+        if len(text) > 1:
+            return UNSEEN.sub(_referred, text)
+        return text if text in kept else escaped(text)
+
+    return _FOUND.sub(shown, page)
+
+
+def _referred(found: re.Match[str]) -> str:
+    return found[0] if _NOT_REFERABLE.match(found[0]) else f"&#x{ord(found[0]):x};"
+
+
+class VisibleText:
+    """A mixin for each admin of the console, before ``ModelAdmin``: it covers every address that the admin has."""
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        return [
+            URLPattern(one.pattern, _looked_through(one.callback), one.default_args, one.name)
+            for one in super().urls  # type: ignore[misc]  # of the ModelAdmin beside it
+        ]
+
+
+def _looked_through(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    @wraps(view)
+    def respond(request: HttpRequest, *args: Any, **options: Any) -> HttpResponseBase:
+        response = view(request, *args, **options)
+        if isinstance(response, HttpResponse) and response.get("Content-Type", "").startswith("text/html"):
+            if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
+                response.add_post_render_callback(_look_through)
+            else:
+                _look_through(response)
+        return response
+
+    return respond
+
+
+def _look_through(response: HttpResponse) -> None:
+    page = response.content.decode(response.charset)
+    if (seen := all_visible(page, get_language() or "")) is not page:
+        response.content = seen.encode(response.charset)
