@@ -98,7 +98,7 @@ class TestTheList:
 class TestThePage:
     def test_it_shows_the_next_ten_instants(self) -> None:
         shown = page(staff(*MAY_CHANGE), url("change", nightly().pk))
-        assert len(re.findall(r"<td>\w{3} \d{4}-\d\d-\d\d 03:00:00 CES?T</td>", shown)) == 10
+        assert len(re.findall(r">\w{3} \d{4}-\d\d-\d\d 03:00:00 CES?T</time></td>", shown)) == 10
 
     def test_changes_of_clocks_are_marked(self) -> None:
         schedule = nightly()

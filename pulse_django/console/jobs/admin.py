@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import display_for_value, unquote
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.instants import column_of, here, instant_shown
 from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
@@ -38,6 +39,13 @@ from .story import shown_of, spelt
 
 SECRETS = ("arguments", "returned")  # for those who may see them
 OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
+INSTANTS = tuple(
+    column_of(name)
+    for name in (
+        *("lease_until", "deadline", "progress_at", "cancel_requested_at"),  # of its state
+        *("created_at", "next_run_at", "expires_at", "started_at", "finished_at"),
+    )
+)
 MOST_SHOWN = 20_000  # characters of one value
 
 
@@ -62,15 +70,14 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
             {
                 "classes": ("collapse",),
                 "fields": (
-                    "status", "attempts", "refunds", "losses", "locked_by", "token", "lease_until", "deadline",
-                    "progress_at", "cancel_requested_at", "cancel_reason",
+                    "status", "attempts", "refunds", "losses", "locked_by", "token", *INSTANTS[:4], "cancel_reason",
                 )
             },
         ),
-        (_("When"), {"fields": ("created_at", "next_run_at", "expires_at", "started_at", "finished_at")}),
+        (_("When"), {"fields": INSTANTS[4:]}),
     )  # fmt: skip
 
-    readonly_fields = ("uniqueness", "labels", "facts", *SECRETS)
+    readonly_fields = ("uniqueness", "labels", "facts", *SECRETS, *INSTANTS)
     form = JobWords
 
     def get_urls(self) -> list[URLPattern]:
@@ -126,8 +133,9 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         window = Window.objects.using(job._state.db).filter(job_id=job.pk).first()
         if window is None:
             return "–"
-        until = gettext("no other one before %(instant)s") % {"instant": display_for_value(window.until, "")}
-        return f"{window.key} ({until})"
+        until = gettext("no other one before %(instant)s")
+        said = format_html(until.replace("%(instant)s", "{}"), instant_shown(here(window.until)))
+        return format_html("{} ({})", window.key, said)
 
     @admin.display(description=_("Tags"))
     def labels(self, job: Job) -> str:

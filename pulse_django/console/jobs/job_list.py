@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
@@ -113,7 +114,8 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.display(description=_("age"))
     def age(self, job: Job) -> str:
-        return in_words((job.now - job.created_at).total_seconds())  # type: ignore[attr-defined]  # annotated
+        age = (job.now - job.created_at).total_seconds()  # type: ignore[attr-defined]  # annotated
+        return instant_shown(here(job.created_at), in_words(age))
 
     @admin.display(description=_("arguments"), empty_value="")
     def arguments_in_short(self, job: Job) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import display_for_value
 from django.db.models import F, Model
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -14,6 +13,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.shards import Shards
 from pulse_django.execution.databases import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
@@ -74,7 +74,7 @@ class JobsOfObject:
                 job.pk,
                 inert(job.task),
                 job.get_status_display(),
-                display_for_value(job.created_at, ""),
+                instant_shown(here(job.created_at)),
             )
         link = f"{everything}?{urlencode({TAG: tag_of(obj)})}"
         return format_html('<table>{}</table><a href="{}">{}</a>', rows, link, gettext("All jobs with this tag"))

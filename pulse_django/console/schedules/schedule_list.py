@@ -12,6 +12,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
+from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.shards import shards_of
 from pulse_django.console.visible import VisibleText
 from pulse_django.execution.databases import has_several_shards
@@ -98,7 +99,7 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
         seconds = (schedule.next_at - schedule.seen_at).total_seconds()
         if seconds < -1:
             return format_html('<strong class="pulse-late">{}</strong>', _("overdue for %s") % in_words(-seconds))
-        return gettext("in %s") % in_words(max(0.0, seconds))
+        return instant_shown(here(schedule.next_at), gettext("in %s") % in_words(max(0.0, seconds)))
 
     @admin.display(description=_("last"), ordering="last_at")
     def last(self, schedule: Any) -> str:
@@ -108,7 +109,7 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
         ago = in_words((schedule.seen_at - tick.at).total_seconds())
         said = tick.status or tick.outcome.value
         late = f", {_('late by')} {in_words(tick.late.total_seconds())}" if tick.late.total_seconds() > 1 else ""
-        return format_html("{} {}{}", said, gettext("%s ago") % ago, late)
+        return format_html("{} {}{}", said, instant_shown(here(tick.at), gettext("%s ago") % ago), late)
 
     @admin.display(description=_("durations"))
     def durations(self, schedule: Any) -> str:

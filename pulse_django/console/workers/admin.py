@@ -12,14 +12,13 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.formats import date_format
 from django.utils.html import format_html
-from django.utils.timezone import localtime
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django import conf
 from pulse_django.console.board.facts import quantiles_in_words
+from pulse_django.console.instants import column_of, here, instant_shown
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
@@ -67,6 +66,9 @@ class Workers(ChangeList):
         everywhere.tell(request)
 
 
+INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("last heartbeat")))
+
+
 class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
     list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
     list_filter = ("host",)
@@ -74,7 +76,7 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
     show_full_result_count = False
     change_form_template = "admin/pulse_django/worker/change_form.html"
     fieldsets = (
-        (None, {"fields": ("name", "boot_id", "host", "pid", "state", "started_at", "last_beat_at", "ended")}),
+        (None, {"fields": ("name", "boot_id", "host", "pid", "state", *INSTANTS, "ended")}),
         (
             _("Capacity"),
             {"fields": ("slots", "in_flight", "stuck_slots", "queues_served", "tasks_known", "versions")},
@@ -99,7 +101,7 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
         return Workers
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("state", "ended", "queues_served", "tasks_known", "beats", "delays")
+        return ("state", *INSTANTS, "ended", "queues_served", "tasks_known", "beats", "delays")
 
     @about_one_row
     def change_view(
@@ -142,11 +144,12 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
     def ended(self, worker: Any) -> str:
         if worker.lost_at is not None or worker.stopped_at is None:
             return "–"
-        return date_format(localtime(worker.stopped_at), "DATETIME_FORMAT")
+        return instant_shown(here(worker.stopped_at))
 
     @admin.display(description=_("last heartbeat"))
     def last_beat(self, worker: Any) -> str:
-        return gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
+        ago = gettext("%s ago") % in_words((worker.now - worker.last_beat_at).total_seconds())
+        return instant_shown(here(worker.last_beat_at), ago)
 
     @admin.display(description=_("shards"))
     def shards_served(self, worker: Any) -> str:

@@ -1,0 +1,23 @@
+"""What the templates of the console share. It is not for your own pages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+
+from pulse_django.console.instants import SHORT, instant_shown
+
+register = template.Library()
+
+
+@register.filter(expects_localtime=True)
+def instant(at: datetime | None, form: str = SHORT) -> str:
+    """Show an instant in this format, and on hover with seconds and zone."""
+    return instant_shown(at, form=form)
+
+
+@register.filter(expects_localtime=True)
+def instant_as(at: datetime | None, text: str) -> str:
+    """Show this text, and on hover the instant that it is about."""
+    return instant_shown(at, text)
