@@ -7,8 +7,10 @@ from datetime import datetime
 from django import template
 
 from pulse_django.console.instants import SHORT, instant_shown
+from pulse_django.console.statuses import status_shown
 
 register = template.Library()
+register.simple_tag(status_shown, name="pulse_status")
 
 
 @register.filter(expects_localtime=True)

@@ -47,7 +47,7 @@ def dead(number: int = 1, *, error: str = "ValueError: order {}", ago: float = 0
 
 
 def retry(client: Client, scope: str = SELECTED, jobs: Any = (), error: str = ERROR, **data: Any) -> Any:
-    form = {"runs": 1, "scope": scope, "id": [job.pk for job in jobs]} | UNTIL | data
+    form = {"runs": 1, "scope": scope, "id": [job.pk for job in jobs], "confirmed": "yes"} | UNTIL | data
     return client.post(url_of("retry", error), form, follow=True)
 
 
@@ -293,7 +293,7 @@ class TestTheGroup:
         page = admin_client.get(html.unescape(link[1])).content.decode()
         action = re.search(r'<form method="post" action="([^"]*retry[^"]*)"', page)
         assert action is not None
-        admin_client.post(html.unescape(action[1]), {"runs": 1, "scope": ALL} | UNTIL)
+        admin_client.post(html.unescape(action[1]), {"runs": 1, "scope": ALL, "confirmed": "yes"} | UNTIL)
         job.refresh_from_db()
         assert job.status == Status.PENDING, found
 
@@ -371,6 +371,23 @@ class TestRetry:
         assert "1 retried, 1 no longer matched." in text_of(retry(admin_client, ALL))
         assert list(Job.objects.dead_letters()) == [other]
         assert stays not in Job.objects.dead_letters()
+
+    def test_all_of_an_error_are_asked_about_with_their_number(self, admin_client: Client) -> None:
+        for number in range(5):
+            dead(number)
+        before = rows()
+        asked = retry(admin_client, ALL, confirmed="", runs=2, per_minute=60, why="fixed")
+        assert "These dead letters will run again: 5." in text_of(asked)
+        assert rows() == before
+        said = hidden_in(asked)
+        del said["csrfmiddlewaretoken"]
+        assert said == {"scope": "all", "confirmed": "yes", "runs": "2", "per_minute": "60", "why": "fixed"} | UNTIL
+        assert "5 retried" in text_of(admin_client.post(url_of("retry"), said, follow=True))
+
+    def test_what_deletes_looks_so(self, admin_client: Client) -> None:
+        dead()
+        page = admin_client.get(url_of("group")).content.decode()
+        assert re.findall(r'class="button pulse-danger" name="scope" value="(\w+)"', page) == ["selected", "all"]
 
     def test_all_of_an_error_are_revived_in_batches(
         self, admin_client: Client, monkeypatch: pytest.MonkeyPatch

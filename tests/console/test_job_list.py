@@ -395,14 +395,14 @@ class TestColumns:
     def test_a_job_that_waits_for_its_time_says_how_long(self, admin_client: Client) -> None:
         make_job(next_run_at=now(timedelta(minutes=5, seconds=30)))
         page = page_at(admin_client)
-        assert re.search(r'<td class="field-standing">Pending, due in 5m \d+s</td>', page)
+        assert re.search(r"</span> Pending</span>, <time [^>]+>due in 5m \d+s</time></td>", page)
 
     def test_one_that_is_due_or_dead_does_not(self, admin_client: Client) -> None:
         make_job()
         make_job(Status.DEAD_LETTERED, next_run_at=now(timedelta(hours=1)))
         page = page_at(admin_client)
-        assert '<td class="field-standing">Pending</td>' in page
-        assert '<td class="field-standing">Dead lettered</td>' in page
+        assert "</span> Pending</span></td>" in page
+        assert "</span> Dead lettered</span></td>" in page
 
     def test_the_attempt_leaves_out_those_that_do_not_count(self, admin_client: Client) -> None:
         make_job(Status.RETRYING, attempts=5, refunds=2, max_attempts=10)

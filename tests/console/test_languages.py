@@ -108,4 +108,4 @@ def test_the_page_of_a_job_speaks_german(admin_client: Client) -> None:
     assert "Verfügbare Aktionen" in page
     assert "Wiederholen" in page
     assert "Available actions" not in page
-    assert "Dead Letter</strong>" in page
+    assert "Dead Letter</span></strong>" in page

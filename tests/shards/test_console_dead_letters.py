@@ -121,7 +121,8 @@ class TestActs:
         die(SECOND)
         die(SECOND)
         other = die(SECOND, error="KeyError: other")
-        page = operator.post(url("retry"), {"scope": "all", "until": until(), "runs": 1}, follow=True).content.decode()
+        data = {"confirmed": "yes", "scope": "all", "until": until(), "runs": 1}
+        page = operator.post(url("retry"), data, follow=True).content.decode()
         assert "3 retried, 0 no longer matched." in page
         assert statuses("default") == [Status.PENDING]
         assert statuses(SECOND) == [Status.PENDING, Status.PENDING, Status.DEAD_LETTERED]
@@ -132,7 +133,7 @@ class TestActs:
     def test_a_pace_holds_for_all_shards_together(self, operator: Client) -> None:
         for alias in EVERYWHERE * 2:
             die(alias)
-        operator.post(url("retry"), {"scope": "all", "until": until(), "runs": 1, "per_minute": 1})
+        operator.post(url("retry"), {"confirmed": "yes", "scope": "all", "until": until(), "runs": 1, "per_minute": 1})
         due = [at for alias in EVERYWHERE for at in Job.objects.using(alias).values_list("next_run_at", flat=True)]
         gaps = sorted(due)
         assert all(b - a > timedelta(seconds=50) for a, b in pairwise(gaps))
@@ -185,7 +186,7 @@ class TestActs:
         monkeypatch.setattr(mass_actions, "MOST_AT_ONCE", 1)
         for alias in (SECOND, SECOND, "default"):
             die(alias)
-        data = {"scope": "all", "until": until(), "runs": 1, "per_minute": pace}
+        data = {"confirmed": "yes", "scope": "all", "until": until(), "runs": 1, "per_minute": pace}
         page = operator.post(url("retry"), data, follow=True).content.decode()
         assert re.search(r"Started as operations \d+ \(default\), \d+ \(s2\), one in each shard", page)
         assert operations() == dict.fromkeys(EVERYWHERE, pace / 2), "together they keep the pace"
@@ -195,7 +196,7 @@ class TestActs:
 
     def test_a_shard_that_is_away_is_named_and_the_others_act(self, operator: Client) -> None:
         die("default"), die(SECOND)
-        data = {"scope": "all", "until": until(), "runs": 1}
+        data = {"confirmed": "yes", "scope": "all", "until": until(), "runs": 1}
         with away(SECOND):
             listed = operator.get(GROUPS)
             shown = operator.get(url("group"))

@@ -28,6 +28,7 @@ from pulse_django.workflows.batches import Batch
 
 from . import groups, mass_actions, over_shards
 from . import request as asked
+from .told import counted, few_tasks, letter_told
 
 TEMPLATES = "admin/pulse_django/deadletter"
 MOST_NAMED = 20  # ids that the page which asks "really?" shows
@@ -93,7 +94,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             "attempt": groups.latest_attempt(group.alias, group.latest_id),
             "versions": over_shards.versions_in(everywhere, group),
             "latest_url": self._job_url(group.latest_id),
-            "letters": [_told_of(one, self._job_url(one.id)) for one in letters],
+            "letters": [letter_told(one, self._job_url(one.id)) for one in letters],
             "first_url": "" if before is groups.LATEST else self._group_url(fingerprint),
             "older_url": self._group_url(fingerprint, older=letters[-1].place.name) if has_older else "",
             "may_retry": self._may(request, "retry_job"),
@@ -121,6 +122,8 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
                 started = mass_actions.start_canary(verb, everywhere, request.user)
                 everywhere.tell(request)
                 return self._started(request, verb, started, everywhere)
+            if asked.means_all(request) and request.POST.get("confirmed") != "yes" and not self._is_unsaid(request):
+                return self._ask_to_retry(request, form)
             return self._act(request, verb)
         self.message_user(request, errors_in_words(form), messages.ERROR)
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
@@ -166,7 +169,7 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             said += " " + gettext(
                 "About %(count)s remain. Repeat the action, or use manage.py %(command)s --error."
             ) % {
-                "count": _counted(left),
+                "count": counted(left),
                 "command": verb.command,
             }
         everywhere.tell(request)
@@ -191,6 +194,21 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         self.message_user(request, said, messages.WARNING)
         return HttpResponseRedirect(self._group_url(asked.fingerprint_in(request)))
 
+    def _ask_to_retry(self, request: HttpRequest, form: mass_actions.ReviveForm) -> HttpResponse:
+        fingerprint, everywhere = asked.fingerprint_in(request), shards_of(request, Job)
+        group = over_shards.group_in(everywhere, fingerprint)
+        extra = few_tasks(group.tasks if group else ()) | {
+            "title": gettext("Retry all dead letters of this error?"),
+            "fingerprint": fingerprint,
+            "form": form,
+            "count": counted(group) if group else "0",
+            "until": request.POST.get("until", ""),
+            "group_url": self._group_url(fingerprint),
+            "retry_url": self._group_url(fingerprint, "retry"),
+        }
+        everywhere.tell(request)
+        return self._page(request, "retry", extra)
+
     def _ask(self, request: HttpRequest, form: mass_actions.DeleteForm) -> HttpResponse:
         fingerprint, means_all = asked.fingerprint_in(request), asked.means_all(request)
         everywhere = shards_of(request, Job)
@@ -206,17 +224,15 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
             group = over_shards.group_in(everywhere, fingerprint)
             extra["until"] = group.newest.name if group else ""
             jobs: list[Any] = over_shards.letters_in(everywhere, fingerprint)[0]
-            count, tasks = (_counted(group), group.tasks) if group else ("0", ())
+            count, tasks = (counted(group), group.tasks) if group else ("0", ())
         else:
             until = asked.until_in(request) or groups.LATEST
             extra["until"] = "" if until is groups.LATEST else until.name
             found = over_shards.among(everywhere, fingerprint, asked.ids_in(request), until=until)
             jobs = sorted(found, key=lambda job: -job.pk)
             count, tasks = str(len(jobs)), tuple(sorted({job.task for job in jobs}))
-        extra |= {
+        extra |= few_tasks(tasks) | {
             "count": count,
-            "tasks": tasks[: groups.MOST_TASKS],
-            "other_tasks": max(0, len(tasks) - groups.MOST_TASKS),
             "named": [str(job.id) for job in jobs[:MOST_NAMED]],
             "ids": [] if means_all else [str(job.id) for job in jobs],
             "most_at_once": number_format(mass_actions.MOST_AT_ONCE, force_grouping=True),
@@ -270,19 +286,9 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
         return {
             "is": group,
             "url": self._group_url(group.fingerprint),
-            "count": _counted(group),
+            "count": counted(group),
             "first_seen": in_words((group.now - group.first_seen).total_seconds()),
             "last_seen": in_words((group.now - group.last_seen).total_seconds()),
             "hours": draw(group.hours),
             "most_in_an_hour": max(group.hours),
         }
-
-
-def _told_of(letter: groups.Letter, url: str) -> dict[str, Any]:
-    age = in_words((letter.now - letter.finished_at).total_seconds())
-    return {"is": letter, "id": str(letter.id), "url": url, "age": age}
-
-
-def _counted(group: groups.ErrorGroup) -> str:
-    count = number_format(min(group.letters, group.counted), force_grouping=True)
-    return f"{count}+" if group.has_more else count

@@ -18,6 +18,7 @@ from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
+from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
@@ -25,7 +26,6 @@ from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.progress_share import share_of
-from pulse_django.words.states import CLAIMABLE
 from pulse_django.words.verb_results import Retried
 
 from .arguments_shown import UNKNOWN, arguments_shown
@@ -103,9 +103,8 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.display(description=_("status"))
     def standing(self, job: Job) -> str:
-        wait = (job.next_run_at - job.now).total_seconds()  # type: ignore[attr-defined]  # annotated
-        said = {"status": job.get_status_display(), "wait": in_words(wait)}
-        return gettext("%(status)s, due in %(wait)s") % said if job.status in CLAIMABLE and wait > 0 else said["status"]
+        due = due_shown(job, job.now)  # type: ignore[attr-defined]  # annotated
+        return format_html("{}, {}", status_shown(job.status), due) if due else status_shown(job.status)
 
     @admin.display(description=_("attempt"))
     def attempt(self, job: Job) -> str:
@@ -157,7 +156,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     @admin.display(description=_("last error"))
     def error_in_short(self, job: Job) -> str:
-        return " ".join(job.last_error[:200].split())[:100]
+        said = " ".join(job.last_error[:200].split())[:100]
+        if not said or job.status in WITH_ERROR:
+            return said
+        return format_html('<span class="quiet">{}</span>', gettext("earlier: %(error)s") % {"error": said})
 
     def response_action(self, request: HttpRequest, *args: Any, **options: Any) -> Any:
         """Act on what was selected: there is no button of ours for all jobs, of which there may be millions."""

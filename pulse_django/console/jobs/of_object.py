@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.shards import Shards
+from pulse_django.console.statuses import status_shown
 from pulse_django.execution.databases import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.display import inert
@@ -73,7 +74,7 @@ class JobsOfObject:
                 reverse(f"{site}:pulse_django_job_change", args=[job.pk]),
                 job.pk,
                 inert(job.task),
-                job.get_status_display(),
+                status_shown(job.status),
                 instant_shown(here(job.created_at)),
             )
         link = f"{everything}?{urlencode({TAG: tag_of(obj)})}"

@@ -21,8 +21,6 @@ from .story import spelt
 MOST_STEPS = 200
 MOST_RESULT = 2_000  # characters of the result of a step
 
-STATUSES = dict(Job._meta.get_field("status").flatchoices)
-
 
 def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
     """Read it in at most four short statements, of which a job that has nothing to do with workflows takes two."""
@@ -37,7 +35,7 @@ def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
         "workflow": batch,
         "workflow_url": batch_url(batch.pk) if batch is not None else "",
         "needs": [_need(need, batch_url) for need in needs],
-        "needed_by": [{"facts": one, "status": STATUSES.get(one.status, one.status)} for one in others],
+        "needed_by": [{"facts": one} for one in others],
         "steps": _steps(alias, job, sees_results=request.user.has_perm("pulse_django.view_arguments")),
     }
 
@@ -45,7 +43,6 @@ def relations_of(request: HttpRequest, job: Job, site: str) -> dict[str, Any]:
 def _need(need: NeedFacts, batch_url: Callable[[int], str]) -> dict[str, Any]:
     return {
         "facts": need,
-        "status": "" if need.status is None else STATUSES.get(need.status, need.status),
         "url": "" if need.batch is None else batch_url(need.batch),
     }
 

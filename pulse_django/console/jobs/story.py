@@ -12,6 +12,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Left
 
 from pulse_django.console.shards import Shards
+from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.querysets import JobQuerySet
@@ -22,7 +23,7 @@ from pulse_django.words.masks import is_encrypted
 from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import Status
 
-from .timeline import BAR, AmendedAt, Span, Timeline, draw
+from .timeline import BAR, GOOD, NEUTRAL, AmendedAt, Span, Timeline, draw
 
 MOST_ATTEMPTS = 200  # the latest
 MOST_CHILDREN = 50
@@ -52,6 +53,7 @@ class Story:
     parent: Job | None
     children: list[Job]
     has_more_children: bool
+    due: str  # when it may start, if it may not yet
     share_done: float | None  # of the progress, if it says so
 
 
@@ -71,6 +73,7 @@ def story_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | N
         parent=_parent_of(job, everywhere),
         children=children[:MOST_CHILDREN],
         has_more_children=len(children) > MOST_CHILDREN,
+        due=due_shown(job, now),
         share_done=share_of(job.progress),
     )
 
@@ -160,6 +163,12 @@ def _now(job: Job) -> datetime:
     return instant
 
 
+def _failed_attempt(attempts: Sequence[ShownAttempt]) -> int | None:
+    """Return the number of the attempt that the last error is of."""
+    fine = GOOD | NEUTRAL
+    return next((one.attempt.number for one in attempts if one.attempt.outcome not in fine), None)
+
+
 def _fingerprint_of(job: Job) -> str:
     """The group of dead letters that it belongs to."""
     rows = Job.objects.using(job._state.db).filter(pk=job.pk)
@@ -193,6 +202,9 @@ def shown_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | N
         "attempts": story.attempts,
         "told_in_full": TOLD_IN_FULL,
         "most_children": MOST_CHILDREN,
+        "due_in": story.due,
+        "is_past_error": job.status not in WITH_ERROR,
+        "failed_attempt": _failed_attempt(story.attempts),
         "counted": job.attempts - job.refunds,
         "lease_left": None if story.lease_left is None else in_words(story.lease_left.total_seconds()),
         "fingerprint": _fingerprint_of(job) if job.status == Status.DEAD_LETTERED else "",

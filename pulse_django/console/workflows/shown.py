@@ -9,8 +9,8 @@ from typing import Any
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from pulse_django.console.statuses import STATUSES
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
-from pulse_django.models import Job
 from pulse_django.words.display import in_words, inert
 
 from .drawing import draw, draw_layers
@@ -25,9 +25,6 @@ STATES = {
     "sent": _("sent"),
 }
 KINDS = {"job": _("job"), "batch": _("workflow"), "event": _("event")}
-STATUSES = dict(Job._meta.get_field("status").flatchoices)
-# The class of the style sheet that a state has.
-CLASSES = {"held": "dead_lettered", "done": "completed"}
 
 
 def shown(batch: BatchFacts) -> dict[str, Any]:
@@ -35,7 +32,6 @@ def shown(batch: BatchFacts) -> dict[str, Any]:
     return {
         "facts": batch,
         "state": STATES[batch.state],
-        "css": CLASSES.get(batch.state, batch.state),
         "age": in_words(batch.age),
         "took": "" if batch.took is None else in_words(batch.took),
         "done": batch.progress.done,
