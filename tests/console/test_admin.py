@@ -187,6 +187,18 @@ def test_what_a_short_story_does_not_leave_out_is_not_told(admin_client: Client)
     assert "Only the first" not in page
 
 
+def test_the_latest_traceback_is_open_however_often_the_job_was_put_back_since(admin_client: Client) -> None:
+    """A handler that does not end leaves a stack, and then its job is put back again and again."""
+    job = make_job(Status.RETRYING, attempts=9, refunds=7, last_error="no")
+    for number in range(1, 10):
+        text = {"outcome": "TIMED_OUT", "traceback": f"stack {number}"} if number < 3 else {"outcome": "RELEASED"}
+        AttemptFactory(job=job, number=number, **text)
+    page = admin_client.get(page_of(job)).content.decode()
+    assert "<details open><summary>Traceback</summary><pre>stack 2</pre>" in page
+    assert "stack 1" not in page
+    assert page.count("Its traceback is in the ledger.") == 1
+
+
 def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> None:
     job = make_job(Status.DEAD_LETTERED, attempts=12, max_attempts=12)
     for number in range(1, 13):

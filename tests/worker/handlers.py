@@ -452,3 +452,11 @@ if os.environ.get("PULSE_LISTEN"):
 @task(max_attempts=2)
 def fails_twice() -> None:
     raise RuntimeError("no luck")
+
+
+@task(takes_context=True, timeout=timedelta(seconds=1.5))
+def hangs(context: Context) -> None:
+    """Go on until the process ends, whatever it is told."""
+    trace("begin", context.job_id)
+    while True:
+        time.sleep(1)

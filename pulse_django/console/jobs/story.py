@@ -42,6 +42,7 @@ class ShownAttempt:
     message: str
     traceback: str
     is_cut: bool  # it has a traceback, which is not shown
+    is_open: bool  # its traceback is the latest: what was put back since has none, and says nothing of the cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,14 +127,17 @@ def _attempts_of(job: Job) -> list[Any]:
 
 
 def _told(job: Job, attempts: Sequence[Any]) -> list[ShownAttempt]:
-    numbers = [attempt.number for attempt in attempts[:TOLD_IN_FULL]]
+    latest = next((attempt.number for attempt in attempts if attempt.has_traceback), None)
+    numbers = [one.number for place, one in enumerate(attempts) if place < TOLD_IN_FULL or one.number == latest]
     rows = Attempt.objects.using(job._state.db).filter(job=job, number__in=numbers)
     full = {number: said for number, *said in rows.values_list("number", "message", "traceback")} if numbers else {}
     shown = []
     for attempt in attempts:
         message, traceback = full.get(attempt.number, (_cut(attempt.beginning), ""))
         is_cut = attempt.has_traceback and not traceback
-        shown.append(ShownAttempt(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut))
+        is_open = attempt.number == latest
+        told = ShownAttempt(attempt=attempt, message=message, traceback=traceback, is_cut=is_cut, is_open=is_open)
+        shown.append(told)
     return shown
 
 

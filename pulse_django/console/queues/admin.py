@@ -33,6 +33,7 @@ from pulse_django.words.traffic_counts import TrafficKind
 
 from .seen import read as read_seen
 from .seen import spelt as spelt_seen
+from .serving import serving
 
 MOST_LISTED = 200  # more are opened by name
 SHOWN = "admin/pulse_django/queue/one.html"
@@ -119,12 +120,15 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
         rows = everywhere.ask(lambda alias: Queue.objects.using(alias).filter(name=name).first())
         found = everywhere.ask(lambda alias: _facts_of(alias, name))
         facts = joined_queues({alias: [one] for alias, one in found.items()} or {"": [QueueFacts(name=name)]})[0]
+        served = serving(name, everywhere)
         everywhere.tell(request)
         window = window_of(request)
         courses = everywhere.ask(lambda alias: read_course(alias, TrafficKind.QUEUE, name, window))
         shown: dict[str, Any] = {
             "title": name,
             "queue": queue_row(facts, past),
+            "serving": served,
+            "served_nowhere_in": served.missing_in if everywhere.are_several else (),
             "charts": charts_of(joined_courses(list(courses.values()), window)),
             "window": window,
             "windows": WINDOW_NAMES.items(),
