@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.factories import AttemptFactory, make_job
 
 PICTURES = os.environ.get("PULSE_PICTURES")  # a folder
 
-PAGES = {
+PAGES: dict[str, Callable[[Any], tuple[str, str]]] = {
     "board": lambda scene: (reverse("admin:pulse_django_board_changelist"), "?still"),
     "queues": lambda scene: (reverse("admin:pulse_django_queue_changelist"), ""),
     "queue": lambda scene: (reverse("admin:pulse_django_queue_one"), "?name=mail"),
