@@ -56,6 +56,8 @@ def test_dead_letters_are_found_read_and_retried_until_they_complete(
     page.get_by_role("link", name=re.compile("GatewayError")).click()
     expect(page.get_by_text("in charge()").first).to_be_visible()
     page.get_by_role("button", name=re.compile("Retry all")).click()
+    expect(page.get_by_text("These dead letters will run again: 3.")).to_be_visible()
+    page.get_by_role("button", name="Retry them").click()
     expect(page.get_by_text("3 retried")).to_be_visible()
     workers.ready(settings=SETTINGS, env=SAFE)
     wait_until(lambda: all(status_of(job) == Status.COMPLETED for job in jobs))

@@ -70,7 +70,7 @@ def test_its_page_says_what_it_held_and_where_that_went(worker: Any, admin_clien
     assert "it did not say that it stops" in page
     assert "<dt>Runs that it had then</dt><dd>3</dd>" in page
     assert reverse("admin:pulse_django_job_change", args=[job.pk]) in page
-    assert "<td>Retrying</td>" in page
+    assert "</span> Retrying</span></td>" in page
 
 
 def test_a_page_of_a_worker_that_stopped_says_nothing_of_a_loss(worker: Any, admin_client: Client) -> None:

@@ -259,7 +259,7 @@ class TestJobs:
         assert "It needs dead letters: #" in page
         page = self.page(client, placed.job_ids["charge"])
         assert "Needed by" in page
-        assert re.search(r"<bdi>pack</bdi> #\d+</a> \(Dead lettered\): met", page)
+        assert re.search(r"<bdi>pack</bdi> #\d+</a> <span [^>]+><span [^>]+>✖</span> Dead lettered</span>: met", page)
 
     def test_a_job_that_has_nothing_to_do_with_workflows_has_no_such_section(self) -> None:
         page = self.page(staff(*VIEW), int(note.enqueue("x").id))
