@@ -136,7 +136,7 @@ def test_a_press_on_a_hundred_thousand_rows_is_over_soon_and_touches_no_other(ad
     assert time.monotonic() - began < 5
     assert Job.objects.filter(status=Status.PENDING).count() == 1, "the selected one, whatever else the form says"
     url = f"{reverse('admin:pulse_django_deadletter_retry')}?error=KeyError%3A+x"
-    until = {"scope": "all", "until": "4102444800000000_999999999999999999", "runs": 1}
+    until = {"scope": "all", "confirmed": "yes", "until": "4102444800000000_999999999999999999", "runs": 1}
     began = time.monotonic()
     admin_client.post(url, until)
     assert time.monotonic() - began < 5
