@@ -16,11 +16,12 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled citus proofs chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test pooled themes citus proofs chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
 	@echo "make test        start PostgreSQL if need be and run the tests"
 	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
+	@echo "make themes      the admin under Unfold, Jazzmin and Grappelli, which are installed beside it (needs Chromium)"
 	@echo "make citus       the same, crashes and chaos in a distributed schema of Citus: CITUS_URL=postgres://user@coordinator/database"
 	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
 	@echo "make demo        see jobs being run, killed and recovered"
@@ -50,6 +51,12 @@ test: $(READY)
 POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
 pooled: $(READY)
 	@PULSE_TEST_POOLER=transaction $(PY) -m pytest -n $(JOBS) -m "not proof" $(POOLED) $(ARGS)
+
+# A theme replaces the templates of the admin for the whole process, so each of them is a run.
+THEMES = unfold jazzmin grappelli
+themes: $(READY)
+	@$(PY) -m pip install --quiet --disable-pip-version-check $(THEMES:%=django-%)
+	@for theme in $(THEMES); do echo "$$theme"; PULSE_TEST_THEME=$$theme $(PY) -m pytest tests/themes $(ARGS) || exit 1; done
 
 # A cluster of Citus is not part of CI. Its database has the extension and the nodes, and the tests make and drop schemas
 # test_pulse_... there. What needs a server of its own, and why, is printed.

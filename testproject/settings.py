@@ -59,6 +59,10 @@ INSTALLED_APPS = [
 if importlib.util.find_spec("django.tasks") is None:  # before Django 6.0
     INSTALLED_APPS.append("django_tasks")
 
+# A theme of the admin, whose templates and styles come before Django's: unfold, jazzmin or grappelli.
+if THEME := env.str("PULSE_TEST_THEME", default=""):
+    INSTALLED_APPS.insert(0, THEME)
+
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -1,5 +1,6 @@
 """The admin, the pages of signed links, the page for Prometheus and the probe are all that the test project serves."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
@@ -12,3 +13,5 @@ urlpatterns = [
     path("metrics", metrics),
     path("health", health),
 ]
+if settings.THEME == "grappelli":
+    urlpatterns.insert(0, path("grappelli/", include("grappelli.urls")))

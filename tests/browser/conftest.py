@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,8 +50,15 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def site(browser: Browser, pulse_db: None, settings: Any) -> Iterator[str]:
-    """The address of a server that works on the test database."""
+    """The address of a server that works on the test database, under the strict policy."""
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.browser.conftest.strict"]
+    with serving() as url:
+        yield url
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Serve the test database to an operator."""
     User.objects.create_superuser("operator", password=PASSWORD)
     server = LiveServer("127.0.0.1")
     yield server.url
