@@ -241,3 +241,15 @@ def test_progress_beyond_all_reason_closes_no_page(admin_client: Client) -> None
     job = make_job(Status.RUNNING, progress={"done": 10**400, "total": 10**401})
     for page in (LIST, page_of(job), reverse("admin:pulse_django_worker_change", args=[worker.pk])):
         assert admin_client.get(page).status_code == 200
+
+
+@pytest.mark.parametrize("status", [Status.DEAD_LETTERED, Status.RUNNING, Status.COMPLETED])
+def test_the_page_of_a_job_takes_few_statements(admin_client: Client, status: Status) -> None:
+    parent = make_job(args=[1], meta={"by": "ada"})
+    job = make_job(status, args=["x"], kwargs={"y": 1}, meta={"by": "ada"}, attempts=3, last_error="KeyError: 1")
+    Job.objects.filter(pk=parent.pk).update(parent=job.pk)
+    for number in (1, 2, 3):
+        AttemptFactory(job=job, number=number, outcome="FAILED", traceback="Traceback")
+    with CaptureQueriesContext(connection) as queries:
+        assert admin_client.get(page_of(job)).status_code == 200
+    assert len(queries) <= 12, [query["sql"] for query in queries]

@@ -219,6 +219,15 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
 
         return live(request, version, page)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Read a job once for a page that is looked at. An act reads it again: it may have changed meanwhile."""
+        if request.method not in ("GET", "HEAD"):
+            return super().get_object(request, object_id, from_field)
+        found = vars(request).setdefault("_pulse_jobs", {})
+        if object_id not in found:
+            found[object_id] = super().get_object(request, object_id, from_field)
+        return found[object_id]
+
     def _context_of(self, request: HttpRequest, job: Job) -> dict[str, Any]:
         """Return what the page shows of a job beside its fields."""
         sees_arguments = request.user.has_perm("pulse_django.view_arguments")

@@ -79,10 +79,13 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Job]:
         # Each may be a megabyte, so a list shows no results, and of arguments the short ones. The page of one job reads
-        # its own.
-        rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp())
-        rows = rows.defer("args", "kwargs", "search_terms", "result", "meta")
-        if not may_search_arguments(request):
+        # them with it.
+        rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp()).defer("search_terms")
+        sees_arguments = may_search_arguments(request)
+        if sees_arguments and "object_id" in getattr(request.resolver_match, "kwargs", ()):
+            return rows
+        rows = rows.defer("search_terms", "args", "kwargs", "result", "meta")
+        if not sees_arguments:
             return rows
         is_short = Q(payload_bytes__lte=LONGEST_SHOWN)
         return rows.annotate(
