@@ -22,6 +22,9 @@ BOARD = f"{reverse('admin:pulse_django_board_changelist')}?still"
 DJANGOS = {
     ("label-title-only", "#searchbar"): "Django hides the label of its search field, and describes it by a help text",
 }
+ANYWHERE = ""
+# By rule alone, for a style of Django's that all pages have. Where Django's own list has none of it, ours may not.
+DJANGOS_STYLE = {"link-in-text-block": "before Django 6.0, links in a text are told by their colour alone"}
 
 
 @pytest.fixture(scope="session")
@@ -74,10 +77,12 @@ FAULTS = """() => {
 
 def test_a_violation_is_noticed(page: Page, site: str, axe: str) -> None:
     """The tests above trust that axe sees the page."""
+    excused = djangos(page, site, axe)
     page.goto(f"{site}{BOARD}")
-    assert violations(page, axe) == []
+    assert not_excused({"board": violations(page, axe)}, excused) == {}
     page.evaluate(FAULTS)
-    assert {one.rule for one in violations(page, axe)} == {"image-alt", "color-contrast"}
+    left = not_excused({"board": violations(page, axe)}, excused)["board"]
+    assert {one.partition(" ")[0] for one in left} == {"image-alt", "color-contrast"}
 
 
 def found_on(page: Page, site: str, urls: dict[str, str], axe: str) -> dict[str, list[Violation]]:
@@ -99,13 +104,16 @@ def djangos(page: Page, site: str, axe: str) -> set[tuple[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(users, "search_help_text", "by name")
         page.goto(f"{site}{reverse('admin:auth_user_changelist')}")
-    return {(one.rule, one.selector) for one in violations(page, axe)} & set(DJANGOS)
+    found = violations(page, axe)
+    return {(one.rule, one.selector) for one in found} & set(DJANGOS) | {
+        (one.rule, ANYWHERE) for one in found if one.rule in DJANGOS_STYLE
+    }
 
 
 def not_excused(seen: dict[str, list[Violation]], excused: set[tuple[str, str]]) -> dict[str, list[str]]:
     """Return what is left of each page."""
     left = {}
     for name, found in seen.items():
-        if ours := [str(one) for one in found if (one.rule, one.selector) not in excused]:
+        if ours := [str(one) for one in found if not {(one.rule, one.selector), (one.rule, ANYWHERE)} & excused]:
             left[name] = ours
     return left

@@ -74,7 +74,7 @@ class TestTheList:
         nightly()
         shown = page(staff(*MAY_CHANGE), url("changelist"))
         assert "At 03:00 every day (Europe/Berlin)" in shown
-        assert "PENDING" in shown
+        assert "Pending" in shown
         assert "in " in shown
 
     def test_an_overdue_one_is_marked(self) -> None:

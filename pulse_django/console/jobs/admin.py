@@ -133,9 +133,8 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         window = Window.objects.using(job._state.db).filter(job_id=job.pk).first()
         if window is None:
             return "–"
-        until = gettext("no other one before %(instant)s")
-        said = format_html(until.replace("%(instant)s", "{}"), instant_shown(here(window.until)))
-        return format_html("{} ({})", window.key, said)
+        before, _instant, after = gettext("no other one before %(instant)s").partition("%(instant)s")
+        return format_html("{} ({}{}{})", window.key, before, instant_shown(here(window.until)), after)
 
     @admin.display(description=_("Tags"))
     def labels(self, job: Job) -> str:

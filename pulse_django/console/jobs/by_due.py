@@ -58,7 +58,7 @@ class Cursor:
 
     @classmethod
     def of(cls, text: str) -> Cursor:
-        """Read what ``str`` wrote. What is none is the beginning."""
+        """Read what ``text`` wrote. What is none is the beginning."""
         at, _, job_id = text.rpartition("_")
         with suppress(ValueError):
             cursor = cls(datetime.fromisoformat(at), int(job_id))
@@ -66,7 +66,8 @@ class Cursor:
                 return cursor
         return BEGINNING
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         return f"{self.at.isoformat()}_{self.id}"
 
 
@@ -132,5 +133,5 @@ def _query(asked: QueryDict, after: Cursor | None) -> str:
     query = asked.copy()
     query.pop("after", None)
     if after is not None:
-        query["after"] = str(after)
+        query["after"] = after.text
     return f"?{query.urlencode()}"

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from django.utils.translation import gettext as _
+
 from pulse_django.words.outcomes import OutcomeName
 
 WIDTH = 860
@@ -82,14 +84,18 @@ def draw(created: datetime, spans: Sequence[Span], now: datetime, amended: Seque
     for lane, span in enumerate(shown):
         y = TOP + lane * LANE
         if span.begun > before:
-            shapes.append(scale.bar("wait", before, span.begun, y, f"waited {_said(span.begun - before)}"))
+            shapes.append(
+                scale.bar("wait", before, span.begun, y, _("waited %(time)s") % {"time": _said(span.begun - before)})
+            )
         ended = span.ended or now
         shapes.append(scale.bar(_kind(span), span.begun, ended, y, _told(span, ended)))
         if span.late_at is not None and span.late_at > ended:
             overlaps = any(other.begun < span.late_at and other.number > span.number for other in shown)
             has_overlap = has_overlap or overlaps
             shapes.append(scale.bar("zombie", ended, span.late_at, y, _told_late(span, ended, overlaps=overlaps)))
-        labels.append(Shape(kind="label", x=0, width=LABELS, y=y, says=f"attempt {span.number}"))
+        labels.append(
+            Shape(kind="label", x=0, width=LABELS, y=y, says=_("attempt %(number)d") % {"number": span.number})
+        )
         before = ended
     lanes = max(1, len(shown)) * LANE
     shapes += [scale.stroke("amended", at, lanes, _amended_text(at - begin, by)) for at, by in sorted(changes)]
@@ -148,19 +154,25 @@ def _kind(span: Span) -> str:
 
 
 def _told(span: Span, ended: datetime) -> str:
-    what = span.outcome or "running"
-    return f"attempt {span.number}: {what} after {_said(ended - span.begun)}, by {span.worker}"
+    return _("attempt %(number)d: %(outcome)s after %(time)s, by %(worker)s") % {
+        "number": span.number, "outcome": span.outcome or _("running"), "time": _said(ended - span.begun),
+        "worker": span.worker,
+    }  # fmt: skip
 
 
 def _told_late(span: Span, ended: datetime, *, overlaps: bool) -> str:
+    late = _said(span.late_at - ended)  # type: ignore[operator]  # it is not None
+    facts = {"number": span.number, "outcome": span.late_outcome, "time": late}
     if span.outcome == "SUCCEEDED":
-        return f"attempt {span.number} raised an error {_said(span.late_at - ended)} after completing the job"  # type: ignore[operator]  # it is not None
-    beside = ", while another run was active" if overlaps else ""
-    return f"attempt {span.number} reported {span.late_outcome} {_said(span.late_at - ended)} too late{beside}"  # type: ignore[operator]  # it is not None
+        return _("attempt %(number)d raised an error %(time)s after completing the job") % facts
+    if overlaps:
+        return _("attempt %(number)d reported %(outcome)s %(time)s too late, while another run was active") % facts
+    return _("attempt %(number)d reported %(outcome)s %(time)s too late") % facts
 
 
 def _amended_text(after: timedelta, by: str) -> str:
-    return f"arguments amended after {_said(after)}{f', by {by}' if by else ''}"
+    facts = {"time": _said(after), "user": by}
+    return (_("arguments amended after %(time)s, by %(user)s") if by else _("arguments amended after %(time)s")) % facts
 
 
 def _said(duration: timedelta) -> str:

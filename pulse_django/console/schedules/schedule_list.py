@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.instants import here, instant_shown
 from pulse_django.console.shards import shards_of
+from pulse_django.console.statuses import status_shown
 from pulse_django.console.visible import VisibleText
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Schedule
@@ -85,7 +86,7 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
     @admin.display(description=_("when"))
     def due(self, schedule: Any) -> str:
         state = facts.state_of(schedule, schedule.seen_at)
-        said = facts.in_words(schedule)
+        said = format_html('<span lang="en">{}</span>', facts.in_words(schedule))
         if state == "paused":
             return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
         if state == "gone":
@@ -107,7 +108,7 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
             return "–"
         tick = schedule.recent[0]
         ago = in_words((schedule.seen_at - tick.at).total_seconds())
-        said = tick.status or tick.outcome.value
+        said = status_shown(tick.status) if tick.status else tick.outcome.value
         late = f", {_('late by')} {in_words(tick.late.total_seconds())}" if tick.late.total_seconds() > 1 else ""
         return format_html("{} {}{}", said, instant_shown(here(tick.at), gettext("%s ago") % ago), late)
 

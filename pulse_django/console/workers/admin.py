@@ -70,7 +70,7 @@ INSTANTS = (column_of("started_at", _("Started")), column_of("last_beat_at", _("
 
 
 class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.ModelAdmin):
-    list_display = ("name", "state", "host", "pid", "in_flight", "slots", "stuck_slots", "last_beat", "queues_served")
+    list_display = ("name", "state", "host", "pid", "running", "slots", "stuck", "last_beat", "queues_served")
     list_filter = ("host",)
     ordering = ("-last_beat_at",)
     show_full_result_count = False
@@ -79,10 +79,18 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
         (None, {"fields": ("name", "boot_id", "host", "pid", "state", *INSTANTS, "ended")}),
         (
             _("Capacity"),
-            {"fields": ("slots", "in_flight", "stuck_slots", "queues_served", "tasks_known", "versions")},
+            {"fields": ("slots", "running", "stuck", "queues_served", "tasks_known", "versions")},
         ),
         (_("Heartbeats"), {"fields": ("beats", "delays")}),
     )
+
+    @admin.display(description=_("In flight"), ordering="in_flight")
+    def running(self, worker: Worker) -> int:
+        return worker.in_flight
+
+    @admin.display(description=_("Stuck slots"), ordering="stuck_slots")
+    def stuck(self, worker: Worker) -> int:
+        return worker.stuck_slots
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
         rows: QuerySet[Worker] = super().get_queryset(request).annotate(now=StatementTimestamp())
@@ -101,7 +109,7 @@ class WorkerAdmin(HandlerStacks, LostWorkers, FoundInItsShard, ReadOnly, admin.M
         return Workers
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("state", *INSTANTS, "ended", "queues_served", "tasks_known", "beats", "delays")
+        return ("state", "running", "stuck", *INSTANTS, "ended", "queues_served", "tasks_known", "beats", "delays")
 
     @about_one_row
     def change_view(
