@@ -73,21 +73,23 @@ def same(text: str) -> str:
 
 
 def of_rows() -> set[str]:
-    """Return what rows say, whole texts of several words."""
+    """Return what rows say."""
     said = [
         *Job.objects.values_list("last_error", "cancel_reason"),
         *Schedule.objects.values_list("name", "pause_reason"),
     ]
     said += [*StoredAttempt.objects.values_list("message"), *Queue.objects.values_list("pause_reason")]
     texts = {same(text) for row in said for text in row if text}
-    return {text for text in texts | {text.partition(": ")[2] for text in texts} if " " in text}
+    return texts | {text.partition(": ")[2] for text in texts}
 
 
 def of_ours(text: str, rows: set[str]) -> str:
     """Return what is left of a text without what rows say."""
     text = same(text)
+    if text.strip(": ") in rows:
+        return ""
     for one in sorted(rows, key=len, reverse=True):
-        text = text.replace(one, " ")
+        text = text.replace(one, " ") if " " in one else text  # a short one may be a part of any word
     return "" if OF_DJANGO.fullmatch(text) else text
 
 
