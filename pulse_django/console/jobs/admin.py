@@ -19,7 +19,7 @@ from pulse_django.console.live import live, version_of
 from pulse_django.console.mass.page import MassPage
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write, shards_of
 from pulse_django.execution.masking import MASK
-from pulse_django.models import Job, Window
+from pulse_django.models import Job
 from pulse_django.words.declared_options import COLUMNS
 from pulse_django.words.envelopes import HIDDEN
 
@@ -130,11 +130,11 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         if job.unique_key is not None and job.finished_at is None and not (job.unique_until_start and job.attempts):
             until = gettext("until it starts") if job.unique_until_start else gettext("until it ends")
             return f"{job.unique_key} ({until})"
-        window = Window.objects.using(job._state.db).filter(job_id=job.pk).first()
-        if window is None:
+        if job.window_key is None:  # type: ignore[attr-defined]  # annotated
             return "–"
         before, _instant, after = gettext("no other one before %(instant)s").partition("%(instant)s")
-        return format_html("{} ({}{}{})", window.key, before, instant_shown(here(window.until)), after)
+        until_then = instant_shown(here(job.window_until))  # type: ignore[attr-defined]
+        return format_html("{} ({}{}{})", job.window_key, before, until_then, after)  # type: ignore[attr-defined]
 
     @admin.display(description=_("Tags"))
     def labels(self, job: Job) -> str:

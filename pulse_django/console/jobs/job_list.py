@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Case, F, Q, QuerySet, When
+from django.db.models import Case, F, OuterRef, Q, QuerySet, Subquery, When
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
@@ -22,10 +22,11 @@ from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
 from pulse_django.console.twins import sentence_about_twins
 from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
-from pulse_django.models import Job
-from pulse_django.store.sql_functions import StatementTimestamp
+from pulse_django.models import Job, Window
+from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.words.display import in_words, inert
 from pulse_django.words.progress_share import share_of
+from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Retried
 
 from .arguments_shown import UNKNOWN, arguments_shown
@@ -44,6 +45,13 @@ from .paging import NewestFirst
 from .searching import may_search_arguments, searching_of
 from .story import spelt
 
+_WINDOW = Window.objects.filter(job_id=OuterRef("pk")).order_by("task", "key")
+# What the page of a job shows beside its row, read with it.
+_OF_A_PAGE = {
+    "fingerprint": Case(When(status=Status.DEAD_LETTERED, then=Fingerprint("last_error"))),
+    "window_key": Subquery(_WINDOW.values("key")[:1]),
+    "window_until": Subquery(_WINDOW.values("until")[:1]),
+}
 LONGEST_SHOWN = 2_000  # bytes of arguments of which a line is read
 MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
@@ -82,8 +90,10 @@ class JobList(ReadOnly, admin.ModelAdmin):
         # them with it.
         rows: QuerySet[Job] = super().get_queryset(request).annotate(now=StatementTimestamp()).defer("search_terms")
         sees_arguments = may_search_arguments(request)
-        if sees_arguments and "object_id" in getattr(request.resolver_match, "kwargs", ()):
-            return rows
+        if "object_id" in getattr(request.resolver_match, "kwargs", ()):
+            rows = rows.annotate(**_OF_A_PAGE)
+            if sees_arguments:
+                return rows
         rows = rows.defer("search_terms", "args", "kwargs", "result", "meta")
         if not sees_arguments:
             return rows

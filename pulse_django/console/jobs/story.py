@@ -16,7 +16,7 @@ from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import ClockTimestamp, Fingerprint
+from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.words.display import in_words
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
@@ -173,12 +173,6 @@ def _failed_attempt(attempts: Sequence[ShownAttempt]) -> int | None:
     return next((one.attempt.number for one in attempts if one.attempt.outcome not in fine), None)
 
 
-def _fingerprint_of(job: Job) -> str:
-    """The group of dead letters that it belongs to."""
-    rows = Job.objects.using(job._state.db).filter(pk=job.pk)
-    return str(rows.values_list(Fingerprint("last_error"), flat=True).first() or "")
-
-
 def _checkpoint_of(progress: Any) -> str:
     """What the handler saved beside how far it is."""
     saved = (
@@ -211,7 +205,7 @@ def shown_of(job: Job, amended: Sequence[AmendedAt] = (), everywhere: Shards | N
         "failed_attempt": _failed_attempt(story.attempts),
         "counted": job.attempts - job.refunds,
         "lease_left": None if story.lease_left is None else in_words(story.lease_left.total_seconds()),
-        "fingerprint": _fingerprint_of(job) if job.status == Status.DEAD_LETTERED else "",
+        "fingerprint": job.fingerprint or "",  # type: ignore[attr-defined]  # annotated: of dead letters alone
         "checkpoint": HIDDEN if job.progress and is_encrypted(job.masked) else _checkpoint_of(job.progress),
         "share_done": None if story.share_done is None else f"{story.share_done:.4f}",
         "timeline_height": f"{timeline.height:.0f}",
