@@ -25,6 +25,8 @@ class Json(logging.Formatter):
             facts["traceback"] = self.formatException(record.exc_info)
         elif record.exc_text:
             facts["traceback"] = record.exc_text
+        if record.stack_info:
+            facts["stack"] = record.stack_info
         return self.shown(record.created, record.levelname, record.name, record.getMessage(), facts)
 
     def shown(self, created: float, level: str, name: str, message: str, facts: Mapping[str, Any]) -> str:
@@ -32,14 +34,14 @@ class Json(logging.Formatter):
         line = {**facts, "time": time, "level": level, "logger": name, "message": message}
         try:
             return _dumped(line)
-        except (TypeError, ValueError, RecursionError):  # keys that are no strings, NaN, circles
-            return _dumped({str(key): value if isinstance(value, str) else repr(value) for key, value in line.items()})
+        except Exception:  # keys that are no strings, NaN, circles, numbers of too many digits
+            return json.dumps({_shown(key): _dumpable(value) for key, value in line.items()})
 
 
 def use_json() -> None:
     """Have each log handler that writes to standard output or standard error write JSON."""
     for handler in _all_handlers():
-        if type(handler) in _STREAMS and getattr(handler, "stream", None) in (sys.stdout, sys.stderr):
+        if isinstance(handler, _STREAMS) and getattr(handler, "stream", None) in (sys.stdout, sys.stderr):
             handler.setFormatter(Json())
 
 
@@ -56,4 +58,21 @@ _STREAMS = (logging.StreamHandler, type(logging.lastResort))
 
 
 def _dumped(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, default=repr, allow_nan=False)
+    return json.dumps(line, default=_shown, allow_nan=False)
+
+
+def _dumpable(value: Any) -> Any:
+    """Return a value that JSON has a word for, or else what Python shows of it."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except Exception:
+        return _shown(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Return what Python shows of a value. Its repr() is the project's code, and may raise anything."""
+    try:
+        return value if isinstance(value, str) else repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"

@@ -117,7 +117,7 @@ def cancel_what_hangs(walk: Walk, hanging: Job) -> None:
     page = walk.page
     incident.is_put_back_for_a_while(hanging)
     walk.click(walk.alarm("slots-stuck").get_by_role("link").first)
-    walk.click(page.locator("#result_list").get_by_role("link").first)
+    walk.click(page.locator("#result_list .field-name").get_by_role("link").first)
     walk.click(page.get_by_role("link", name=f"{hanging.pk} {hanging.task}"))
     walk.sees_the_cause(page.get_by_text("in hangs").first)
     walk.click(page.get_by_text("Cancel", exact=True).first)
@@ -152,7 +152,7 @@ def find_what_to_start(walk: Walk) -> None:
     page = walk.page
     walk.click(walk.alarm("queue-without-worker").get_by_role("link", name="exports"))
     walk.sees_the_cause(page.get_by_text("No live worker serves this queue."))
-    expect(page.get_by_text("pulse_worker --queues exports")).to_be_visible()
+    expect(page.get_by_text("pulse_worker --queues=exports")).to_be_visible()
 
 
 def test_a_click_too_many_is_noticed(walk: Walk) -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from pulse_django.console.jobs import by_due, due_soon
+from pulse_django.console.jobs import by_due
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -55,8 +55,10 @@ def test_all_that_wait_whatever_the_lane_and_what_is_overdue_first(admin_client:
 def test_of_one_queue(admin_client: Client) -> None:
     jobs = [due_in(3, queue="mail"), due_in(2), due_in(1, queue="mail")]
     assert listed(shown(admin_client, "?queue=mail")) == [jobs[2].pk, jobs[0].pk]
-    assert "No job waits." in shown(admin_client, "?queue='%25s<b>")
-    assert listed(shown(admin_client, f"?queue={'x' * 101}")) == [job.pk for job in (jobs[2], jobs[1], jobs[0])]
+    assert "No job that could be claimed waits here." in shown(admin_client, "?queue='%25s<b>")
+    refused = shown(admin_client, f"?queue={'x' * 101}")
+    assert "at most 100 characters" in refused
+    assert listed(refused) == []
 
 
 def test_pages_follow_one_another_though_many_are_due_at_the_same_instant(
@@ -76,7 +78,16 @@ def test_pages_follow_one_another_though_many_are_due_at_the_same_instant(
 
 
 @pytest.mark.parametrize(
-    "after", ["x", "_", "2026-11-26_1", "2026-11-26T00:00+00:00_x", "2026-11-26T00:00+00:00_-1", "\0"]
+    "after",
+    [
+        "x",
+        "_",
+        "2026-11-26_1",
+        "2026-11-26T00:00+00:00_x",
+        "2026-11-26T00:00+00:00_-1",
+        "\0",
+        "0001-01-01T00:00+23:00_0",
+    ],
 )
 def test_a_cursor_that_is_none_is_the_beginning(admin_client: Client, after: str) -> None:
     job = due_in(-60)
@@ -88,7 +99,26 @@ def test_more_lanes_than_are_walked_are_told(admin_client: Client, monkeypatch: 
     for number in range(5):
         due_in(10, queue=f"q{number}")
     assert "There are more than 2 lanes" in shown(admin_client)
-    assert due_soon.MOST_LANES > 2
+    due_in(10, queue="zzz")
+    assert len(listed(shown(admin_client, "?queue=zzz"))) == 1, "its lanes alone count"
+    far = shown(admin_client, "?after=2100-01-01T00:00:00%2B00:00_0")
+    assert "There are more than 2 lanes" in far, "also on a page without jobs"
+
+
+def test_a_cursor_in_any_zone_of_python(admin_client: Client) -> None:
+    job = due_in(5)
+    for offset in ("%2B23:00", "-23:59", "%2B00:00:30.5"):
+        assert listed(shown(admin_client, f"?after=2020-01-01T00:00:00{offset}_0")) == [job.pk]
+
+
+def test_pages_follow_one_another_without_time_zones(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_due, "PER_PAGE", 1)
+    jobs = [due_in(5), due_in(6)]
+    with override_settings(USE_TZ=False):
+        page = shown(admin_client)
+        [query] = re.findall(r'href="(\?[^"]*after=[^"]*)"', page)
+        assert listed(page) == [jobs[0].pk]
+        assert listed(shown(admin_client, query.replace("&amp;", "&"))) == [jobs[1].pk]
 
 
 def test_it_needs_the_permission_to_see_jobs(admin_client: Client) -> None:

@@ -39,7 +39,12 @@ def test_without_one_it_says_what_to_start(admin_client: Client) -> None:
     WorkerFactory(name="another", queues=["other"])
     found = page(admin_client, "mail of today")
     assert UNSERVED in found
-    assert "<code>python manage.py pulse_worker --queues &#x27;mail of today&#x27;</code>" in found
+    assert "<code>python manage.py pulse_worker --queues=&#x27;mail of today&#x27;</code>" in found
+
+
+@pytest.mark.parametrize("name", ["a,b", " mail"])
+def test_a_queue_that_no_option_can_name_is_served_by_a_worker_for_all(admin_client: Client, name: str) -> None:
+    assert "<code>python manage.py pulse_worker</code>" in page(admin_client, name)
 
 
 def test_who_may_not_see_workers_gets_names_and_no_links(admin_client: Client) -> None:

@@ -89,17 +89,29 @@ def test_an_exception_is_in_the_object_of_its_line(logger: logging.Logger, strea
     assert "ValueError" in said["traceback"]
 
 
-@pytest.mark.parametrize("value", [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object()], ids=type)
+class Sulky:
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+@pytest.mark.parametrize("value", [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object(), Sulky(), 10**5_000], ids=type)
 def test_a_fact_that_json_has_no_word_for_costs_no_line(
     logger: logging.Logger, stream: io.StringIO, value: Any
 ) -> None:
     add_handler(logger, stream)
     circle: list[Any] = []
     circle.append(circle)
-    logger.info("here", extra={"fact": value})
+    logger.info("here", extra={"fact": value, "job_id": 7})
     logger.info("there", extra={"fact": circle})
     assert [said["message"] for said in written(stream)] == ["here", "there"]
     assert all(said["fact"] for said in written(stream))
+    assert written(stream)[0]["job_id"] == 7, "a value that can be written stays what it is"
+
+
+def test_a_stack_is_in_the_object_of_its_line(logger: logging.Logger, stream: io.StringIO) -> None:
+    add_handler(logger, stream)
+    logger.info("here", stack_info=True)
+    assert "test_a_stack_is_in_the_object_of_its_line" in written(stream)[0]["stack"]
 
 
 @pytest.mark.usefixtures("_restored")

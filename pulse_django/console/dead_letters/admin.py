@@ -197,12 +197,14 @@ class DeadLetterAdmin(ReadOnly, admin.ModelAdmin):
     def _ask_to_retry(self, request: HttpRequest, form: mass_actions.ReviveForm) -> HttpResponse:
         fingerprint, everywhere = asked.fingerprint_in(request), shards_of(request, Job)
         group = over_shards.group_in(everywhere, fingerprint)
-        extra = few_tasks(group.tasks if group else ()) | {
+        if group is None:
+            return self._nothing_selected(request)
+        extra = few_tasks(group.tasks) | {
             "title": gettext("Retry all dead letters of this error?"),
             "fingerprint": fingerprint,
             "form": form,
-            "count": counted(group) if group else "0",
-            "until": request.POST.get("until", ""),
+            "count": counted(group),
+            "until": group.newest.name,  # the number is of those that are there now
             "group_url": self._group_url(fingerprint),
             "retry_url": self._group_url(fingerprint, "retry"),
         }

@@ -17,6 +17,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.timezone import make_aware
 from django.utils.translation import gettext, gettext_lazy
 
 from pulse_django.console.shards import chosen_shards
@@ -25,28 +26,18 @@ from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.limits import MAX_QUEUE_NAME
 
-from .due_soon import LANES, MOST_LANES, OF_LANE, Due
+from .due_soon import LANES, LANES_OF_QUEUE, MOST_LANES, Due, of_lanes, read_due
 
 PER_PAGE = 100
 
-_BY_DUE = f"""{LANES}
-SELECT
-    due.id, due.task, lane.queue, due.next_run_at,
-    EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
-    (SELECT pg_catalog.max(place) FROM lane) > %(most_lanes)s
-FROM lane
-CROSS JOIN LATERAL (
-    SELECT id, task, next_run_at
-    FROM pulse_django_job_hot
-    WHERE {OF_LANE}
-        AND next_run_at >= %(at)s::timestamptz AND (next_run_at > %(at)s::timestamptz OR id > %(id)s::bigint)
+_PAGE = """
+    AND next_run_at >= %(at)s::timestamptz AND (next_run_at > %(at)s::timestamptz OR id > %(id)s::bigint)
     ORDER BY next_run_at, id
     LIMIT (SELECT %(most)s + 1)
-) AS due
-WHERE %(queue)s::text = '' OR lane.queue::text = %(queue)s::text
-ORDER BY due.next_run_at, due.id
-LIMIT (SELECT %(most)s + 1)
-"""  # noqa: S608 - made of constants
+"""
+_FIRST = " LIMIT (SELECT %(most)s + 1)"
+_BY_DUE = of_lanes(LANES, _PAGE) + _FIRST
+_BY_DUE_IN_QUEUE = of_lanes(LANES_OF_QUEUE, _PAGE) + _FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +51,16 @@ class Cursor:
     def of(cls, text: str) -> Cursor:
         """Read what ``text`` wrote. What is none is the beginning."""
         at, _, job_id = text.rpartition("_")
-        with suppress(ValueError):
-            cursor = cls(datetime.fromisoformat(at), int(job_id))
-            if cursor.at.tzinfo is not None and 0 <= cursor.id <= MAX_ID:
-                return cursor
+        with suppress(ValueError, OverflowError):
+            instant, number = datetime.fromisoformat(at), int(job_id)
+            if instant.tzinfo is not None and 0 <= number <= MAX_ID:
+                return cls(instant.astimezone(UTC), number)  # the server takes fewer offsets than Python
         return BEGINNING
 
     @property
     def text(self) -> str:
-        return f"{self.at.isoformat()}_{self.id}"
+        at = self.at if self.at.tzinfo is not None else make_aware(self.at)  # without USE_TZ
+        return f"{at.isoformat()}_{self.id}"
 
 
 BEGINNING = Cursor(datetime.min.replace(tzinfo=UTC), 0)
@@ -83,9 +75,7 @@ class QueueForm(forms.Form):
 def by_due(alias: str, queue: str, after: Cursor) -> tuple[list[Due], bool]:
     """Return the next jobs, one more than a page has, and whether there are lanes that were not looked at."""
     params = {"most_lanes": MOST_LANES, "most": PER_PAGE, "queue": queue, "at": after.at, "id": after.id}
-    rows = run_joined(alias, _BY_DUE, params)
-    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows]
-    return found, any(row[5] for row in rows)
+    return read_due(run_joined(alias, _BY_DUE_IN_QUEUE if queue else _BY_DUE, params))
 
 
 class ByDuePage:
@@ -99,10 +89,10 @@ class ByDuePage:
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
         form = QueueForm(request.GET)
-        queue = form.cleaned_data["queue"] if form.is_valid() else ""
+        is_valid, everywhere = form.is_valid(), chosen_shards(request, Job, reads=True)
+        queue = form.cleaned_data["queue"] if is_valid else ""
         after = Cursor.of(request.GET.get("after", ""))
-        everywhere = chosen_shards(request, Job, reads=True)
-        answers = list(everywhere.ask(lambda alias: by_due(alias, queue, after)).values())
+        answers = list(everywhere.ask(lambda alias: by_due(alias, queue, after)).values()) if is_valid else []
         found = sorted((one for some, _ in answers for one in some), key=lambda one: (one.at, one.id))
         change = f"{self.admin_site.name}:pulse_django_job_change"
         context = {

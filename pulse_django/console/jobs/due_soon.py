@@ -22,7 +22,7 @@ from pulse_django.console.shards import chosen_shards
 from pulse_django.models import Job
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.loose_scan import loose_scan
-from pulse_django.store.transactions import run_joined
+from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.display import in_words, inert
 
 MOST_LANES = 500  # each is a probe of the index; with a key of its own for each job there are more
@@ -32,41 +32,53 @@ MINUTES = 60
 WIDTH, HEIGHT, STEP = 720, 90, 12  # of the drawing
 
 _SAME = ("queue::text = lane.queue::text", "priority = lane.priority", "ready = lane.ready")
+_IN_A_QUEUE = (
+    f"{' AND '.join(_SAME)} AND lane_key::text > lane.lane_key::text",
+    f"{' AND '.join(_SAME[:2])} AND ready < lane.ready",
+    f"{_SAME[0]} AND priority < lane.priority",
+)
+_WAITS = f"{CLAIMABLE} AND ready IS NOT NULL"
+_LANE, _ORDER = "queue, priority, ready, lane_key", "queue, priority DESC, ready DESC, lane_key"
+_MOST = "%(most_lanes)s + 1"
 LANES = loose_scan(
-    "lane",
-    "queue, priority, ready, lane_key",
-    where=f"{CLAIMABLE} AND ready IS NOT NULL",
-    order="queue, priority DESC, ready DESC, lane_key",
-    following=(
-        f"{' AND '.join(_SAME)} AND lane_key::text > lane.lane_key::text",
-        f"{' AND '.join(_SAME[:2])} AND ready < lane.ready",
-        f"{_SAME[0]} AND priority < lane.priority",
-        "queue::text > lane.queue::text",
-    ),
-    most="%(most_lanes)s + 1",
+    "lane", _LANE, where=_WAITS, order=_ORDER, following=(*_IN_A_QUEUE, "queue::text > lane.queue::text"), most=_MOST
+)
+LANES_OF_QUEUE = loose_scan(
+    "lane", _LANE, where=f"{_WAITS} AND queue::text = %(queue)s::text", order=_ORDER, following=_IN_A_QUEUE, most=_MOST
 )
 # Of a job: whether it waits in this lane.
 OF_LANE = (
     f"{CLAIMABLE} AND queue::text = lane.queue::text AND priority = lane.priority AND ready = lane.ready"
     " AND lane_key::text = lane.lane_key::text"
 )
-_DUE = f"""{LANES}
+
+
+def of_lanes(lanes: str, page: str) -> str:
+    """Return a query for jobs of these lanes. Each row says whether there are more lanes; one does so without a job."""
+    return f"""{lanes}
 SELECT
-    due.id, due.task, lane.queue, due.next_run_at,
+    due.id, due.task, due.queue, due.next_run_at,
     EXTRACT(epoch FROM due.next_run_at - statement_timestamp())::float8,
-    (SELECT pg_catalog.max(place) FROM lane) > %(most_lanes)s
-FROM lane
-CROSS JOIN LATERAL (
-    SELECT id, task, next_run_at
-    FROM pulse_django_job_hot
-    WHERE {OF_LANE}
-        AND next_run_at > statement_timestamp()
-        AND next_run_at <= statement_timestamp() + %(minutes)s::float8 * interval '1 minute'
-    ORDER BY next_run_at
-    LIMIT (SELECT %(most)s)
-) AS due
+    seen.is_partial
+FROM (SELECT pg_catalog.max(place) > %(most_lanes)s AS is_partial FROM lane) AS seen
+LEFT JOIN (
+    SELECT due.id, due.task, lane.queue, due.next_run_at
+    FROM lane
+    CROSS JOIN LATERAL (SELECT id, task, next_run_at FROM pulse_django_job_hot WHERE {OF_LANE} {page}) AS due
+) AS due ON true
 ORDER BY due.next_run_at, due.id
 """  # noqa: S608 - made of constants
+
+
+_DUE = of_lanes(
+    LANES,
+    """
+    AND next_run_at > statement_timestamp()
+    AND next_run_at <= statement_timestamp() + %(minutes)s::float8 * interval '1 minute'
+    ORDER BY next_run_at
+    LIMIT (SELECT %(most)s)
+    """,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +113,13 @@ class Bar:
 def due_soon(alias: str) -> tuple[list[Due], bool]:
     """Return what is due in the next hour, and whether there are lanes that were not looked at."""
     params = {"most_lanes": MOST_LANES, "most": MOST_OF_A_LANE, "minutes": MINUTES}
-    rows = run_joined(alias, _DUE, params)
-    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows]
-    return found, any(row[5] for row in rows)
+    return read_due(run_joined(alias, _DUE, params))
+
+
+def read_due(rows: Sequence[Row]) -> tuple[list[Due], bool]:
+    """Read what a query of ``of_lanes`` returned."""
+    found = [Due(id=row[0], task=row[1], queue=row[2], at=row[3], seconds=row[4]) for row in rows if row[0] is not None]
+    return found, bool(rows and rows[0][5])
 
 
 def bars(found: Sequence[Due]) -> list[Bar]:

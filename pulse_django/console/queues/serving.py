@@ -40,5 +40,11 @@ def serving(name: str, everywhere: Shards) -> Serving:
         workers=workers[:MOST_NAMED],
         more=len(workers) > MOST_NAMED,
         missing_in=[alias for alias, served in found.items() if not served],
-        command=f"python manage.py pulse_worker --queues {shlex.quote(name)}",
+        command=_command_for(name),
     )
+
+
+def _command_for(name: str) -> str:
+    if "," in name or name != name.strip():  # a worker for all queues serves it
+        return "python manage.py pulse_worker"
+    return f"python manage.py pulse_worker --queues={shlex.quote(name)}"
