@@ -27,6 +27,7 @@ _FOUND = re.compile(f"{_SENT_BACK}|{UNSEEN.pattern}", re.DOTALL)
 # Words of these languages, and so Django's translations, hold joiners and marks of direction. They stay there.
 _WITH_MARKS = frozenset({"ar", "bn", "ckb", "fa", "he", "hi", "km", "kn", "ml", "mr", "ug", "ur"})
 _MARKS = frozenset("\u200b\u200c\u200d\u200e\u200f")
+_JOINERS, _LATIN = "\u200c\u200d", "\u024f"
 _NOT_REFERABLE = re.compile("[\x80-\x9f]")  # a reference to one of these is another character, by the rules of HTML
 
 
@@ -40,9 +41,15 @@ def all_visible(page: str, language: str = "") -> str:
         text = found[0]
         if len(text) > 1:
             return UNSEEN.sub(_referred, text)
-        return text if text in kept else escaped(text)
+        return text if text in kept or _joins(found) else escaped(text)
 
     return _FOUND.sub(shown, page)
+
+
+def _joins(found: re.Match[str]) -> bool:
+    """Whether it joins or parts two letters or pictures, as in many scripts and in emoji. It turns no text around."""
+    before, after = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
+    return found[0] in _JOINERS and before > _LATIN and after > _LATIN
 
 
 def _referred(found: re.Match[str]) -> str:
@@ -56,6 +63,8 @@ class VisibleText:
     def urls(self) -> list[URLPattern]:
         return [
             URLPattern(one.pattern, _looked_through(one.callback), one.default_args, one.name)
+            if isinstance(one, URLPattern)
+            else one  # what a project includes is its own
             for one in super().urls  # type: ignore[misc]  # of the ModelAdmin beside it
         ]
 

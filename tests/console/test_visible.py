@@ -33,6 +33,12 @@ def test_what_is_seen_stays(text: str) -> None:
     assert all_visible(text) is text
 
 
+@pytest.mark.parametrize("text", ["👨\u200d👩\u200d👧", "می\u200cخواهم"])
+def test_joiners_within_a_word_or_a_picture_stay(text: str) -> None:
+    assert all_visible(f"<td>{text}</td>") == f"<td>{text}</td>"
+    assert all_visible("<td>pay\u200dpal \u200d</td>") == "<td>pay\\u200dpal \\u200d</td>"
+
+
 @pytest.mark.parametrize(
     "page", ['<input value="{}">', "<textarea name='x' rows=3>\n{}</textarea>", '<option selected value="{}">'],
 )  # fmt: skip
