@@ -25,7 +25,7 @@ def instant_shown(at: datetime | None, text: str = "", *, form: str = SHORT) -> 
 
 
 def here(at: datetime | None) -> datetime | None:
-    """Return the instant in the zone of whoever reads the page."""
+    """Return the instant in the time zone of the page."""
     local: datetime | None = template_localtime(at)
     return local
 

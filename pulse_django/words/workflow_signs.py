@@ -8,7 +8,8 @@ WAITING_JOBS = VitalSign(
     name="waiting_jobs",
     kind=SignKind.GAUGE,
     means="Number of jobs that wait for other jobs, batches or events. Counting stops at a limit.",
-    to_do="Normal while workflows run. If it does not fall, look for held workflows and for events that nobody sends.",
+    to_do="Normal while workflows run. If it does not fall, look for held workflows and for events that were never "
+    "sent.",
 )
 BATCHES_OPEN = VitalSign(
     name="batches_open",
