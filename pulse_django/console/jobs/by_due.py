@@ -14,11 +14,13 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.utils.timezone import make_aware
 from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_safe
 
 from pulse_django.console.shards import chosen_shards
 from pulse_django.models import Job
@@ -83,9 +85,8 @@ class ByDuePage:
 
     admin_site: Any
 
+    @method_decorator(require_safe)
     def by_due_view(self, request: HttpRequest) -> HttpResponse:
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
         form = QueueForm(request.GET)

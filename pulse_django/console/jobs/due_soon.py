@@ -13,10 +13,12 @@ from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext, ngettext
+from django.views.decorators.http import require_safe
 
 from pulse_django.console.shards import chosen_shards
 from pulse_django.models import Job
@@ -143,9 +145,8 @@ class DuePage:
 
     admin_site: Any
 
+    @method_decorator(require_safe)
     def due_view(self, request: HttpRequest) -> HttpResponse:
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
         everywhere = chosen_shards(request, Job, reads=True)

@@ -14,9 +14,11 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import Error
-from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseNotAllowed, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
+from django.views.decorators.http import require_safe
 
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
 from pulse_django.console.shards import Shards, chosen_shards
@@ -42,12 +44,11 @@ class ExportPage:
 
     admin_site: Any
 
+    @method_decorator(require_safe)
     def export_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
         """Send the jobs that match the filter in the address."""
         if (written := FORMATS.get(name)) is None:
             raise Http404
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponseNotAllowed(["GET", "HEAD"])
         if not self.has_view_permission(request):  # type: ignore[attr-defined]  # of ModelAdmin
             raise PermissionDenied
         try:
