@@ -40,7 +40,7 @@ def test_a_worker_that_dies_after_the_commit_of_a_handler_is_followed_by_another
     """Nobody has looked at what follows, because that is never done inside of the handler's transaction."""
     flow = Workflow().add("first", workflow_handlers.atomic_then_dies.prepare())
     placed = flow.add("then", workflow_handlers.part.prepare("then"), needs=["first"]).enqueue()
-    dead = workers.start("--concurrency", "1", settings=MODULES)
+    dead = workers.start("--concurrency", "1", "--no-watchdog", settings=MODULES)  # its watchdog would look in between
     wait_until(lambda: dead.popen.poll() is not None)
     assert [line["what"] for line in workers.trace.lines()] == ["committed"]
     assert (status(placed.job_ids["first"]), status(placed.job_ids["then"])) == (Status.COMPLETED, Status.WAITING)
