@@ -232,7 +232,11 @@ def test_jobs_overdue_beside_idle_workers_are_seen_and_a_busy_queue_is_not() -> 
     make_job(queue="busy", next_run_at=now(LONG_AGO))
     make_job(Status.RUNNING, queue="busy")
     make_job(queue="quick", next_run_at=now(LONG_AGO))
-    AttemptFactory(job=make_job(Status.COMPLETED, queue="quick"))
+    make_job(Status.COMPLETED, queue="quick", started_at=now())
+    make_job(queue="failing", next_run_at=now(LONG_AGO))
+    AttemptFactory(job=make_job(Status.DEAD_LETTERED, queue="failing"))
+    make_job(queue="cancelling", next_run_at=now(LONG_AGO))
+    make_job(Status.CANCELLED, queue="cancelling", started_at=now())
     make_job(queue="fresh")
     finding = found("overdue-while-idle")
     assert keys(finding) == ["stuck"]

@@ -6,8 +6,6 @@ from pulse_django.words.outcomes import CANNOT_DECRYPT
 
 from .catalogue import Condition, Severity, register
 
-LATEST = 300  # attempts with rows of their own; each look reads them all
-
 register(
     Condition(
         name="key-missing",
@@ -18,7 +16,7 @@ register(
         page="how-to/encryption.md",
         sql=f"""
 SELECT job.task, pg_catalog.concat(count(*), ' jobs or more; ', pg_catalog.max(latest.message))
-FROM (SELECT job_id, number, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT {LATEST}) AS latest
+FROM latest_attempts AS latest
 CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
     SELECT task
     FROM pulse_django_job_hot

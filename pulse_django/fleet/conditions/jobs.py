@@ -10,6 +10,7 @@ from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.store.transactions import run_joined
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
+from .samples import with_samples
 
 
 def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
@@ -35,7 +36,7 @@ def _raise_the_token(alias: str, _: Sequence[str]) -> int:
 
 
 def _seen(alias: str) -> int:
-    return int(run_joined(alias, _SEEN, [])[0][0] or 0)
+    return int(run_joined(alias, with_samples(_SEEN), Limits().params())[0][0] or 0)
 
 
 def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:
@@ -128,9 +129,8 @@ register(
 SELECT job.id, pg_catalog.concat(job.task, ' attempt ', job.attempts, ' ended as ', job.status, ' and left no entry')
 FROM (
     (
-        SELECT id, task, attempts, status, completed_by FROM pulse_django_job
-        WHERE status::text = 'COMPLETED' AND finished_at > statement_timestamp() - %(kept)s
-        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+        SELECT id, task, attempts, status, completed_by FROM latest_completed
+        WHERE finished_at > statement_timestamp() - %(kept)s
     )
     UNION ALL
     (
@@ -139,9 +139,8 @@ FROM (
     )
     UNION ALL
     (
-        SELECT id, task, attempts, status, NULL FROM pulse_django_job
-        WHERE status::text = 'CANCELLED' AND finished_at > statement_timestamp() - %(kept)s
-        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
+        SELECT id, task, attempts, status, NULL FROM latest_cancelled
+        WHERE finished_at > statement_timestamp() - %(kept)s
     )
     UNION ALL
     (
@@ -167,13 +166,8 @@ LIMIT %(limit)s
 _SEEN = """
     SELECT GREATEST(
         (SELECT pg_catalog.max(token) FROM pulse_django_job_hot WHERE status::text = 'RUNNING'),
-        (SELECT pg_catalog.max(token) FROM (
-            SELECT token FROM pulse_django_attempt ORDER BY id DESC LIMIT 1000
-        ) AS latest),
-        (SELECT pg_catalog.max(completed_token) FROM (
-            SELECT completed_token FROM pulse_django_job WHERE status::text = 'COMPLETED'
-            ORDER BY finished_at DESC, id DESC LIMIT 1000
-        ) AS completed),
+        (SELECT pg_catalog.max(token) FROM latest_attempts),
+        (SELECT pg_catalog.max(completed_token) FROM latest_completed),
         (SELECT pg_catalog.max(token) FROM pulse_django_fence)
     )
 """
@@ -207,9 +201,7 @@ register(
 SELECT child.id, pg_catalog.concat(
     child.task, ' is ', child.status, ', enqueued by job ', parent.id, ', which was cancelled'
 )
-FROM (
-    SELECT id FROM pulse_django_job WHERE status::text = 'CANCELLED' ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
-) AS parent
+FROM latest_cancelled AS parent
 CROSS JOIN LATERAL (
     SELECT id, task, status
     FROM pulse_django_job_hot

@@ -96,13 +96,12 @@ begun AS (
     SELECT queue, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
     UNION ALL
     SELECT job.queue, latest.started_at
-    FROM (SELECT job_id, started_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
-    JOIN pulse_django_job AS job ON job.id = latest.job_id
+    FROM latest_attempts AS latest
+    JOIN pulse_django_job_hot AS job ON job.id = latest.job_id
     UNION ALL
-    (
-        SELECT queue, started_at FROM pulse_django_job WHERE status::text = 'COMPLETED'
-        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
-    )
+    SELECT queue, started_at FROM latest_completed
+    UNION ALL
+    SELECT queue, started_at FROM latest_cancelled
 )
 SELECT due.queue, pg_catalog.concat(
     'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since),
@@ -206,7 +205,7 @@ oldest AS (
 ),
 put_back AS (
     SELECT job.id, job.task, job.queue
-    FROM (SELECT job_id, number, outcome, message FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s) AS latest
+    FROM latest_attempts AS latest
     CROSS JOIN LATERAL (  -- one by one: a planner that joins the two reads the whole backlog
         SELECT id, task, queue
         FROM pulse_django_job_hot
@@ -215,8 +214,12 @@ put_back AS (
     ) AS job
     WHERE latest.outcome::text = 'RELEASED' AND pg_catalog.starts_with(latest.message, '{UNKNOWN_TASK}')
 )
-SELECT task, pg_catalog.concat(count(*), ' jobs or more, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
-FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS waiting
+SELECT task, pg_catalog.concat(pg_catalog.sum(jobs), ' jobs or more, in ', pg_catalog.string_agg(DISTINCT queue, ', '))
+FROM (
+    SELECT task, queue, count(*) AS jobs
+    FROM (SELECT id, task, queue FROM oldest UNION SELECT id, task, queue FROM put_back) AS job
+    GROUP BY task, queue
+) AS waiting
 CROSS JOIN LATERAL (
     SELECT
         pg_catalog.bool_or(tasks IS NOT NULL) AS one_tells,

@@ -91,7 +91,11 @@ FROM (
     FROM pulse_django_worker
     UNION ALL
     SELECT pg_catalog.concat('the creation of job ', id), created_at - statement_timestamp()
-    FROM (SELECT id, created_at FROM pulse_django_job ORDER BY id DESC LIMIT %(sample)s) AS latest
+    FROM (
+        (SELECT id, created_at FROM pulse_django_job_hot ORDER BY id DESC LIMIT %(sample)s)
+        UNION ALL
+        SELECT id, created_at FROM latest_completed
+    ) AS latest
     UNION ALL
     SELECT pg_catalog.concat('the start of job ', id), started_at - statement_timestamp()
     FROM (
@@ -100,15 +104,10 @@ FROM (
     ) AS running
     UNION ALL
     SELECT pg_catalog.concat('the end of attempt ', number, ' of job ', job_id), finished_at - statement_timestamp()
-    FROM (
-        SELECT job_id, number, finished_at FROM pulse_django_attempt ORDER BY id DESC LIMIT %(sample)s
-    ) AS ended
+    FROM latest_attempts
     UNION ALL
     SELECT pg_catalog.concat('the end of job ', id), finished_at - statement_timestamp()
-    FROM (
-        SELECT id, finished_at FROM pulse_django_job WHERE status::text = 'COMPLETED'
-        ORDER BY finished_at DESC, id DESC LIMIT %(sample)s
-    ) AS completed
+    FROM latest_completed
     UNION ALL
     SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
 ) AS written
