@@ -7,10 +7,15 @@ from datetime import datetime
 from django import template
 
 from pulse_django.console.instants import SHORT, instant_shown
+from pulse_django.console.sentences import limit_shown, reason_shown, sentence_shown, subject_shown
 from pulse_django.console.statuses import status_shown
 
 register = template.Library()
 register.simple_tag(status_shown, name="pulse_status")
+register.filter("sentence", sentence_shown)
+register.filter("subject", subject_shown)
+register.filter("limit_words", limit_shown)
+register.filter("reason", reason_shown)
 
 
 @register.filter(expects_localtime=True)

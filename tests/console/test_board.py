@@ -154,7 +154,7 @@ class TestTheBoard:
         make_job(queue="<mail>", next_run_at=now(timedelta(hours=-1)))
         page = " ".join(text(admin_client, BOARD).split())
         assert "<strong>queue-without-worker</strong> (stuck, 1): <a href=" in page
-        assert '&lt;mail&gt;</a>: <span lang="en">due for 01:00:0' in page
+        assert "&lt;mail&gt;</a>: due for 01:00:0" in page
         assert "Start a worker for the queue" in page
         assert "task-unknown" not in page, "that was a minute ago"
         assert "of-another-app" in page
@@ -238,7 +238,7 @@ class TestTheBoard:
     def test_an_alarm_does_not_lead_where_its_reader_may_not_go(self) -> None:
         make_job(queue="mail", next_run_at=now(timedelta(hours=-1)))
         page = text(staff("view_board"), BOARD)
-        assert 'mail: <span lang="en">due for' in " ".join(page.split())
+        assert "mail: due for" in " ".join(page.split())
         assert "?name=mail" not in page
 
     def test_a_deep_queue_is_told_by_the_watchdogs_count(

@@ -33,7 +33,8 @@ class Texts(HTMLParser):
         self._open: list[bool] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value for name, value in attrs if name in _SHOWN and value and not self._quiet]
+        if dict(attrs).get("lang") != "en":
+            self.found += [value for name, value in attrs if name in _SHOWN and value and not self._quiet]
         if tag in ("input", "br", "img", "hr", "link", "meta", "wbr"):
             return
         told = dict(attrs)

@@ -51,6 +51,7 @@ class Alarm:
     others: Sequence[AlarmSubject]
     more: str  # how many there are beyond the first
     cause_url: str
+    error: str  # why it could not be checked
     means: str
     to_do: str
 
@@ -87,6 +88,7 @@ def _alarm(links: _Links, finding: Finding, shard: str) -> Alarm:
         others=subjects[MOST_IN_A_LINE:],
         more=f"{beyond}{'+' if finding.is_more else ''}" if beyond > 0 else "",
         cause_url=links.to_the_cause(condition.name),
+        error=inert(finding.error),
         means=translation.gettext(condition.means),
         to_do=translation.gettext(condition.to_do),
     )

@@ -16,6 +16,7 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.jobs.actions import errors_in_words
+from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
 from pulse_django.exceptions import PulseError
 from pulse_django.execution.databases import has_several_shards
@@ -165,7 +166,7 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         may_act = self.has_change_permission(request, schedule)
         fitting = [act for act in ACTS if may_act and act.fits(schedule, now)]
         return {
-            "schedule_words": facts.in_words(schedule),
+            "schedule_words": timing_shown(schedule),
             "state": facts.state_of(schedule, now),
             "instants": facts.next_instants(schedule, now),
             "ticks": facts.recent(alias, [schedule.pk], MOST_TICKS).get(schedule.pk, []),

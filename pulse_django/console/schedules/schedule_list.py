@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.board.sparkline import draw
 from pulse_django.console.instants import here, instant_shown
+from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import shards_of
 from pulse_django.console.statuses import status_shown
 from pulse_django.console.visible import VisibleText
@@ -86,7 +87,7 @@ class ScheduleList(VisibleText, admin.ModelAdmin):
     @admin.display(description=_("when"))
     def due(self, schedule: Any) -> str:
         state = facts.state_of(schedule, schedule.seen_at)
-        said = format_html('<span lang="en">{}</span>', facts.in_words(schedule))
+        said = timing_shown(schedule)
         if state == "paused":
             return format_html("{} <strong>{}</strong> {}", said, _("paused"), schedule.pause_reason)
         if state == "gone":
