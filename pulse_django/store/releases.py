@@ -16,12 +16,16 @@ MAX_VERSION = 200
 PROJECT = "project"  # the key of a worker's versions under which PULSE["VERSION"] stands
 KEPT = timedelta(days=100)
 
+# A worker that started before the last release was seen brings its own back: those of the last release have stopped.
 _NEWEST = """
-SELECT versions::text, started_at,
-    (SELECT version FROM pulse_django_release ORDER BY seen_at DESC, id DESC LIMIT 1)
+SELECT
+    versions::text,
+    CASE WHEN started_at < last.seen_at THEN statement_timestamp() ELSE started_at END,
+    last.version
 FROM pulse_django_worker
+LEFT JOIN (SELECT version, seen_at FROM pulse_django_release ORDER BY seen_at DESC, id DESC LIMIT 1) AS last ON true
 WHERE stopped_at IS NULL AND started_at <= statement_timestamp()
-ORDER BY started_at DESC, id DESC
+ORDER BY started_at DESC, pulse_django_worker.id DESC
 LIMIT 1
 """
 
@@ -37,7 +41,7 @@ class ReleaseRow(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     version = ShortText(max_length=MAX_VERSION)
-    seen_at = models.DateTimeField()  # when the first worker with it started
+    seen_at = models.DateTimeField()  # when the first worker with it started, or the last with a later one was gone
 
     class Meta:
         abstract = True
@@ -48,10 +52,10 @@ class ReleaseRow(models.Model):
 
 def note_release(alias: str) -> None:
     """Write down the version of the newest worker, if it is another one than the last."""
-    for versions, started_at, before in run_joined(alias, _NEWEST, []):
+    for versions, seen_at, before in run_joined(alias, _NEWEST, []):
         version = version_of(read(versions))
         if version and version != before:
-            run_joined(alias, _WRITE, [version, started_at])
+            run_joined(alias, _WRITE, [version, seen_at])
 
 
 def forget(alias: str) -> int:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_django.models import Minute, Release, Traffic
+from pulse_django.models import Minute, Release, Traffic, Worker
 from pulse_django.store import traffic
 from pulse_django.store.releases import KEPT as RELEASES_KEPT
 from pulse_django.store.releases import forget, note_release
@@ -133,6 +133,17 @@ class TestReleases:
         WorkerFactory(versions={"project": "1.0"}, started_at=now(timedelta(minutes=-1)))  # it was rolled back
         note_release("default")
         assert list(Release.objects.order_by("id").values_list("version", flat=True)) == ["1.0", "1.1", "1.0"]
+
+    def test_older_workers_that_outlive_a_new_release_bring_theirs_back_once(self) -> None:
+        WorkerFactory(versions={"project": "1.0"}, started_at=now(timedelta(hours=-2)))
+        note_release("default")
+        tried = WorkerFactory(versions={"project": "1.1"}, started_at=now(timedelta(hours=-1)))
+        note_release("default")
+        Worker.objects.filter(pk=tried.pk).update(stopped_at=now())
+        for _ in range(3):
+            note_release("default")
+        assert list(Release.objects.order_by("seen_at").values_list("version", flat=True)) == ["1.0", "1.1", "1.0"]
+        assert Release.objects.get(seen_at__gt=now(timedelta(minutes=-1))).version == "1.0", "seen now, not an hour ago"
 
     def test_without_a_version_of_the_project_those_of_its_packages_count(self) -> None:
         WorkerFactory(versions={"django": "6.1", "pulse_django": "0.2"})
