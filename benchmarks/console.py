@@ -1,39 +1,44 @@
 """How long the database works for each page of the admin, beside millions of jobs.
 
-Run by hand: ``python benchmarks/console.py`` (minutes, and some 5 GB while it runs). Every page is opened several times
-by a superuser, through the views; the first time is printed apart, because it may find nothing in memory.
+Run by hand: ``python benchmarks/console.py`` (minutes, and some 5 GB while it runs). The pages are those of a plain
+project: ``startproject``, the README's lines and the admin's own addresses. Every page is opened several times by a
+superuser; the first time is printed apart, because it may find nothing in memory. Pages that renew themselves are then
+asked whether they have changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from django.contrib.auth import get_user_model
 from django.db import connection
-from django.test import Client
-from django.urls import reverse
 
+from benchmarks.processes import PlainSurroundings
 from benchmarks.scratch import scratch_database, server, settle_down
-from pulse_django import task
-from pulse_django.fleet.traffic import WINDOWS
-from pulse_django.models import Job
 from pulse_django.store import traffic
-from pulse_django.words.states import Status
 from tests.plans.fleet import FILL_SEARCHED, past_days
 
 WORKERS, DEAD_EVERY = 20, 95
 SECONDS_OF_A_DAY = 86_400  # a job was created in each second
-ERROR = "ValueError: order # of kind a"
+LONGEST = 1_800.0  # seconds, to open all pages
+
+# What the project declares: by which arguments its jobs are found.
+TASKS = """
+from pulse_django import task
+
+
+@task(name="bench.searched", search=["order_id", "customer_id"])
+def searched(order_id, customer_id):
+    pass
+"""
 
 _ATTEMPTS = """
 INSERT INTO pulse_django_attempt (job_id, number, token, worker, started_at, finished_at, outcome, message, traceback)
@@ -63,23 +68,37 @@ CROSS JOIN (
 """
 
 
-@task(name="bench.searched", search=["order_id", "customer_id"])
-def searched(order_id: int, customer_id: int) -> None:
-    """Declare by which arguments the jobs are found."""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=5_000_000)
     parser.add_argument("--waiting", type=int, default=20_000, help="of them, a hundredth of which run")
     parser.add_argument("--times", type=int, default=5, help="that each page is opened")
     options = parser.parse_args()
-    with scratch_database("bench_console"), past_days(options.jobs // SECONDS_OF_A_DAY + 1):
-        fill(options.jobs, options.waiting)
-        client = Client(SERVER_NAME="localhost")
-        client.force_login(get_user_model().objects.create(username="operator", is_staff=True, is_superuser=True))
-        figures = {name: opened(client, address, options.times) for name, address in pages().items()}
-        print(json.dumps({"postgresql": server(), "jobs": options.jobs, "pages": figures}, indent=1))
+    days = options.jobs // SECONDS_OF_A_DAY + 1
+    with scratch_database("bench_console"), tempfile.TemporaryDirectory(prefix="pulse-bench-") as folder:
+        around = PlainSurroundings.make(Path(folder))
+        around.made.write("shop/tasks.py", TASKS)
+        with past_days(days):
+            fill(options.jobs, options.waiting)
+            figures = opened(around, options.times)
+        print(json.dumps({"postgresql": server(), "jobs": options.jobs, "days": days} | figures, indent=1))
+
+
+def opened(around: PlainSurroundings, times: int) -> dict[str, Any]:
+    """Open the pages in the project's own process, and return the figures that it prints."""
+    connection.close()
+    command = [sys.executable, "-m", "benchmarks.console_pages", str(times)]
+    done = subprocess.run(
+        command,
+        cwd=around.project,
+        env=around.environment(DJANGO_SETTINGS_MODULE="mysite.settings"),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LONGEST,
+        check=True,
+    )
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def fill(jobs: int, waiting: int) -> None:
@@ -92,67 +111,6 @@ def fill(jobs: int, waiting: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute(_TRAFFIC, spans)
     settle_down("pulse_django_job", "pulse_django_attempt", "pulse_django_worker", "pulse_django_traffic")
-
-
-def pages() -> dict[str, str]:
-    jobs, dead = reverse("admin:pulse_django_job_changelist"), reverse("admin:pulse_django_deadletter_group")
-    tasks, task = reverse("admin:pulse_django_taskoverview_changelist"), reverse("admin:pulse_django_taskoverview_one")
-    middle = Job.objects.order_by("pk").values_list("pk", flat=True).last() // 2
-    letter = Job.objects.filter(status=Status.DEAD_LETTERED).order_by("finished_at").values_list("pk", flat=True).last()
-    return {
-        "jobs": jobs,
-        "jobs, from the middle on": f"{jobs}?older={middle}",
-        "jobs, completed": f"{jobs}?status__exact=COMPLETED",
-        "jobs, dead letters": f"{jobs}?status__exact=DEAD_LETTERED",
-        "jobs, one queue": f"{jobs}?queue=queue-7",
-        "jobs, one task": f"{jobs}?task=tests.task_7",
-        "jobs, a task that has none": f"{jobs}?task=tests.none",
-        "jobs, words that are nowhere": f"{jobs}?q=nowhere",
-        "jobs, by the error of some": f"{jobs}?q=error:%22order 4750%22",
-        "jobs, by an argument": f"{jobs}?q=order_id:{middle}",
-        "jobs, by an argument that a thousandth share": f"{jobs}?q=customer_id:7",
-        "jobs, by a number": f"{jobs}?q={middle}",
-        "jobs, by a number that is nowhere": f"{jobs}?q=999999999",
-        "jobs, by parent": f"{jobs}?q=parent:{middle}",
-        "jobs, by tag": f"{jobs}?q=tag:nowhere",
-        "due in the next hour": reverse("admin:pulse_django_job_due"),
-        "jobs by due time": reverse("admin:pulse_django_job_by_due"),
-        "a dead job": reverse("admin:pulse_django_job_change", args=[letter]),
-        "dead letters by error": reverse("admin:pulse_django_deadletter_changelist"),
-        "dead letters of one error": f"{dead}?error={ERROR.replace('#', '%23')}",
-        "board": reverse("admin:pulse_django_board_changelist"),
-        "queues": reverse("admin:pulse_django_queue_changelist"),
-        "a queue": f"{reverse('admin:pulse_django_queue_one')}?name=queue-7",
-        **{f"tasks, {window}": f"{tasks}?window={window}" for window in WINDOWS},
-        **{f"a task, {window}": f"{task}?name=tests.task_7&window={window}" for window in WINDOWS},
-        "workers": reverse("admin:pulse_django_worker_changelist"),
-    }
-
-
-def opened(client: Client, address: str, times: int) -> dict[str, Any]:
-    """Open a page again and again. Return how many statements it took, and for how many milliseconds they did."""
-    took: list[float] = []
-    statements = 0
-
-    def timed(execute: Callable[..., Any], *statement: Any) -> Any:
-        nonlocal statements
-        statements += 1
-        began = time.perf_counter()
-        try:
-            return execute(*statement)
-        finally:
-            took[-1] += (time.perf_counter() - began) * 1_000
-
-    for _ in range(times):
-        took.append(0.0)
-        statements = 0
-        with connection.execute_wrapper(timed):
-            response = client.get(address)
-        if response.status_code != 200:
-            raise SystemExit(f"{address}: {response.status_code}")
-    first, *later = (round(milliseconds, 1) for milliseconds in took)
-    median = round(statistics.median(later or [first]), 1)
-    return {"statements": statements, "first_ms": first, "median_ms": median, "most_ms": max(later or [first])}
 
 
 if __name__ == "__main__":
