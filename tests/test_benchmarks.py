@@ -125,6 +125,15 @@ def test_the_soak_keeps_its_samples_and_judges_them(tmp_path: Path) -> None:
     assert "</svg>" in picture.read_text()
 
 
+def test_the_benchmark_of_paused_tasks_prints_its_figures() -> None:
+    tiny = ["--paused", "300", "--rounds", "1"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "paused_tasks.py"), *tiny]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "600 jobs are set aside" in done.stdout
+    assert done.stdout.count("beside, in one queue") == 4
+
+
 def test_the_benchmark_of_the_console_opens_every_page() -> None:
     pages = figures_of("console.py", "--jobs", "3000", "--waiting", "300", "--times", "2")["pages"]
     assert {"jobs", "dead letters by error", "dead letters of one error", "a dead job", "board"} <= pages.keys()
