@@ -22,7 +22,7 @@ from pulse_django.console.dead_letters import groups, mass_actions
 from pulse_django.console.dead_letters.admin import DeadLetterAdmin
 from pulse_django.console.mass.starting import ACT, PLAN
 from pulse_django.execution import making_due
-from pulse_django.models import Attempt, DeadLetter, Job
+from pulse_django.models import Attempt, DeadLetter, Job, Release
 from pulse_django.testing import run_job
 from pulse_django.words.states import Status
 from tests.console.staff import staff
@@ -149,6 +149,18 @@ class TestTheList:
         page = text_of(admin_client.get(url_of("group")))
         assert "First seen with shop 1.0" in page
         assert "Last seen with shop 2.0" in page
+
+    def test_when_its_worker_is_forgotten_the_release_of_that_time_is_told(self, admin_client: Client) -> None:
+        for version, ago in (("2026-11-20", 7_200), ("2026-11-21", 3_600)):
+            Release.objects.create(version=version, seen_at=now(timedelta(seconds=-ago)))
+        WorkerFactory(name="new", boot_id="boot", versions={"project": "2026-11-21", "django": "6.1"})
+        for name, ago in (("gone", 5_000), ("new", 60)):
+            AttemptFactory(
+                job=dead(ago=ago), number=1, worker=f"{name}:boot.2:1", finished_at=now(timedelta(seconds=-ago))
+            )
+        page = text_of(admin_client.get(url_of("group")))
+        assert "First seen with 2026-11-20 " in page
+        assert "Last seen with 2026-11-21 " in page
 
     def test_its_tasks_are_each_told_once_and_not_too_many_of_them(self, admin_client: Client) -> None:
         for number in range(groups.MOST_TASKS + 2):

@@ -1,21 +1,23 @@
-"""With which versions jobs died: what the worker of their last attempt said of itself, as long as it is known."""
+"""With which versions jobs died: what the worker of their last attempt said, or else the release of that time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
-from pulse_django.models import Attempt, Worker
+from pulse_django.models import Attempt, Release, Worker
+from pulse_django.store.releases import version_of
 
 
 def versions_of(alias: str, job_ids: Collection[int]) -> dict[int, str]:
-    """Return the versions by job, as text. A worker that stopped long ago is forgotten."""
+    """Return the versions by job, as text. A worker that stopped long ago is forgotten; releases are kept longer."""
     attempts = Attempt.objects.using(alias).filter(job_id__in=list(job_ids)).order_by("number")
-    latest = dict(attempts.values_list("job_id", "worker"))
-    names = {job_id: _start_of(holder) for job_id, holder in latest.items()}
-    wanted = {name for name, _ in names.values()}
+    latest = {job_id: (worker, at) for job_id, worker, at in attempts.values_list("job_id", "worker", "finished_at")}
+    starts = {job_id: _start_of(worker) for job_id, (worker, _) in latest.items()}
+    wanted = {name for name, _ in starts.values()}
     workers = Worker.objects.using(alias).filter(name__in=wanted).only("name", "boot_id", "versions")
-    said = {(worker.name, worker.boot_id): worker.versions for worker in workers}
-    return {job_id: _in_words(said[start]) for job_id, start in names.items() if start in said}
+    said = {(worker.name, worker.boot_id): version_of(worker.versions) for worker in workers}
+    return {job_id: said.get(start) or _release_at(alias, latest[job_id][1]) for job_id, start in starts.items()}
 
 
 def _start_of(holder: str) -> tuple[str, str]:
@@ -24,6 +26,6 @@ def _start_of(holder: str) -> tuple[str, str]:
     return name, boot_id.partition(".")[0]
 
 
-def _in_words(versions: object) -> str:
-    known = versions if isinstance(versions, dict) else {}
-    return ", ".join(f"{name} {version}" for name, version in sorted(known.items()))
+def _release_at(alias: str, at: datetime) -> str:
+    before = Release.objects.using(alias).filter(seen_at__lte=at).order_by("-seen_at", "-id")
+    return before.values_list("version", flat=True).first() or ""
