@@ -26,6 +26,7 @@ from pulse_django.fleet.conditions import (
     named,
     register,
 )
+from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Queue
 from tests.factories import make_job, now
 from tests.fleet.states import LONG_AGO
@@ -336,11 +337,19 @@ def test_long_words_are_cut_in_one_line() -> None:
     assert len(ask_all("default").says) < 400
 
 
-def test_history_is_named_once_for_all_conditions_that_sample_it() -> None:
-    """PostgreSQL plans a scan of each partition for each time: nine of them took two thirds of the board's time."""
+def test_what_several_conditions_look_at_is_asked_once() -> None:
+    """PostgreSQL plans a scan of each partition for each time that history is named."""
     with CaptureQueriesContext(connection) as queries:
         ask_all("default")
     together = max((query["sql"] for query in queries), key=len)
     history = re.findall(r"FROM pulse_django_job\s.*", together)
     assert len(history) == 3, history  # the samples of completed and cancelled jobs, and a look for one job by its id
-    assert together.count("ORDER BY id DESC\n    LIMIT") == 1
+    for name in ("latest_attempts", "waiting_lanes", "due_queues", "live_workers", "ended_lately"):
+        assert together.count(f"{name} AS (") == 1, name
+
+
+def test_a_shared_query_brings_those_that_it_names() -> None:
+    assert with_shared_queries("SELECT 1") == "SELECT 1"
+    asked = with_shared_queries("SELECT 1 FROM due_queues")
+    assert asked.index("waiting_lanes AS (") < asked.index("due_queues AS (")
+    assert "live_workers" not in asked

@@ -21,7 +21,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from pulse_django.fleet.conditions import Limits, known
-from pulse_django.fleet.conditions.samples import with_samples
+from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, PausedKey
 from pulse_django.protocol import claim, expire, limit_counts, prune, reap, report_rows, set_aside, settle, unique
 from pulse_django.store import job_queries, lane_queries, paused_tasks
@@ -101,7 +101,7 @@ def read_by_conditions() -> dict[str, int]:
     for one in known():
         if one.sql:
             with connection.cursor() as cursor:
-                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_samples(one.sql)}", params)
+                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {with_shared_queries(one.sql)}", params)
                 [(plan,)] = cursor.fetchall()
             read[one.name] = buffers((json.loads(plan) if isinstance(plan, str) else plan)[0])
     return read

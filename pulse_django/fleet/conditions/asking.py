@@ -20,7 +20,7 @@ from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
 from .catalogue import OURS, Condition, Limits, Subject, known
-from .samples import with_samples
+from .shared_queries import with_shared_queries
 
 logger = SafeLogger("pulse_django.conditions")
 
@@ -170,7 +170,7 @@ def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     if condition.look_on_citus is not None and is_for_citus(connections[alias]):
         look = condition.look_on_citus
     if look is None:
-        return [_subject(row) for row in _rows(alias, with_samples(condition.sql), limits)]
+        return [_subject(row) for row in _rows(alias, with_shared_queries(condition.sql), limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
         return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
 
@@ -194,7 +194,7 @@ def _ask_together(conditions: Sequence[Condition], alias: str, limits: Limits) -
     try:
         if is_for_citus(connections[alias]):
             return {}
-        rows = _rows(alias, with_samples(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
+        rows = _rows(alias, with_shared_queries(" UNION ALL ".join(questions)), replace(limits, limit=limits.limit + 1))
     except DatabaseError as error:
         if is_lost(alias):
             raise

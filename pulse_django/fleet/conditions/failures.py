@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pulse_django.words.states import Status
-from pulse_django.words.traffic_counts import FAILED, SUCCEEDED
-from pulse_django.words.vital_signs import JOBS_ENDED, LEASE_EXPIRATIONS, RUNS
+from pulse_django.words.vital_signs import LEASE_EXPIRATIONS
 
 from .catalogue import Condition, Severity, Threshold, register
 
@@ -39,51 +37,6 @@ LIMIT %(limit)s
 )
 
 
-def _names(values: tuple[str, ...]) -> str:
-    return ", ".join(f"'{value}'" for value in values)
-
-
-def _counted(kind: str, sign: str, bad: tuple[str, ...], all_of_them: tuple[str, ...], what: str) -> str:
-    """A query of the recorded minutes: how many of one sign ended badly lately and before, by its first label."""
-
-    def number(names: tuple[str, ...], condition: str) -> str:
-        return f"""COALESCE(pg_catalog.sum(ended.number::float8) FILTER (
-        WHERE ended.name IN ({_names(names)}) AND {condition}
-    ), 0)"""
-
-    return f"""
-SELECT '{kind} ' || label.name AS key, '{what}' AS what,
-    {number(bad, "is_late")} AS bad, {number(all_of_them, "is_late")} AS tried,
-    {number(bad, "NOT is_late")} AS bad_before, {number(all_of_them, "NOT is_late")} AS tried_before
-FROM recorded
-CROSS JOIN LATERAL pg_catalog.jsonb_each(
-    CASE WHEN pg_catalog.jsonb_typeof(signs -> '{sign}'::text) = 'object' THEN signs -> '{sign}'::text ELSE '{{}}' END
-) AS label (name, counts)
-CROSS JOIN LATERAL pg_catalog.jsonb_each(
-    CASE WHEN pg_catalog.jsonb_typeof(label.counts) = 'object' THEN label.counts ELSE '{{}}' END
-) AS ended (name, number)
-WHERE pg_catalog.jsonb_typeof(ended.number) = 'number'
-GROUP BY label.name"""
-
-
-_ENDED_JOBS = (Status.DEAD_LETTERED, Status.COMPLETED)
-
-
-def _ended(before: str) -> str:
-    """Return the CTE of what ended lately, and in the time before."""
-    return f"""
-WITH recorded AS (
-    SELECT signs, minute > statement_timestamp() - %(lately)s AS is_late
-    FROM pulse_django_minute
-    WHERE minute > statement_timestamp() - %(lately)s - {before} AND minute <= statement_timestamp()
-),
-ended AS (
-    {_counted("task", RUNS.name, FAILED, (*FAILED, *SUCCEEDED), "runs failed")}
-    UNION ALL
-    {_counted("queue", JOBS_ENDED.name, (Status.DEAD_LETTERED,), _ENDED_JOBS, "ended jobs died")}
-)"""
-
-
 _LATELY = "pg_catalog.round(EXTRACT(epoch FROM %(lately)s::interval) / 60::numeric)"
 
 register(
@@ -96,9 +49,8 @@ register(
         page=DEAD_LETTERS_GROW,
         threshold=Threshold(default=0.5, unit="failed share of a task's runs or a queue's jobs, lately", most=1),
         sql=f"""
-{_ended("interval '0'")}
 SELECT key, pg_catalog.concat(bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes')
-FROM ended
+FROM ended_lately
 WHERE tried >= %(few_runs)s::float8 AND bad > %(failure_rate)s::float8 * tried
 ORDER BY bad DESC, key
 LIMIT %(limit)s
@@ -117,12 +69,11 @@ register(
         page=DEAD_LETTERS_GROW,
         threshold=Threshold(default=0.2, unit="rise of the failed share against the hour before", most=1),
         sql=f"""
-{_ended("interval '1 h'")}
 SELECT key, pg_catalog.concat(
     bad, ' of ', tried, ' ', what, ' in the last ', {_LATELY}, ' minutes, and ', bad_before, ' of ', tried_before,
     ' in the hour before'
 )
-FROM ended
+FROM ended_lately
 WHERE tried >= %(few_runs)s::float8 AND tried_before >= %(few_runs)s::float8
     AND bad / GREATEST(tried, 1) - bad_before / GREATEST(tried_before, 1) > %(failures_rise)s::float8
 ORDER BY bad DESC, key

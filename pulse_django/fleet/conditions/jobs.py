@@ -10,7 +10,7 @@ from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.store.transactions import run_joined
 
 from .catalogue import Condition, Limits, Repair, RepairRefused, Severity, Subject, register
-from .samples import with_samples
+from .shared_queries import with_shared_queries
 
 
 def _bring_leases_back(alias: str, job_ids: Sequence[int]) -> int:
@@ -36,7 +36,7 @@ def _raise_the_token(alias: str, _: Sequence[str]) -> int:
 
 
 def _seen(alias: str) -> int:
-    return int(run_joined(alias, with_samples(_SEEN), Limits().params())[0][0] or 0)
+    return int(run_joined(alias, with_shared_queries(_SEEN), Limits().params())[0][0] or 0)
 
 
 def _repeated_on_citus(alias: str, _: Limits) -> Iterator[Subject]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.job_conditions import CLAIMABLE
-from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
+from pulse_django.store.lane_queries import IN_LANE, limits_of
 from pulse_django.store.paused_tasks import IS_SET_ASIDE, TASKS_SET_ASIDE, first_that_can_start, is_not_paused
 from pulse_django.words.lane_keys import OF_QUEUE
 
@@ -23,10 +23,9 @@ register(
         page=LIMITS,
         threshold=Threshold(default=900, unit="seconds"),
         sql=f"""
-{LANES_CTE},
-due AS (
+WITH due AS (
     SELECT limits.limiter, pg_catalog.min(earliest.next_run_at) AS since
-    FROM lane
+    FROM waiting_lanes AS lane
     CROSS JOIN LATERAL ({limits_of("lane")}) AS limits
     CROSS JOIN LATERAL ({first_that_can_start(IN_LANE)}) AS earliest
     WHERE EXISTS (SELECT 1 FROM pulse_django_limiter)  -- asked once: without one, nothing else is read

@@ -6,45 +6,19 @@ from collections.abc import Sequence
 
 from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Queue
-from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
-from pulse_django.store.paused_tasks import first_that_can_start
+from pulse_django.store.lane_queries import IN_LANE
 from pulse_django.words.outcomes import UNKNOWN_TASK
 
 from .catalogue import About, Condition, Repair, Severity, Threshold, register
 
 JOBS_WAIT = "how-to/symptoms/jobs-wait.md"
 
-# Work that is due and may be claimed, a row for each queue; and who is there to do it.
-_DUE = f"""
-{LANES_CTE},
-due AS (
-    SELECT
-        lane.queue, pg_catalog.min(earliest.next_run_at) AS since,
-        pg_catalog.min(earliest.next_run_at) FILTER (
-            WHERE pg_catalog.split_part(lane.lane_key::text, ':', 1) = ''
-        ) AS unlimited_since  -- of jobs that no limit keeps waiting
-    FROM lane
-    CROSS JOIN LATERAL ({first_that_can_start(IN_LANE)}) AS earliest
-    WHERE earliest.next_run_at <= statement_timestamp()
-    GROUP BY lane.queue
-),
-paused AS (
-    SELECT name, paused_at, paused_until, pause_reason
-    FROM pulse_django_queue
-    WHERE {IS_PAUSED}
-),
-live AS (
-    -- One that has only just started may not have said yet how busy it is.
-    SELECT
-        id, queues, tasks,
-        CASE
-            WHEN started_at > statement_timestamp() - %(silence)s THEN 0
-            ELSE GREATEST(slots - in_flight - stuck_slots, 0)
-        END AS free
-    FROM pulse_django_worker
-    WHERE stopped_at IS NULL AND last_beat_at > statement_timestamp() - %(silence)s
-)
-"""
+
+# Of a row of ``due_queues``: whether a live worker serves the queue.
+_IS_SERVED = """EXISTS (
+        SELECT 1 FROM live_workers AS live
+        WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
+    )"""
 
 
 def _resume(alias: str, names: Sequence[str]) -> int:
@@ -66,14 +40,13 @@ register(
         to_do="Start a worker for the queue, or check --queues and QUEUES.",
         page=JOBS_WAIT,
         sql=f"""
-{_DUE}
 SELECT due.queue, pg_catalog.concat(
     'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.since), ', and no live worker serves it'
 )
-FROM due
+FROM due_queues AS due
 WHERE due.since < statement_timestamp() - %(silence)s
-    AND due.queue::text NOT IN (SELECT name::text FROM paused)
-    AND NOT EXISTS (SELECT 1 FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+    AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
+    AND NOT {_IS_SERVED}
 ORDER BY due.since
 LIMIT %(limit)s
 """,
@@ -90,9 +63,8 @@ register(
         means="Workers cannot claim jobs: a transaction holds locks, or the workers fail or hang.",
         to_do="Read a worker's log. Look in pg_stat_activity for a transaction that locks jobs, and terminate it.",
         page=JOBS_WAIT,
-        sql=f"""
-{_DUE},
-begun AS (
+        sql="""
+WITH begun AS (
     SELECT queue, started_at FROM pulse_django_job_hot WHERE status::text = 'RUNNING'
     UNION ALL
     SELECT job.queue, latest.started_at
@@ -107,14 +79,14 @@ SELECT due.queue, pg_catalog.concat(
     'due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since),
     ' while ', idle.free, ' slots are free'
 )
-FROM due
+FROM due_queues AS due
 CROSS JOIN LATERAL (
     SELECT pg_catalog.sum(live.free) AS free
-    FROM live
+    FROM live_workers AS live
     WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue)
 ) AS idle
 WHERE due.unlimited_since < statement_timestamp() - %(overdue)s
-    AND due.queue::text NOT IN (SELECT name::text FROM paused)
+    AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
     AND idle.free > 0
     AND NOT EXISTS (
         SELECT 1 FROM begun
@@ -137,14 +109,13 @@ register(
         page=JOBS_WAIT,
         threshold=Threshold(default=900, unit="seconds"),
         sql=f"""
-{_DUE}
 SELECT due.queue, pg_catalog.concat(
     'the oldest job has been due for ', pg_catalog.date_trunc('second', statement_timestamp() - due.unlimited_since)
 )
-FROM due
+FROM due_queues AS due
 WHERE due.unlimited_since < statement_timestamp() - %(queue_overdue)s::float8 * interval '1 s'
-    AND due.queue::text NOT IN (SELECT name::text FROM paused)
-    AND EXISTS (SELECT 1 FROM live WHERE live.queues = '[]' OR pg_catalog.jsonb_exists(live.queues, due.queue))
+    AND due.queue::text NOT IN (SELECT name::text FROM paused_queues)
+    AND {_IS_SERVED}
 ORDER BY due.unlimited_since
 LIMIT %(limit)s
 """,
@@ -160,16 +131,15 @@ register(
         means="The jobs wait until the queue is resumed or its pause ends.",
         to_do="Check whether the reason for the pause still applies.",
         page=JOBS_WAIT,
-        sql=f"""
-{_DUE}
+        sql="""
 SELECT paused.name, pg_catalog.concat(
     'paused for ', pg_catalog.date_trunc('second', statement_timestamp() - paused.paused_at),
     COALESCE(' until ' || pg_catalog.date_trunc('second', paused.paused_until)::text, ' without an end'),
     ' (', COALESCE(NULLIF(paused.pause_reason, ''), 'no reason given'), '), jobs due for ',
     pg_catalog.date_trunc('second', statement_timestamp() - due.since)
 )
-FROM paused
-JOIN due ON due.queue::text = paused.name::text
+FROM paused_queues AS paused
+JOIN due_queues AS due ON due.queue::text = paused.name::text
 ORDER BY paused.name
 LIMIT %(limit)s
 """,
@@ -189,19 +159,19 @@ register(
         "PULSE['TASK_MODULES']. If the task was renamed, add its old name to aliases=(...).",
         page=JOBS_WAIT,
         sql=f"""
-{_DUE},
-oldest AS (
+WITH oldest AS (
     SELECT job.id, job.task, job.queue
-    FROM lane
+    FROM waiting_lanes AS lane
     CROSS JOIN LATERAL (
-        SELECT id, task, queue, created_at
+        SELECT id, task, queue, created_at, next_run_at
         FROM pulse_django_job_hot
         WHERE {IN_LANE}
-            AND next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
         ORDER BY next_run_at, id
-        LIMIT 20
+        LIMIT 10
     ) AS job
-    WHERE job.created_at < statement_timestamp() - %(silence)s  -- here: within it, a lane of young jobs is read whole
+    -- Conditions here and not within: a lane of young jobs would be read whole, and one that seems short sorted.
+    WHERE job.next_run_at <= statement_timestamp() + %(silence)s  -- one that was put back is due again soon
+        AND job.created_at < statement_timestamp() - %(silence)s
 ),
 put_back AS (
     SELECT job.id, job.task, job.queue
@@ -224,10 +194,10 @@ CROSS JOIN LATERAL (
     SELECT
         pg_catalog.bool_or(tasks IS NOT NULL) AS one_tells,
         pg_catalog.bool_or(tasks IS NULL OR pg_catalog.jsonb_exists(tasks, waiting.task)) AS one_may_know
-    FROM live
+    FROM live_workers AS live
     WHERE queues = '[]' OR pg_catalog.jsonb_exists(queues, waiting.queue)
 ) AS serving
-WHERE EXISTS (SELECT 1 FROM live WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
+WHERE EXISTS (SELECT 1 FROM live_workers WHERE tasks IS NOT NULL)  -- asked once: without one, nothing else is read
     AND serving.one_tells AND NOT serving.one_may_know
 GROUP BY task
 ORDER BY task
