@@ -107,16 +107,20 @@ def asked(client: Client, address: str, status: int, **headers: str) -> tuple[Ht
 
 def opened(client: Client, address: str, times: int) -> dict[str, Any]:
     """Open a page again and again, and ask whether it has changed. Return what that cost."""
-    costs = []
+    costs, anew = [], []
     for _ in range(times):
         response, cost = asked(client, address, 200)
         costs.append(cost)
+    for _ in range(times):
+        connection.close()  # as Django does after each request, unless CONN_MAX_AGE is set
+        anew.append(asked(client, address, 200)[1].milliseconds)
     later = [cost.milliseconds for cost in costs[1:]] or [costs[0].milliseconds]
     figures = {
         "statements": costs[-1].statements,
         "first_ms": costs[0].milliseconds,
         "median_ms": round(statistics.median(later), 1),
         "most_ms": max(later),
+        "new_connection_ms": round(statistics.median(anew), 1),
     }
     if response.has_header("ETag"):
         unchanged = [

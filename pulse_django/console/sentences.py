@@ -12,7 +12,6 @@ from functools import cache
 
 from django.utils import translation
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext, ngettext
 from django.utils.translation import gettext_noop as _
 
@@ -140,13 +139,13 @@ def _is_english() -> bool:
     return (get_language() or "en").startswith("en")
 
 
-def _shown(sentence: str, translated: str | None) -> SafeString:
+def _shown(sentence: str, translated: str | None) -> str:
     if translated is None and not _is_english():
         return format_html('<span lang="en">{}</span>', sentence)
     return format_html("{}", sentence if translated is None else translated)
 
 
-def sentence_shown(sentence: str) -> SafeString:
+def sentence_shown(sentence: str) -> str:
     """Show what a condition found."""
     return _shown(sentence, _translated(sentence, _FORMS))
 
@@ -156,13 +155,13 @@ def reason_shown(reason: str) -> str:
     return _translated(reason, _REASONS) or reason
 
 
-def subject_shown(key: str) -> SafeString:
+def subject_shown(key: str) -> str:
     """Show what a condition is about. What is only a name stays as it is."""
     translated = _translated(key, (*_FORMS, *_KINDS))
     return format_html("{}", key if translated is None else translated)
 
 
-def timing_shown(schedule: Schedule) -> SafeString:
+def timing_shown(schedule: Schedule) -> str:
     """Show when a schedule is due: in English as a sentence, and in other languages as its expression or interval."""
     words = in_words(schedule)
     if _is_english():
@@ -174,7 +173,7 @@ def timing_shown(schedule: Schedule) -> SafeString:
     return _shown(words, None)
 
 
-def limit_shown(words: str) -> SafeString:
+def limit_shown(words: str) -> str:
     """Show what a limit allows."""
     parts = [_translated(part, _PARTS_OF_LIMITS) for part in words.split(", ")]
     whole = None if None in parts else ", ".join(part for part in parts if part)
