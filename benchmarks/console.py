@@ -2,8 +2,9 @@
 
 Run by hand: ``python benchmarks/console.py`` (minutes, and some 5 GB while it runs). The pages are those of a plain
 project: ``startproject``, the README's lines and the admin's own addresses. Every page is opened several times by a
-superuser; the first time is printed apart, because it may find nothing in memory. Pages that renew themselves are then
-asked whether they have changed.
+superuser; the first time is printed apart, because it may find nothing in memory. Then it is
+opened on new connections, as Django opens one for each request unless CONN_MAX_AGE is set. Pages that renew themselves
+are asked whether they have changed.
 """
 
 from __future__ import annotations

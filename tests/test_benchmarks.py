@@ -137,7 +137,7 @@ def test_the_benchmark_of_paused_tasks_prints_its_figures() -> None:
 def test_the_benchmark_of_the_console_opens_every_page() -> None:
     pages = figures_of("console.py", "--jobs", "3000", "--waiting", "300", "--times", "2")["pages"]
     assert {"jobs", "dead letters by error", "dead letters of one error", "a dead job", "board"} <= pages.keys()
-    assert all(page["median_ms"] > 0 for page in pages.values())
+    assert all(page["median_ms"] > 0 and page["new_connection_ms"] > 0 for page in pages.values())
     assert {name: page["statements"] for name, page in pages.items() if page["statements"] > 12} == {}
     unchanged = {name: page["unchanged_statements"] for name, page in pages.items() if "unchanged_ms" in page}
     assert {"board", "a dead job", "a worker", "a task, hour"} <= unchanged.keys()

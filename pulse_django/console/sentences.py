@@ -12,7 +12,7 @@ from functools import cache
 
 from django.utils import translation
 from django.utils.html import format_html
-from django.utils.translation import get_language, gettext, ngettext
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_noop as _
 
 from pulse_django.models import Schedule
@@ -80,7 +80,9 @@ _FORMS = (
     _("no heartbeat for %(time)s, with %(runs)s runs"),
     _("%(stuck)s of %(all)s slots"),
     _("recorded for %(minute)s, %(time)s ago"),
-    # What a condition is about
+)
+# What a condition is about.
+_SUBJECTS = (
     _("all queues"),
     _("latest minute"),
     _("the creation of job %(job)s"),
@@ -89,6 +91,10 @@ _FORMS = (
     _("the end of job %(job)s"),
     _("the pause of queue %(queue)s"),
     _("replication slot %(slot)s"),
+    _("queue %(name)s"),
+    _("task %(name)s"),
+    _("worker %(name)s"),
+    _("job %(name)s"),
 )
 _REASONS = (
     _("stopped: %(died)s of the first %(all)s died again"),
@@ -103,7 +109,6 @@ _REASONS = (
     _("batch %(batch)s, which it needs, has dead letters"),
     _("batch %(batch)s, which it needs, was cancelled"),
 )
-_KINDS = (_("queue %(name)s"), _("task %(name)s"), _("worker %(name)s"), _("job %(name)s"))
 _PARTS_OF_LIMITS = (
     _("%(n)s running"),
     _("%(n)s of each key in %(time)s"),
@@ -111,20 +116,23 @@ _PARTS_OF_LIMITS = (
     _("%(n)s in %(time)s"),
     _("no limit"),
 )
-_PLACE = re.compile(r"%\\\((\w+)\\\)s|%\((\w+)\)s")
+_INTERVALS = (_("every %(time)s"),)
+_PLACE = re.compile(r"%\\\((\w+)\\\)s")  # as it is escaped
 _DAYS = re.compile(r"(\d+) days? (\d\d:\d\d:\d\d)")
 
 
 @cache
 def _pattern(form: str) -> re.Pattern[str]:
-    return re.compile(_PLACE.sub(r"(?P<\1\2>.+?)", re.escape(form)), re.DOTALL)
+    return re.compile(_PLACE.sub(r"(?P<\1>.+?)", re.escape(form)), re.DOTALL)
 
 
 def _translated(sentence: str, forms: tuple[str, ...]) -> str | None:
-    """Return the sentence in the language of the page, or None: it has none of these forms."""
+    """Return the sentence in the language of the page, or None: it has none of these forms, or no translation."""
     for form in forms:
         if found := _pattern(form).fullmatch(sentence):
-            return translation.gettext(form) % {name: _days(value) for name, value in found.groupdict().items()}
+            translated = translation.gettext(form)
+            values = {name: _days(value) for name, value in found.groupdict().items()}
+            return None if translated == form else translated % values
     return None
 
 
@@ -157,7 +165,7 @@ def reason_shown(reason: str) -> str:
 
 def subject_shown(key: str) -> str:
     """Show what a condition is about. What is only a name stays as it is."""
-    translated = _translated(key, (*_FORMS, *_KINDS))
+    translated = _translated(key, _SUBJECTS)
     return format_html("{}", key if translated is None else translated)
 
 
@@ -169,7 +177,8 @@ def timing_shown(schedule: Schedule) -> str:
     if schedule.cron:
         return format_html('<code title="{}" lang="en">{}</code> {}', words, schedule.cron, schedule.tz)
     if schedule.every:
-        return format_html("{}", gettext("every %s") % seconds_in_words(schedule.every.total_seconds()))
+        words = f"every {seconds_in_words(schedule.every.total_seconds())}"
+        return _shown(words, _translated(words, _INTERVALS))
     return _shown(words, None)
 
 

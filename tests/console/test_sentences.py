@@ -45,6 +45,16 @@ def test_what_has_no_known_form_is_shown_as_it_is_and_marked_as_english() -> Non
         assert sentences.sentence_shown("7 invoices <b>wait</b>") == "7 invoices &lt;b&gt;wait&lt;/b&gt;"
 
 
+def test_a_language_without_a_translation_shows_english_and_says_so() -> None:
+    with override("fr"):
+        assert sentences.sentence_shown("due for 00:05:00 and not ready") == (
+            '<span lang="en">due for 00:05:00 and not ready</span>'
+        )
+        assert sentences.limit_shown("5 running") == '<span lang="en">5 running</span>'
+        hourly = Schedule(name="a", task="shop.echo", every=timedelta(hours=1))
+        assert sentences.timing_shown(hourly) == '<span lang="en">every 1h</span>'
+
+
 def test_what_rows_say_within_a_sentence_is_kept_and_escaped() -> None:
     with override("de"):
         shown = sentences.sentence_shown(
@@ -64,7 +74,7 @@ def test_what_a_condition_is_about_is_translated_but_no_name() -> None:
     ("numbers", "words"),
     [
         ({"running": 5}, "5 laufend"),
-        ({"running": 5, "per_key": 1, "rate": 100, "rate_per": 60}, "5 laufend, 1 je Schlüssel, 100 in 1m"),
+        ({"running": 5, "per_key": 1, "rate": 100, "rate_per": 60}, "5 laufend, 1 je Schlüssel, 100 pro 1m"),
         ({"key_rate": 3, "key_rate_per": 3600}, "3 je Schlüssel in 1h"),
         ({}, "keine Grenze"),
     ],

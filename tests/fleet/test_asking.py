@@ -200,8 +200,9 @@ def test_a_repair_that_does_not_help_fails() -> None:
     pause()
     stubborn = named("paused-backlog")
     assert stubborn.repair is not None
-    useless = replace(stubborn, name="stubborn", repair=replace(stubborn.repair, act=lambda alias, keys: 0))
-    register(useless)
+    useless = replace(stubborn.repair, act=lambda alias, keys: 0)
+    still_paused = "SELECT name, 'is paused' FROM pulse_django_queue WHERE paused_at IS NOT NULL LIMIT %(limit)s"
+    register(replace(stubborn, name="stubborn", sql=still_paused, repair=useless))
     out, failed = check("--repair", "stubborn", "--yes")
     assert "still applies" in out
     assert failed == "stubborn still applies."
@@ -346,6 +347,16 @@ def test_what_several_conditions_look_at_is_asked_once() -> None:
     assert len(history) == 3, history  # the samples of completed and cancelled jobs, and a look for one job by its id
     for name in ("latest_attempts", "waiting_lanes", "due_queues", "live_workers", "ended_lately"):
         assert together.count(f"{name} AS (") == 1, name
+
+
+def test_the_table_of_an_app_may_have_the_name_of_a_shared_query() -> None:
+    sql("CREATE TEMPORARY TABLE live_workers AS SELECT 7 AS id, 'seven' AS words")
+    register(condition("mine", sql="SELECT id, words FROM live_workers LIMIT %(limit)s"))
+    try:
+        [finding] = [finding for finding in ask_all("default").findings if finding.condition.name == "mine"]
+    finally:
+        sql("DROP TABLE live_workers")
+    assert (finding.subjects, finding.error) == ([(7, "seven")], "")
 
 
 def test_a_shared_query_brings_those_that_it_names() -> None:

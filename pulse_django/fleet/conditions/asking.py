@@ -170,7 +170,9 @@ def look_for(condition: Condition, alias: str, limits: Limits) -> list[Subject]:
     if condition.look_on_citus is not None and is_for_citus(connections[alias]):
         look = condition.look_on_citus
     if look is None:
-        return [_subject(row) for row in _rows(alias, with_shared_queries(condition.sql), limits)]
+        # An app may have a table with the name of a shared query.
+        sql = with_shared_queries(condition.sql) if condition.name in OURS else condition.sql
+        return [_subject(row) for row in _rows(alias, sql, limits)]
     with briefly(alias, STATEMENT_TIMEOUT):
         return [_subject(row) for row in islice(look(alias, limits), limits.limit)]
 
