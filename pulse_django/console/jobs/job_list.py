@@ -57,9 +57,10 @@ MOST_OF_ARGUMENTS, MOST_OF_WORKER = 60, 40  # characters
 
 
 class JobList(ReadOnly, admin.ModelAdmin):
+    # The first four are seen without scrolling on a screen of 1366 pixels, beside Django's navigation and the filter.
     list_display = (
-        *("id", "task", "arguments_in_short", "queue", "standing", "attempt", "age", "duration", "held_by"),
-        *("lease_left", "progress_bar", "error_in_short"),
+        *("id", "standing", "task", "error_in_short", "arguments_in_short", "queue", "attempt", "age", "duration"),
+        *("held_by", "lease_left", "progress_bar"),
     )
     list_filter = (
         StatusFilter, QueueFilter, TaskFilter, ErrorFilter, WorkerFilter, TagFilter, BatchFilter, AgeFilter,
@@ -80,7 +81,7 @@ class JobList(ReadOnly, admin.ModelAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         names = [name for name in self.list_display if name != "arguments_in_short" or may_search_arguments(request)]
-        return (names[0], "stored_in", *names[1:]) if has_several_shards() else names
+        return (*names[:4], "stored_in", *names[4:]) if has_several_shards() else names
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return NewestFirst
