@@ -9,46 +9,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection, connections
-from django.test.utils import setup_databases, teardown_databases
+from django.db import connection
 
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.transactions import limited
 from pulse_django.words.identity import Identity
 from tests import citus
+from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
-
-TABLES = (
-    "pulse_django_attempt",
-    "pulse_django_amendment",
-    "pulse_django_key",
-    "pulse_django_window",
-    "pulse_django_limiter",
-    "pulse_django_bucket",
-    "pulse_django_unresolved",
-    "pulse_django_dependency",
-    "pulse_django_batch",
-    "pulse_django_step",
-    "pulse_django_event",
-    "pulse_django_pausedkey",
-    "pulse_django_departure",
-    "pulse_django_arrival",
-    "pulse_django_job",
-    "pulse_django_queue",
-    "pulse_django_worker",
-    "pulse_django_minute",
-    "pulse_django_traffic",
-    "pulse_django_release",
-    "pulse_django_duty",
-    "pulse_django_tick",
-    "pulse_django_schedule",
-    "pulse_django_declaration",
-    "shop_line",
-    "shop_invoice",
-    "shop_order",
-)
-
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
@@ -112,9 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(
-    django_test_environment: None, django_db_blocker: Any, django_db_keepdb: bool
-) -> Iterator[dict[str, Any]]:
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[dict[str, Any]]:
     """Create the test database always: pytest-django would create it only for tests that carry its mark."""
     # What waits for a lock for ever should fail and not hang; longer than any step of a rival's may take.
     connection.settings_dict["OPTIONS"]["options"] = citus.options("-c lock_timeout=25s")
@@ -122,20 +88,13 @@ def django_db_setup(
         with django_db_blocker.unblock(), citus.distributed_schema():
             yield dict(connection.settings_dict)
         return
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # one database for each process that runs tests
-        connection.settings_dict["TEST"]["NAME"] = f"test_{connection.settings_dict['NAME']}_{worker}"
     with django_db_blocker.unblock():
-        created = setup_databases(verbosity=0, interactive=False, keepdb=django_db_keepdb)
+        original = use_copy()
     server = dict(connection.settings_dict)
     with pooled() if is_pooled() else nullcontext():
         yield server
-    if not django_db_keepdb:
-        with django_db_blocker.unblock():
-            end_other_sessions()
-            connections.close_all()  # ours may be another than the one that made the database: a test may have cut it
-            for wrapper, *_ in created:  # a line of a test may have given it settings of its own
-                wrapper.settings_dict = connections.settings[wrapper.alias]
-            teardown_databases(created, verbosity=0)
+    with django_db_blocker.unblock():
+        drop_copy(original)
 
 
 @pytest.fixture(autouse=True)
@@ -144,27 +103,10 @@ def _no_line_left_behind() -> Iterator[None]:
     leave_no_line_behind()
 
 
-def leave_no_line_behind() -> None:
-    """Give back the connection of a thread in which a test had a line: it sends each statement with timeouts."""
-    for wrapper in connections.all(initialized_only=True):
-        if limited in wrapper.execute_wrappers:
-            wrapper.close()
-            del connections[wrapper.alias]
-
-
 @pytest.fixture(scope="session")
 def server(django_db_setup: dict[str, Any]) -> dict[str, Any]:
     """The settings that lead to the server itself, also where everything else goes through a pooler."""
     return django_db_setup
-
-
-def end_other_sessions() -> None:
-    """Of processes that a test killed, say, and whose server has not noticed: a database in use cannot be dropped."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-        )
 
 
 def is_pooled() -> bool:
@@ -199,19 +141,12 @@ def pulse_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         empty_tables()
         is_for_citus(connection)  # asked once in a process: no test is to count that
         yield
+        connection.close_if_unusable_or_obsolete()
         if not connection.get_autocommit():
             connection.rollback()
             connection.set_autocommit(True)
         empty_tables()
-        connection.close()
-
-
-def empty_tables() -> None:
-    name = citus.schema_name() if citus.is_on_citus() else str(connection.settings_dict["NAME"])
-    assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
-    with connection.cursor() as cursor:
-        for table in TABLES:
-            cursor.execute(f"DELETE FROM {table}")
+        forget_session()
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pulse_django.fleet.conditions import ask, named
 from pulse_django.harness.processes import StartedWorker
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.words.states import CLAIMABLE, Status
-from tests.conftest import leave_no_line_behind
 from tests.crash.workers import QUICK, Workers, wait_for, wait_until
+from tests.database import leave_no_line_behind
 from tests.factories import AttemptFactory, make_job, now
 from tests.fleet.outlets import SECRET
 from tests.fleet.states import record

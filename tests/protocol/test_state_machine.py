@@ -27,7 +27,7 @@ from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Sn
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.citus import is_on_citus
-from tests.conftest import empty_tables
+from tests.database import empty_tables
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

@@ -90,8 +90,8 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.listener import Listener
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Watchdog
-from tests.conftest import empty_tables, leave_no_line_behind
 from tests.console import test_every_page as pages
+from tests.database import empty_tables, leave_no_line_behind
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
 from tests.security.drive_citus import CITUS

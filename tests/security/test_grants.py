@@ -33,10 +33,10 @@ from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
-from tests.conftest import empty_tables
 from tests.console.test_every_page import presence
 from tests.crash.processes import ROOT, database_url, environment
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
+from tests.database import empty_tables
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
 from tests.protocol.steps import sql
 from tests.security import handlers

@@ -17,8 +17,8 @@ from pulse_django import api
 from pulse_django.models import Attempt, Job
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import TERMINAL, Status
-from tests.conftest import empty_tables
 from tests.crash.workers import Trace, Workers, is_alive, wait_until
+from tests.database import empty_tables
 from tests.worker import handlers
 
 # A slot for each job: a claim that waits for one for 2 s goes back, and such an attempt has no handler.
