@@ -11,20 +11,36 @@ VENV ?= .venv
 EXTRAS ?= embedded
 JOBS ?= 4
 
+# Tests start hundreds of processes: without bytecode each of them compiles the whole package.
+unexport PYTHONDONTWRITEBYTECODE
+
 PY := $(VENV)/bin/python
 # The stamp's name holds the choices: other choices, new environment.
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test pooled themes citus proofs chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test crash browser fresh proofs pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
 
 help:
-	@echo "make test        start PostgreSQL if need be and run the tests"
-	@echo "make pooled      the tests of the tables, the protocol and handlers through PgBouncer in transaction mode"
-	@echo "make themes      the admin under Unfold, Jazzmin and Grappelli, which are installed beside it (needs Chromium)"
-	@echo "make citus       the same, crashes and chaos in a distributed schema of Citus: CITUS_URL=postgres://user@coordinator/database"
-	@echo "make proofs      plans at a million rows, upgrades, failover, the benchmarks in short, the tutorial, the types"
-	@echo "make demo        see jobs being run, killed and recovered"
+	@echo "While you work:"
+	@echo "make test        everything quick, and one crash of each class of failure in real processes: four minutes"
+	@echo "make lint        style, format and import contracts"
+	@echo "make types       mypy"
+	@echo "make migrations  check that no migration is missing"
+	@echo
+	@echo "Before you hand in a change of ..."
+	@echo "make crash       workers, leases, recovery: every test that starts real workers, and kills, freezes or cuts them off"
+	@echo "make browser     pages of the admin: they are used in Chromium (axe-core: npm ci --prefix tests/accessibility)"
+	@echo "make fresh       README and documents: new projects made from them, examples of their pages, the port from Celery, the demo"
+	@echo "make proofs      statements and tables: plans at a million rows, shapes and shadows of every statement, state machines,"
+	@echo "                 upgrades, failover, types, the package, the tutorial, the benchmarks in short"
+	@echo "make pooled      transactions: through PgBouncer in transaction mode"
+	@echo "make themes      templates: the admin under Unfold, Jazzmin and Grappelli, which are installed beside it (needs Chromium)"
+	@echo "make conformance tasks: Django's own tests of its Tasks framework on Pulse (Django 6.0 or newer)"
+	@echo "make model       the protocol: its model is checked with spin (needs spin and a C compiler)"
+	@echo "make citus       shards: tests, crashes and chaos in a schema of Citus: CITUS_URL=postgres://user@coordinator/database"
+	@echo
+	@echo "Longer proofs:"
 	@echo "make chaos       torment real workers for a minute for each of three SEEDS, and judge the history; the same for shards, limits and graphs"
 	@echo "make chaos-shards  three servers that fail one by one, and jobs that move between them: none is lost, none is in two"
 	@echo "make chaos-schedules  the same for schedules: watchdogs are killed, and the clock is set"
@@ -32,20 +48,29 @@ help:
 	@echo "make chaos-graphs  workflows, batches and durable steps alone: none starts early, none waits for ever, nothing happens twice"
 	@echo "make chaos-long  the same for an hour (ARGS='--seconds 7200 --seed 7'), and for graphs with each of 20 SEEDS_LONG"
 	@echo "make mutants     prove the suite: bugs are planted, and each has to be found"
-	@echo "make model       check the protocol's model with spin (needs spin and a C compiler)"
-	@echo "make pictures    take the documentation's pictures of the demo and the admin (needs Chromium)"
 	@echo "make bench       measure beside the floor and the peers, which are installed into .bench (ARGS=--quick)"
 	@echo "make bench-core  measure the core, the worker and recovery"
 	@echo "make soak        half an hour at half of the maximum rate: does anything grow? (ARGS='--minutes 120')"
-	@echo "make lint        style, format and import contracts"
-	@echo "make types       mypy"
-	@echo "make migrations  check that no migration is missing"
-	@echo "make conformance run Django's own tests of its Tasks framework on Pulse (Django 6.0 or newer)"
+	@echo
+	@echo "make demo        see jobs being run, killed and recovered"
+	@echo "make pictures    take the documentation's pictures of the demo and the admin (needs Chromium)"
 	@echo "make stop        stop PostgreSQL"
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
 test: $(READY)
-	@$(PY) -m pytest -n $(JOBS) -m "not proof" $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) -m quick $(ARGS)
+
+crash: $(READY)
+	@$(PY) -m pytest -n $(JOBS) -m crash $(ARGS)
+
+browser: $(READY)
+	@$(PY) -m pytest -n $(JOBS) -m browser $(ARGS)
+
+fresh: $(READY)
+	@$(PY) -m pytest -n $(JOBS) -m fresh $(ARGS)
+
+proofs: $(READY)
+	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)
 
 # What a pooler can change: statements and transactions. Which tests need a session of their own, and why, their marks say.
 POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
@@ -73,9 +98,6 @@ else
 	for seed in $(CITUS_SEEDS); do $(PY) -m chaos.run --seed $$seed || failed=1; done; \
 	exit $$failed
 endif
-
-proofs: $(READY)
-	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)
 
 # The whole show with real workers, in under 40 s; ARGS=--real-time for leases of 30 s.
 demo: $(READY)

@@ -17,17 +17,9 @@ from tests import citus
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
+from tests.targets import FIRST_OF_EACH, VERSIONS, target_of
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
-
-# Tests that start workers and wait for them: one of each row at a time. They come first, since they take long and need
-# little of the processors.
-PROCESSES = {
-    "children": ("crash/test_c", "crash/test_d", "crash/test_e"),
-    "locks": ("crash/test_f", "crash/test_i", "crash/test_l", "crash/test_o", "crash/test_p"),
-    "crashes": ("crash/",),
-    "worker": ("worker/", "exporters/test_worker_port.py", "security/test_notify.py", "security/test_processes.py"),
-}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,46 +27,38 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
-# What is shown at scale, or for minutes: ``make proofs``.
-PROOFS = (
-    "plans/",
-    "typing/",
-    "upgrades/",
-    "crash/test_failover.py",
-    "test_benchmarks.py",
-    "test_package.py",
-    "test_tutorial.py",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first_of_each = set(FIRST_OF_EACH.values())
     for item in items:
         if is_pooled() and (mark := item.get_closest_marker("session")):
             item.add_marker(pytest.mark.skip(reason=f"through a transaction pooler: {mark.args[0]}"))
         if citus.is_on_citus() and (mark := item.get_closest_marker("one_server")):
             item.add_marker(pytest.mark.skip(reason=f"on Citus: {mark.args[0]}"))
-        if item.nodeid.removeprefix("tests/").startswith(PROOFS):
-            item.add_marker(pytest.mark.proof)
+        path = item.nodeid.removeprefix("tests/")
+        item.add_marker(target_of(path, starts_workers=starts_workers(item)))
+        if path in first_of_each:
+            item.add_marker("quick")
+        if path.startswith(VERSIONS):
+            item.add_marker("versions")
     if not is_pooled():  # there, what handlers do to their sessions stays behind for the tests that follow
-        items.sort(key=lambda item: not row_of_processes(item.nodeid))
+        # Those that start processes come first: they take long and need little of the processors.
+        items.sort(key=lambda item: not starts_workers(item))
 
 
-def row_of_processes(nodeid: str) -> str:
-    """Return the row in which a test waits for its turn, or an empty str."""
-    path = nodeid.removeprefix("tests/")
-    return next((row for row, starts in PROCESSES.items() if path.startswith(starts)), "")
+def starts_workers(item: pytest.Item) -> bool:
+    return "workers" in getattr(item, "fixturenames", ()) or item.nodeid.startswith("tests/crash/")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one process run each row of those, and keep each other file's tests together: they share what is dear."""
+    """Keep the tests of a file together, since they share what is dear; each that starts workers goes alone."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # the largest number of tests first is not the longest first
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return row_of_processes(nodeid) or nodeid.partition("::")[0]
+            return nodeid if nodeid.startswith("tests/crash/") else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 

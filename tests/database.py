@@ -11,7 +11,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, connections
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 
 from pulse_django.store.transactions import limited
 from tests import citus
@@ -32,6 +32,7 @@ TABLES = (
     "pulse_django_step",
     "pulse_django_event",
     "pulse_django_pausedkey",
+    "pulse_django_fence",
     "pulse_django_departure",
     "pulse_django_arrival",
     "pulse_django_job",
@@ -59,18 +60,21 @@ FORGET = (
 )
 
 
-def empty_tables() -> None:
+def empty_tables(alias: str = DEFAULT_DB_ALIAS) -> None:
     """Delete all rows in one message."""
-    name = citus.schema_name() if citus.is_on_citus() else str(connection.settings_dict["NAME"])
+    name = citus.schema_name() if citus.is_on_citus() else str(connections[alias].settings_dict["NAME"])
     assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
-    _send(*(f"DELETE FROM {table}" for table in TABLES))
+    tables = TABLES if alias == DEFAULT_DB_ALIAS else [table for table in TABLES if table.startswith("pulse_django")]
+    with connections[alias].cursor() as cursor:
+        cursor.execute(";".join(f"DELETE FROM {table}" for table in tables))
 
 
 def forget_session() -> None:
     """Give the connection back as it was opened, without opening it anew."""
     if connection.connection is None:
         return
-    _send(*FORGET)
+    with connection.cursor() as cursor:
+        cursor.execute(";".join(FORGET))
     connection.ensure_timezone()
 
 
@@ -87,7 +91,7 @@ def use_copy() -> str:
     original = str(connection.settings_dict["NAME"])
     process = os.environ.get("PYTEST_XDIST_WORKER", "")
     copy = f"test_{original}_{process}".removesuffix("_")
-    template = ensure_template(original)
+    template = ensure_template()
     with connection._nodb_cursor() as cursor:
         cursor.execute(f'DROP DATABASE IF EXISTS "{copy}" WITH (FORCE)')
         cursor.execute(f'CREATE DATABASE "{copy}" TEMPLATE "{template}"')
@@ -104,16 +108,16 @@ def drop_copy(original: str) -> None:
         cursor.execute(f'DROP DATABASE "{copy}" WITH (FORCE)')
 
 
-def ensure_template(original: str) -> str:
-    """Migrate a database once for all processes and runs in which the tables have the same shape."""
-    template = f"{original}_template_{datetime.now(UTC):%Y%m%d}_{_shape()}"  # of today: migrations make days of tables
+def ensure_template() -> str:
+    """Migrate a database once for all processes and runs in which the tables have the same shape. Return its name."""
+    template, original = f"{_of_today()}{_shape()}", str(connection.settings_dict["NAME"])
     with connection._nodb_cursor() as cursor:
         cursor.execute("SET lock_timeout = 0")
         cursor.execute("SELECT pg_advisory_lock(hashtext(%s))", [template])  # until this connection is closed
         cursor.execute("SELECT FROM pg_database WHERE datname = %s", [template])
         if cursor.fetchone() is not None:
             return template
-        _drop_older_templates(cursor, original)
+        _drop_older_templates(cursor)
         unfinished = f"{template}_unfinished"
         cursor.execute(f'DROP DATABASE IF EXISTS "{unfinished}" WITH (FORCE)')
         cursor.execute(f'CREATE DATABASE "{unfinished}"')
@@ -126,6 +130,11 @@ def ensure_template(original: str) -> str:
     return template
 
 
+def _of_today() -> str:
+    """Return how the names of templates begin: migrations make the tables of the days around the one they run on."""
+    return f"pulse_template_{datetime.now(UTC):%Y%m%d}_"
+
+
 def _shape() -> str:
     """Return a name for everything that decides what a migrated database looks like."""
     paths = sorted(path for pattern in SHAPES_TABLES for path in ROOT.glob(pattern))
@@ -133,21 +142,13 @@ def _shape() -> str:
     return sha256(b"\0".join([repr((django.VERSION, settings.INSTALLED_APPS)).encode(), *texts])).hexdigest()[:12]
 
 
-def _drop_older_templates(cursor: Any, original: str) -> None:
-    today = f"{original}_template_{datetime.now(UTC):%Y%m%d}_%"
-    cursor.execute(
-        "SELECT datname FROM pg_database WHERE datname LIKE %s AND datname NOT LIKE %s",
-        [f"{original}_template_%", today],
-    )
+def _drop_older_templates(cursor: Any) -> None:
+    cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE 'pulse_template_%%'", [])
     for (name,) in cursor.fetchall():
-        cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        if not name.startswith(_of_today()):
+            cursor.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 def _use(name: str) -> None:
     connection.close()
     connection.settings_dict["NAME"] = name
-
-
-def _send(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(";".join(statements))

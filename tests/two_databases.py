@@ -12,6 +12,7 @@ from django.db import connection, connections
 from django.test import override_settings
 
 from tests.crash.processes import database_url
+from tests.database import ensure_template
 
 SECOND = "s2"
 MODULE = "tests.settings_of_databases"
@@ -24,17 +25,17 @@ FIRST_ID = (1 << 48) + 1  # of the second
 @contextmanager
 def second_database() -> Iterator[dict[str, str]]:
     """Make it, and drop it afterwards. Gives the environment for a worker that knows both."""
-    with empty_database(SECOND) as url, TWO_SHARDS:
+    with new_database(SECOND, ensure_template()) as url, TWO_SHARDS:
         call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
         yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: url})}
 
 
 @contextmanager
-def empty_database(alias: str) -> Iterator[str]:
-    """Make a database without tables, and drop it afterwards. Gives its URL."""
+def new_database(alias: str, template: str = "template1") -> Iterator[str]:
+    """Make a database, without tables if no template has them, and drop it afterwards. Gives its URL."""
     name = f"{connection.settings_dict['NAME']}_{alias}"
     _drop(name)
-    _send(f'CREATE DATABASE "{name}"')
+    _send(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     connections.settings[alias] = {**connection.settings_dict, "NAME": name}
     try:
         yield database_url(name=name)
@@ -59,18 +60,6 @@ class JobsInDefault:
 
     def allow_migrate(self, db: str, app_label: str, **_: Any) -> bool | None:
         return db != SECOND if app_label == "pulse_django" else None
-
-
-TABLES = (
-    "attempt", "amendment", "key", "window", "unresolved", "dependency", "batch", "job", "fence", "departure",
-    "arrival",
-)  # fmt: skip
-
-
-def empty(alias: str) -> None:
-    with connections[alias].cursor() as cursor:
-        for table in TABLES:
-            cursor.execute(f"DELETE FROM pulse_django_{table}")
 
 
 def _drop(name: str) -> None:

@@ -14,7 +14,8 @@ from django.db import connection, connections
 from django.test import Client
 
 from tests.crash.workers import workers  # noqa: F401 - a fixture
-from tests.two_databases import SECOND, empty, second_database
+from tests.database import empty_tables
+from tests.two_databases import SECOND, second_database
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,7 +33,7 @@ def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[s
 @pytest.fixture(autouse=True)
 def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
     yield
-    empty(SECOND)
+    empty_tables(SECOND)
 
 
 @pytest.fixture

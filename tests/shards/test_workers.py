@@ -30,7 +30,7 @@ from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks
 from tests.crash.workers import Workers, wait_until
 from tests.shards.conftest import away
-from tests.two_databases import MORE, SECOND, SHARDS, empty_database
+from tests.two_databases import MORE, SECOND, SHARDS, new_database
 from tests.worker import handlers
 from tests.worker.test_shared_leases import PREFIX, claim
 
@@ -134,7 +134,7 @@ def test_a_shard_is_added_under_load(workers: Workers, environment: dict[str, st
         connections.close_all()
 
     old = workers.ready("--concurrency", "2", env=environment)
-    with empty_database(THIRD) as url, ThreadPoolExecutor(2) as enqueuers:
+    with new_database(THIRD) as url, ThreadPoolExecutor(2) as enqueuers:
         enqueuing = [enqueuers.submit(enqueue) for _ in range(2)]
         try:
             wait_until(lambda: done("default") > 50)

@@ -1,0 +1,55 @@
+"""Which target of the Makefile runs a test: by where it stands, or because it starts a real worker."""
+
+from __future__ import annotations
+
+# The first that fits. Everything else is quick: ``make test``.
+TARGETS = {
+    "theme": ("themes/",),
+    "browser": ("browser/",),
+    "proof": (
+        "plans/",
+        "typing/",
+        "upgrades/",
+        "crash/test_failover.py",
+        "protocol/test_state_machine.py",
+        "security/test_shadows.py",
+        "security/test_shapes.py",
+        "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
+        "test_benchmarks.py",
+        "test_package.py",
+        "test_tutorial.py",
+    ),
+    "fresh": ("fresh/", "test_demo.py"),
+    "crash": ("crash/",),
+}
+# One test with a real process for each class of failure. ``make test`` runs these as well.
+FIRST_OF_EACH = {
+    "killed": "crash/test_worker.py::test_a_task_survives_the_kill_of_its_worker",
+    "frozen": "crash/test_children.py::test_a_child_that_shows_no_sign_of_life_is_killed_and_recovered",
+    "cut off": "crash/test_database_trouble.py::test_a_connection_that_swallows_everything_is_noticed_and_left",
+    "out of descriptors": (
+        "crash/test_useless_processes.py::TestAChildThatCannotReport"
+        "::test_its_results_are_kept_and_it_is_replaced[leaks_descriptors]"
+    ),
+    "out of memory": "crash/test_children.py::test_a_process_that_uses_too_much_memory_is_replaced_after_its_jobs",
+    "stuck": "crash/test_children.py::test_stuck_slots_are_shown_and_their_process_is_replaced_when_it_has_no_other",
+    "thread lost": (
+        "crash/test_useless_processes.py::test_a_process_that_lost_a_thread_ends_and_what_it_held_is_recovered[event-loop]"
+    ),
+    "database away": "crash/test_database_trouble.py::test_a_server_that_hangs_up_on_everybody_is_asked_again",
+    "table locked": "crash/test_locks_and_full_disks.py::test_a_locked_table_costs_neither_connections_nor_runs",
+    "stopping": "crash/test_stopping.py::test_what_has_not_begun_is_handed_back_at_once",
+    "chunk": "crash/test_chunks.py::test_a_process_that_is_killed_loses_the_jobs_that_were_not_decided",
+    "workflow": "crash/test_workflows.py::test_what_a_worker_left_when_it_was_killed_is_followed_by_another",
+}
+# What another version of Python, Django or PostgreSQL can change: CI runs these with each.
+VERSIONS: tuple[str, ...] = ()
+
+
+def target_of(nodeid: str, *, starts_workers: bool) -> str:
+    """Return the marker of the target that runs this test."""
+    path = nodeid.removeprefix("tests/")
+    for target, starts in TARGETS.items():
+        if path.startswith(starts):
+            return target
+    return "crash" if starts_workers else "quick"
