@@ -22,6 +22,7 @@ import testproject.shop.models
 from pulse_django.fleet.conditions import catalogue
 from pulse_django.models import Job
 from pulse_django.protocol import MOVES, Verb
+from pulse_django.schedules import declarations
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
 from tests.database import empty_tables
@@ -258,7 +259,7 @@ def module_of_a_page() -> Iterator[types.ModuleType]:
 def test_every_example_of_a_how_to_page_runs() -> None:
     from pulse_django.execution.registry import registry
 
-    known, asked = dict(registry._tasks), dict(catalogue._known)
+    known, asked, scheduled = dict(registry._tasks), dict(catalogue._known), dict(declarations._declared)
     with all_faults() as about:
         for page in HOW_TO:
             blocks = examples_of(page)
@@ -269,7 +270,11 @@ def test_every_example_of_a_how_to_page_runs() -> None:
                     for block in blocks:
                         exec(compile(block, str(page), "exec"), vars(module))
                 finally:
-                    registry._tasks, catalogue._known = dict(known), dict(asked)
+                    registry._tasks, catalogue._known, declarations._declared = (
+                        dict(known),
+                        dict(asked),
+                        dict(scheduled),
+                    )
 
 
 def test_the_reference_is_made_from_the_code() -> None:
