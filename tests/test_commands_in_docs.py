@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, get_commands, load_command_class
 
+from tests.faults import all_faults
+
 ROOT = Path(__file__).parent.parent
 PAGES = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "adr" not in page.parts]
 # Other people's programs.
@@ -48,17 +50,19 @@ def extras() -> set[str]:
     return set(project["project"]["optional-dependencies"])
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
-def test_a_command_can_be_typed(page: str, line: str) -> None:
-    program, *arguments = dropwhile(is_assignment, shlex.split(line, comments=True))
-    if program == "make":
-        assert {word for word in arguments if not is_assignment(word)} <= targets()
-    elif program.endswith("python"):
-        check_python(arguments)
-    elif program == "pip":
-        check_pip(arguments)
-    else:
-        assert program in THEIRS
+def test_a_command_can_be_typed() -> None:
+    with all_faults() as about:
+        for page, line in sorted(set(commands())):
+            with about(f"{page}: {line}"):
+                program, *arguments = dropwhile(is_assignment, shlex.split(line, comments=True))
+                if program == "make":
+                    assert {word for word in arguments if not is_assignment(word)} <= targets()
+                elif program.endswith("python"):
+                    check_python(arguments)
+                elif program == "pip":
+                    check_pip(arguments)
+                else:
+                    assert program in THEIRS
 
 
 def is_assignment(word: str) -> bool:
@@ -94,15 +98,21 @@ def check_manage(name: str, arguments: list[str]) -> None:
         return
     app = get_commands()[name]
     if name.startswith("pulse_"):
-        load_command_class(app, name).create_parser("manage.py", name).parse_args(arguments)
+        parser_of(app, name).parse_args(arguments)
 
 
-@pytest.mark.parametrize(("page", "text"), sorted(set(mentions())))
-def test_flags_that_are_mentioned_exist(page: str, text: str) -> None:
-    name, *words = text.split()
-    parser = load_command_class("pulse_django", name).create_parser("manage.py", name)
-    for flag in re.findall(r"--[a-z-]+", " ".join(words)):
-        assert flag in parser._option_string_actions, text
+@cache
+def parser_of(app: str, name: str) -> Any:
+    return load_command_class(app, name).create_parser("manage.py", name)
+
+
+def test_flags_that_are_mentioned_exist() -> None:
+    with all_faults() as about:
+        for page, text in sorted(set(mentions())):
+            with about(f"{page}: {text}"):
+                name, *words = text.split()
+                known = parser_of("pulse_django", name)._option_string_actions
+                assert [flag for flag in re.findall(r"--[a-z-]+", " ".join(words)) if flag not in known] == []
 
 
 @pytest.mark.parametrize("words", [["--nonsense"], ["--pace", "fast"]])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.faults import all_faults
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/explanation/comparison.md"
@@ -46,6 +47,7 @@ CELLS = [
 ]
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -82,36 +84,50 @@ def test_each_reference_is_defined_once_and_used() -> None:
     assert set(USE.findall(BODY)) == set(TARGETS) == set().union(*GROUPS.values())
 
 
-@pytest.mark.parametrize("peer", PEERS)
-def test_each_project_has_its_version(peer: str) -> None:
-    [(version, name)] = re.findall(rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE)
-    assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
-    releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
-    assert releases == {TARGETS[name]}
+def test_each_project_has_its_version() -> None:
+    with all_faults() as about:
+        for peer in PEERS:
+            with about(peer):
+                [(version, name)] = re.findall(
+                    rf"^- \*\*{re.escape(peer)}\*\* \[([\d.]+)\]\[([\w-]+)\]:", BODY, re.MULTILINE
+                )
+                assert re.fullmatch(rf"https://pypi\.org/project/[\w-]+/{re.escape(version)}/", TARGETS[name])
+                releases = {TARGETS[other] for other in GROUPS[peer] if "pypi.org" in TARGETS[other]}
+                assert releases == {TARGETS[name]}
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TARGETS if "://" in TARGETS[name]))
-def test_a_source_is_pinned(name: str) -> None:
+def test_a_source_is_pinned() -> None:
     """To a commit; or to a release, with the file and the line in the title. Issues and pull requests have a number."""
+    sources = sorted(name for name in TARGETS if "://" in TARGETS[name])
+    assert len(sources) > 200
+    faults = [f"{name}: {TARGETS[name]}" for name in sources if not is_pinned(name)]
+    assert not faults, "\n".join(faults)
+
+
+def is_pinned(name: str) -> bool:
     target = TARGETS[name]
     if "pypi.org" in target:
-        assert name.endswith("-version") or re.match(r"[\w./]+:\d+(-\d+)?(, |$)", TITLES[name])
-    else:
-        repository = r"https://github\.com/[\w.-]+/[\w.-]+"
-        pinned = r"(blob/[0-9a-f]{40}/\S+#\S+|tree/[0-9a-f]{40}/\S+|commit/[0-9a-f]{40}|(issues|pull)/\d+)"
-        assert re.fullmatch(f"{repository}/{pinned}", target)
+        return name.endswith("-version") or bool(re.match(r"[\w./]+:\d+(-\d+)?(, |$)", TITLES[name]))
+    repository = r"https://github\.com/[\w.-]+/[\w.-]+"
+    pinned = r"(blob/[0-9a-f]{40}/\S+#\S+|tree/[0-9a-f]{40}/\S+|commit/[0-9a-f]{40}|(issues|pull)/\d+)"
+    return bool(re.fullmatch(f"{repository}/{pinned}", target))
 
 
-@pytest.mark.parametrize("name", sorted(GROUPS["Pulse"]))
-def test_our_own_pages_exist(name: str) -> None:
-    path, _, anchor = TARGETS[name].partition("#")
-    page = PAGE.parent / path
-    assert page.exists()
-    assert not anchor or anchor in anchors(page)
+def test_our_own_pages_exist() -> None:
+    ours = sorted(GROUPS["Pulse"])
+    assert ours
+    assert_exist([TARGETS[name] for name in ours])
+
+
+def assert_exist(targets: list[str]) -> None:
+    with all_faults() as about:
+        for target in targets:
+            with about(target):
+                path, _, anchor = target.partition("#")
+                page = PAGE.parent / path if path else PAGE
+                assert page.exists()
+                assert not anchor or anchor in anchors(page)
 
 
 def test_links_within_the_text_lead_somewhere() -> None:
-    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", BODY):
-        page = PAGE.parent / path if path else PAGE
-        assert page.exists()
-        assert not anchor or anchor in anchors(page)
+    assert_exist(re.findall(r"\]\(([^)]*)\)", BODY))

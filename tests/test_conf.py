@@ -11,6 +11,7 @@ from django.test import override_settings
 from pulse_django import Limit, conf
 from pulse_django.conf import PulseSettings, parse
 from pulse_django.database_checks import check_database
+from tests.faults import all_faults
 
 
 def ids(raw: object) -> list[str]:
@@ -81,9 +82,11 @@ PROBLEMS: list[tuple[object, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("raw", "expected"), PROBLEMS)
-def test_every_problem_is_found(raw: object, expected: list[str]) -> None:
-    assert ids(raw) == expected
+def test_every_problem_is_found() -> None:
+    with all_faults() as about:
+        for raw, expected in PROBLEMS:
+            with about(raw):
+                assert ids(raw) == expected
 
 
 def test_an_unknown_key_is_met_with_the_one_that_was_meant() -> None:
@@ -96,9 +99,11 @@ def test_every_problem_has_a_hint_that_can_be_followed() -> None:
         assert all(problem.hint for problem in parse(raw)[1])
 
 
-@pytest.mark.parametrize("field", conf.RANGES)
-def test_every_setting_has_a_range_and_a_default_within_it(field: str) -> None:
-    assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
+def test_every_setting_has_a_range_and_a_default_within_it() -> None:
+    with all_faults() as about:
+        for field in conf.RANGES:
+            with about(field):
+                assert conf.RANGES[field].least <= getattr(PulseSettings(), field) <= conf.RANGES[field].most
 
 
 def test_every_setting_has_a_range() -> None:
@@ -155,27 +160,31 @@ def test_settings_are_read_once_and_again_after_they_changed() -> None:
     assert conf.current().max_attempts == 10
 
 
-@pytest.mark.parametrize(
-    "alerts",
-    [
-        5,
-        {5: 1},
-        {"dead-letters": "1"},
-        {"dead-letters": -1},
-        {"dead-letters": float("nan")},
-        {"dead-letters": None},
-        {"dead-letters": 10**400},
-    ],
-)
-def test_alerts_are_numbers_or_flags_by_name(alerts: object) -> None:
-    parsed, problems = parse({"ALERTS": alerts})
-    assert [problem.id for problem in problems] in (["pulse_django.E003"], ["pulse_django.E004"])
-    assert dict(parsed.alerts) == {}
+NO_ALERTS: list[object] = [
+    5,
+    {5: 1},
+    {"dead-letters": "1"},
+    {"dead-letters": -1},
+    {"dead-letters": float("nan")},
+    {"dead-letters": None},
+    {"dead-letters": 10**400},
+]
+
+
+def test_alerts_are_numbers_or_flags_by_name() -> None:
+    with all_faults() as about:
+        for alerts in NO_ALERTS:
+            with about(repr(alerts)[:40]):
+                parsed, problems = parse({"ALERTS": alerts})
+                assert [problem.id for problem in problems] in (["pulse_django.E003"], ["pulse_django.E004"])
+                assert dict(parsed.alerts) == {}
     given = {"queue-overdue": 600, "table-bloat": True, "leases-expired": False}
     assert dict(parse({"ALERTS": given})[0].alerts) == given
 
 
-@pytest.mark.parametrize("name", ["", "x" * 101, "a\nb"])
-def test_a_queue_that_no_job_can_be_in_is_refused(name: str) -> None:
-    _, problems = conf.parse({"CONSOLE_QUEUE": name})
-    assert [problem.id for problem in problems] == ["pulse_django.E004"]
+def test_a_queue_that_no_job_can_be_in_is_refused() -> None:
+    with all_faults() as about:
+        for name in ["", "x" * 101, "a\nb"]:
+            with about(repr(name)):
+                _, problems = conf.parse({"CONSOLE_QUEUE": name})
+                assert [problem.id for problem in problems] == ["pulse_django.E004"]

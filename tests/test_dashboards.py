@@ -9,10 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from pulse_django.words.vital_signs import ALL, THE_EIGHT, SignKind, VitalSign
+from tests.faults import all_faults
 
 MONITORING = Path(__file__).parent.parent / "docs/monitoring"
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text())
@@ -61,39 +61,60 @@ def known_labels(expression: str) -> set[str]:
     return of_buckets.union({"shard"}, *(SERIES[name].labels for name in names))
 
 
-@pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
 class TestEveryExpression:
-    def test_it_asks_for_series_that_exist(self, where: str, expression: str) -> None:
-        names = set(re.findall(r"pulse_\w+", expression))
-        assert names
-        assert names <= set(SERIES)
+    def test_it_asks_for_series_that_exist(self) -> None:
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    names = set(re.findall(r"pulse_\w+", expression))
+                    assert names
+                    assert names <= set(SERIES)
 
-    def test_it_uses_labels_that_exist(self, where: str, expression: str) -> None:
-        assert labels_of(expression) <= known_labels(expression)
+    def test_it_uses_labels_that_exist(self) -> None:
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    assert labels_of(expression) <= known_labels(expression)
 
-    def test_it_counts_nothing_twice_if_two_processes_tell_it(self, where: str, expression: str) -> None:
+    def test_it_counts_nothing_twice_if_two_processes_tell_it(self) -> None:
         """Each process of the site tells the numbers of the whole fleet: one of them is taken before they are added."""
-        flat = " ".join(expression.split())
-        taken = re.findall(r"(?:\bmax|\bmax by \([^)]*\)|absent) ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat)
-        assert taken == re.findall(r"(?<!unless )pulse_\w+", flat)
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    flat = " ".join(expression.split())
+                    taken = re.findall(
+                        r"(?:\bmax|\bmax by \([^)]*\)|absent) ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat
+                    )
+                    assert taken == re.findall(r"(?<!unless )pulse_\w+", flat)
 
-    def test_the_number_of_one_shard_does_not_hide_those_of_others(self, where: str, expression: str) -> None:
+    def test_the_number_of_one_shard_does_not_hide_those_of_others(self) -> None:
         """The same series comes from each shard: numbers are added, and of ages the worst is shown."""
-        flat = " ".join(expression.split())
-        for labels, name in re.findall(r"\bmax(?: by \(([^)]*)\))? ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat):
-            worst_counts = SERIES[name].unit == "seconds" and SERIES[name].kind is SignKind.GAUGE
-            assert "shard" in labels.split(", ") or worst_counts or name in TOLD_BY_EACH
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    flat = " ".join(expression.split())
+                    for labels, name in re.findall(
+                        r"\bmax(?: by \(([^)]*)\))? ?\( ?(?:rate\(|increase\()?(pulse_\w+)", flat
+                    ):
+                        worst_counts = SERIES[name].unit == "seconds" and SERIES[name].kind is SignKind.GAUGE
+                        assert "shard" in labels.split(", ") or worst_counts or name in TOLD_BY_EACH
 
-    def test_counters_are_rated_over_minutes_and_gauges_not_at_all(self, where: str, expression: str) -> None:
-        for name, window in re.findall(r"(pulse_\w+)(?:\{[^}]*\})?(?:\[(\w+)\])?", expression):
-            if SERIES[name].kind is SignKind.GAUGE:
-                assert window == ""
-            elif "unless" not in expression:
-                assert window in ("5m", "10m", "1h"), "they move once a minute"
+    def test_counters_are_rated_over_minutes_and_gauges_not_at_all(self) -> None:
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    for name, window in re.findall(r"(pulse_\w+)(?:\{[^}]*\})?(?:\[(\w+)\])?", expression):
+                        if SERIES[name].kind is SignKind.GAUGE:
+                            assert window == ""
+                        elif "unless" not in expression:
+                            assert window in ("5m", "10m", "1h"), "they move once a minute"
 
-    def test_its_brackets_close(self, where: str, expression: str) -> None:
-        for opening, closing in ("()", "{}", "[]"):
-            assert expression.count(opening) == expression.count(closing)
+    def test_its_brackets_close(self) -> None:
+        with all_faults() as about:
+            for where, expression in EXPRESSIONS:
+                with about(f"{where}: {expression}"):
+                    for opening, closing in ("()", "{}", "[]"):
+                        assert expression.count(opening) == expression.count(closing)
 
 
 class TestTheDashboard:
@@ -145,53 +166,37 @@ class TestTheDashboard:
     def test_no_sign_is_missing(self) -> None:
         assert {sign for panel in PANELS for target in panel["targets"] for sign in shown(target["expr"])} == set(ALL)
 
-    @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-    def test_a_panel_says_what_it_shows(self, panel: dict[str, Any]) -> None:
-        assert panel["title"]
-        signs = {sign for target in panel["targets"] for sign in shown(target["expr"])}
-        for sign in signs:
-            assert sign.means in panel["description"]
-            assert sign.to_do in panel["description"]
-        unit = panel["fieldConfig"]["defaults"]["unit"]
-        in_seconds = {sign.unit == "seconds" for sign in signs} == {True}
-        assert unit == "s" if in_seconds else unit in ("short", "percentunit")
-        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    def test_a_panel_says_what_it_shows(self) -> None:
+        with all_faults() as about:
+            for panel in PANELS:
+                with about(panel["title"]):
+                    assert panel["title"]
+                    signs = {sign for target in panel["targets"] for sign in shown(target["expr"])}
+                    for sign in signs:
+                        assert sign.means in panel["description"]
+                        assert sign.to_do in panel["description"]
+                    unit = panel["fieldConfig"]["defaults"]["unit"]
+                    in_seconds = {sign.unit == "seconds" for sign in signs} == {True}
+                    assert unit == "s" if in_seconds else unit in ("short", "percentunit")
+                    assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
 
-    @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-    def test_a_legend_names_labels_that_are_left(self, panel: dict[str, Any]) -> None:
-        for target in panel["targets"]:
-            outermost = re.match(
-                r"(?:60 \* |time\(\) - )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)", target["expr"]
-            )
-            left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
+    def test_a_legend_names_labels_that_are_left(self) -> None:
+        with all_faults() as about:
+            for panel in PANELS:
+                with about(panel["title"]):
+                    for target in panel["targets"]:
+                        outermost = re.match(
+                            r"(?:60 \* |time\(\) - )?(?:histogram_quantile\([\d.]+, )?(?:max|sum) by \(([^)]*)\)",
+                            target["expr"],
+                        )
+                        left = set(outermost[1].split(", ")) - {"le"} if outermost else set()
+                        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == left
 
-    @pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: panel["title"])
-    def test_a_panel_has_what_grafana_reads_of_its_kind(self, panel: dict[str, Any]) -> None:
-        every = {"id", "type", "title", "gridPos"}
-        if panel["type"] == "row":
-            assert set(panel) == every | {"collapsed", "panels"}
-            return
-        assert set(panel) == every | {"description", "datasource", "fieldConfig", "options", "targets"}
-        assert set(panel["gridPos"]) == {"h", "w", "x", "y"}
-        assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
-        for target in panel["targets"]:
-            assert set(target) == {"refId", "datasource", "expr", "legendFormat"}
-        options = panel["options"]
-        if panel["type"] == "timeseries":
-            assert set(options) == {"legend", "tooltip"}
-            assert options["legend"]["displayMode"] in ("list", "table", "hidden")
-            return
-        assert panel["type"] == "stat"
-        assert set(options["reduceOptions"]) == {"calcs", "fields", "values"}
-        assert options["reduceOptions"]["calcs"] == ["lastNotNull"]
-        assert options["colorMode"] in ("none", "value", "background", "background_solid")
-        assert options["graphMode"] in ("none", "area")
-        assert options["textMode"] in ("auto", "value", "value_and_name", "name", "none")
-        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-        assert steps[0]["value"] is None
-        values = [step["value"] for step in steps[1:]]
-        assert values == sorted(values)
+    def test_a_panel_has_what_grafana_reads_of_its_kind(self) -> None:
+        with all_faults() as about:
+            for panel in DASHBOARD["panels"]:
+                with about(panel["title"]):
+                    check_panel(panel)
 
     def test_ids_are_unique_and_no_panel_covers_another(self) -> None:
         ids = [panel["id"] for panel in DASHBOARD["panels"]]
@@ -202,21 +207,50 @@ class TestTheDashboard:
         assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in DASHBOARD["panels"])
 
 
+def check_panel(panel: dict[str, Any]) -> None:
+    every = {"id", "type", "title", "gridPos"}
+    if panel["type"] == "row":
+        assert set(panel) == every | {"collapsed", "panels"}
+        return
+    assert set(panel) == every | {"description", "datasource", "fieldConfig", "options", "targets"}
+    assert set(panel["gridPos"]) == {"h", "w", "x", "y"}
+    assert set(panel["fieldConfig"]) == {"defaults", "overrides"}
+    for target in panel["targets"]:
+        assert set(target) == {"refId", "datasource", "expr", "legendFormat"}
+    options = panel["options"]
+    if panel["type"] == "timeseries":
+        assert set(options) == {"legend", "tooltip"}
+        assert options["legend"]["displayMode"] in ("list", "table", "hidden")
+        return
+    assert panel["type"] == "stat"
+    assert set(options["reduceOptions"]) == {"calcs", "fields", "values"}
+    assert options["reduceOptions"]["calcs"] == ["lastNotNull"]
+    assert options["colorMode"] in ("none", "value", "background", "background_solid")
+    assert options["graphMode"] in ("none", "area")
+    assert options["textMode"] in ("auto", "value", "value_and_name", "name", "none")
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert steps[0]["value"] is None
+    values = [step["value"] for step in steps[1:]]
+    assert values == sorted(values)
+
+
 def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
     a, b = one["gridPos"], other["gridPos"]
     return all(a[at] < b[at] + b[size] and b[at] < a[at] + a[size] for at, size in (("x", "w"), ("y", "h")))
 
 
 class TestTheRules:
-    @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-    def test_a_rule_says_what_happened_and_what_to_do(self, rule: dict[str, Any]) -> None:
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert rule["labels"]["severity"] in ("critical", "warning")
-        assert set(rule["annotations"]) == {"summary", "description", "to_do"}
-        assert all(isinstance(text, str) and text for text in rule["annotations"].values())
-        used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
-        assert used <= labels_of(rule["expr"])
-        assert re.fullmatch(r"\d+[ms]", rule.get("for", "0s"))
+    def test_a_rule_says_what_happened_and_what_to_do(self) -> None:
+        with all_faults() as about:
+            for rule in ALERTS:
+                with about(rule["alert"]):
+                    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+                    assert rule["labels"]["severity"] in ("critical", "warning")
+                    assert set(rule["annotations"]) == {"summary", "description", "to_do"}
+                    assert all(isinstance(text, str) and text for text in rule["annotations"].values())
+                    used = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+                    assert used <= labels_of(rule["expr"])
+                    assert re.fullmatch(r"\d+[ms]", rule.get("for", "0s"))
 
     def test_names_are_unique(self) -> None:
         names = [rule["alert"] for rule in ALERTS]

@@ -9,6 +9,8 @@ import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,11 @@ import testproject.shop.models
 from pulse_django.fleet.conditions import catalogue
 from pulse_django.models import Job
 from pulse_django.protocol import MOVES, Verb
+from pulse_django.schedules import declarations
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
+from tests.database import empty_tables
+from tests.faults import all_faults
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -34,6 +39,11 @@ OF_THIS_REPOSITORY = (
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
 def text_of(page: Path) -> str:
     """A page with links to this repository as they would be within it."""
     text = page.read_text()
@@ -63,33 +73,39 @@ def test_the_address_of_the_repository_stands_in_one_place() -> None:
     assert {mention.rpartition("/")[2] for mention in mentions} == {REPOSITORY.rpartition("/")[2]}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_internal_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text_of(page))
-    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
-    assert missing == []
+def test_internal_links_lead_somewhere() -> None:
+    assert len(PAGES) > 100
+    faults = []
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)#]+)[^)]*\)", text_of(page))
+        missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+        faults += [f"{name_of(page)}: {link}" for link in missing]
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_to_a_chapter_lead_to_one(page: Path) -> None:
-    for path, chapter in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text_of(page)):
-        target = page.parent / path if path else page
-        if target.suffix == ".md":
-            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-            assert chapter in {anchor_of(heading) for heading in headings}, f"{path}#{chapter}"
+def test_links_to_a_chapter_lead_to_one() -> None:
+    faults = []
+    for page in PAGES:
+        for path, chapter in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text_of(page)):
+            target = page.parent / path if path else page
+            if target.suffix == ".md" and chapter not in anchors_of(target.resolve()):
+                faults.append(f"{name_of(page)}: {path}#{chapter}")
+    assert not faults, "\n".join(faults)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_by_name_are_defined_and_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
-    targets = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", text, re.MULTILINE))
-    assert set(re.findall(r"\]\[([^\]]+)\]", text)) == targets.keys()
-    for path, _, chapter in (target.partition("#") for target in targets.values() if "://" not in target):
-        target = page.parent / path
-        assert target.exists(), path
-        if chapter:
-            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-            assert chapter in {anchor_of(heading) for heading in headings}, f"{path}#{chapter}"
+def test_links_by_name_are_defined_and_lead_somewhere() -> None:
+    with all_faults() as about:
+        for page in PAGES:
+            text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+            targets = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", text, re.MULTILINE))
+            with about(name_of(page)):
+                assert set(re.findall(r"\]\[([^\]]+)\]", text)) == targets.keys()
+            for target in targets.values():
+                if "://" not in target:
+                    with about(f"{name_of(page)}: {target}"):
+                        path, _, chapter = target.partition("#")
+                        assert (page.parent / path).exists()
+                        assert not chapter or chapter in anchors_of((page.parent / path).resolve())
 
 
 def cells_of(page: Path) -> dict[tuple[str, str], str]:
@@ -121,20 +137,45 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_exists_with_its_flags(page: Path) -> None:
-    for code in code_of(page):
-        said = re.findall(r"manage\.py (pulse_\w+)([^\n|&;#]*)", code)
-        said += [(name, rest) for name, rest in re.findall(r"^(pulse_\w+)( [^\n|&;#]*)", code) if name in COMMANDS]
-        for name, rest in said:
-            known = load_command_class("pulse_django", name).create_parser("manage.py", name)._option_string_actions
-            assert set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= known.keys(), f"{name}{rest}"
-        for target in re.findall(r"(?:^|[\s=])make ((?:[a-z]\S*=\S+ )*[a-z-]+)", code):
-            assert target.split()[-1] in TARGETS, f"make {target}"
-        for script in re.findall(r"python (\w+/\S+\.py)", code):
-            assert (ROOT / script).is_file(), script
-        for module in re.findall(r"python -m ([\w.]+)", code):
-            assert (ROOT / f"{module.replace('.', '/')}.py").is_file() or importlib.util.find_spec(module), module
+@cache
+def anchors_of(page: Path) -> set[str]:
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)}
+
+
+def test_every_command_exists_with_its_flags() -> None:
+    faults = [f"{name_of(page)}: {what}" for page in PAGES for code in code_of(page) for what in unknown_in(code)]
+    assert not faults, "\n".join(faults)
+
+
+def unknown_in(code: str) -> Iterator[str]:
+    """What is called and is not there: commands and their flags, targets of make, scripts and modules."""
+    said = re.findall(r"manage\.py (pulse_\w+)([^\n|&;#]*)", code)
+    said += [(name, rest) for name, rest in re.findall(r"^(pulse_\w+)( [^\n|&;#]*)", code) if name in COMMANDS]
+    for name, rest in said:
+        if name not in COMMANDS or not set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", rest)) <= flags_of(name):
+            yield f"{name}{rest}"
+    for target in re.findall(r"(?:^|[\s=])make ((?:[a-z]\S*=\S+ )*[a-z-]+)", code):
+        if target.split()[-1] not in TARGETS:
+            yield f"make {target}"
+    for script in re.findall(r"python (\w+/\S+\.py)", code):
+        if not (ROOT / script).is_file():
+            yield script
+    for module in re.findall(r"python -m ([\w.]+)", code):
+        if not (ROOT / f"{module.replace('.', '/')}.py").is_file() and not is_installed(module):
+            yield module
+
+
+@cache
+def flags_of(command: str) -> set[str]:
+    parser = load_command_class("pulse_django", command).create_parser("manage.py", command)
+    return set(parser._option_string_actions)
+
+
+def is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is its parent
+        return False
 
 
 COMMANDS = {path.stem for path in (ROOT / "pulse_django/management/commands").glob("pulse_*.py")}
@@ -161,12 +202,13 @@ def test_every_decision_is_in_the_index() -> None:
 
 
 @pytest.mark.usefixtures("pulse_db")
-def test_the_readmes_example_runs(page_module: types.ModuleType) -> None:
+def test_the_readmes_example_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     [example] = [block for block in blocks if "@task" in block]
-    exec(compile(example, "README.md", "exec"), vars(page_module))
-    page_module.send_invoices.enqueue(100)
-    [ran] = drain()
+    with module_of_a_page() as module:
+        exec(compile(example, "README.md", "exec"), vars(module))
+        module.send_invoices.enqueue(100)
+        [ran] = drain()
     assert ran.status == Status.COMPLETED
     assert Job.objects.get().progress == {"done": 100, "total": 100}
 
@@ -200,30 +242,39 @@ def examples_of(page: Path) -> list[str]:
     return [block for block in blocks if "settings.py" not in block.partition("\n")[0]]
 
 
-@pytest.fixture
-def page_module() -> Iterator[types.ModuleType]:
+@contextmanager
+def module_of_a_page() -> Iterator[types.ModuleType]:
     """A module for a page's code, in a project whose app is called shop."""
     module = types.ModuleType("a_page_of_the_docs")
     shop = {"shop": testproject.shop, "shop.models": testproject.shop.models}
     sys.modules.update({module.__name__: module, **shop})
-    yield module
-    for name in (module.__name__, *shop):
-        del sys.modules[name]
+    try:
+        yield module
+    finally:
+        for name in (module.__name__, *shop):
+            del sys.modules[name]
 
 
 @pytest.mark.usefixtures("pulse_db")
-@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
-def test_every_example_of_a_how_to_page_runs(page: Path, page_module: types.ModuleType) -> None:
+def test_every_example_of_a_how_to_page_runs() -> None:
     from pulse_django.execution.registry import registry
 
-    known, asked = dict(registry._tasks), dict(catalogue._known)
-    blocks = examples_of(page)
-    assert blocks
-    try:
-        for block in blocks:
-            exec(compile(block, str(page), "exec"), vars(page_module))
-    finally:
-        registry._tasks, catalogue._known = known, asked
+    known, asked, scheduled = dict(registry._tasks), dict(catalogue._known), dict(declarations._declared)
+    with all_faults() as about:
+        for page in HOW_TO:
+            blocks = examples_of(page)
+            with about(page.stem), module_of_a_page() as module:
+                empty_tables()
+                assert blocks
+                try:
+                    for block in blocks:
+                        exec(compile(block, str(page), "exec"), vars(module))
+                finally:
+                    registry._tasks, catalogue._known, declarations._declared = (
+                        dict(known),
+                        dict(asked),
+                        dict(scheduled),
+                    )
 
 
 def test_the_reference_is_made_from_the_code() -> None:

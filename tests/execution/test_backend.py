@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,7 @@ from pulse_django.words.retry_policies import NO_RETRIES
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.factories import make_job
+from tests.faults import all_faults
 
 try:
     from django.tasks import task as django_task
@@ -138,10 +140,11 @@ class TestResults:
         result.refresh()
         assert (result.status, result.worker_ids) == (TaskResultStatus.RUNNING, [zombie.claim.lease.holder])
 
-    @pytest.mark.parametrize("bad", ["", "abc", "1.5", "-1", "9" * 30, "１", "1; DROP", "123e4567-e89b-12d3", None])
-    def test_unknown_and_malformed_ids_do_not_exist(self, bad: Any) -> None:
-        with pytest.raises(TaskResultDoesNotExist):
-            task_backends["default"].get_result(bad)
+    def test_unknown_and_malformed_ids_do_not_exist(self) -> None:
+        with all_faults() as about:
+            for bad in ["", "abc", "1.5", "-1", "9" * 30, "１", "1; DROP", "123e4567-e89b-12d3", None]:
+                with about(repr(bad)), pytest.raises(TaskResultDoesNotExist):
+                    task_backends["default"].get_result(bad)
 
     def test_a_result_of_another_task_is_a_mismatch(self) -> None:
         result = tasks.add.enqueue(1, 2)
@@ -221,23 +224,24 @@ def twin() -> None: ...
 async def on_the_loop() -> None: ...
 
 
+IMPOSSIBLE: list[tuple[Any, str]] = [
+    ({"isolation": "fork"}, "isolation: 'fork'"),
+    ({"retry": "never"}, "retry: 'never' is not a RetryPolicy"),
+    ({"max_attempts": 0}, "max_attempts: 0"),
+    ({"timeout": 30}, "timeout: 30 is not a timedelta"),
+    ({"lease": timedelta()}, "lease: .* must be positive"),
+    ({"name": "x" * 201}, "name and aliases"),
+    ({"priority": 101}, "priority"),
+    ({"takes_context": True}, "context"),
+]
+
+
 class TestDeclaration:
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"isolation": "fork"}, "isolation: 'fork'"),
-            ({"retry": "never"}, "retry: 'never' is not a RetryPolicy"),
-            ({"max_attempts": 0}, "max_attempts: 0"),
-            ({"timeout": 30}, "timeout: 30 is not a timedelta"),
-            ({"lease": timedelta()}, "lease: .* must be positive"),
-            ({"name": "x" * 201}, "name and aliases"),
-            ({"priority": 101}, "priority"),
-            ({"takes_context": True}, "context"),
-        ],
-    )
-    def test_impossible_options_are_refused_where_they_are_written(self, options: Any, message: str) -> None:
-        with pytest.raises(InvalidTask, match=message):
-            task(**options)(plain)
+    def test_impossible_options_are_refused_where_they_are_written(self) -> None:
+        with all_faults() as about:
+            for options, message in IMPOSSIBLE:
+                with about(message), pytest.raises(InvalidTask, match=message):
+                    task(**options)(plain)
 
     def test_async_handlers_cannot_be_atomic_or_isolated(self) -> None:
         for options in ({"atomic": True}, {"isolation": "process"}):
@@ -297,6 +301,16 @@ class TestDeclaration:
         assert PulseTask(func=plain, retry=NO_RETRIES).retry is NO_RETRIES
 
 
+NEVER_IMPORTED = [
+    "os.system",
+    "antigravity",
+    "tests.execution.poison.run",
+    "a.__class__.__mro__",
+    "subprocess.Popen",
+    "../x",
+]
+
+
 class TestRegistry:
     """FAILURES 65-67 and the first rows of the security table: a row can never cause an import."""
 
@@ -310,19 +324,16 @@ class TestRegistry:
         assert key_of(tasks.echo) == "shop.echo"
         assert key_of(tasks.add) == "testproject.shop.tasks.add"
 
-    @pytest.mark.parametrize(
-        "name",
-        ["os.system", "antigravity", "tests.execution.poison.run", "a.__class__.__mro__", "subprocess.Popen", "../x"],
-    )
-    def test_an_unknown_task_is_never_imported(self, name: str) -> None:
-        import sys
-
-        before = set(sys.modules)
-        job = make_job(task=name)
-        run_job(job)
-        assert set(sys.modules) - before == set()
-        job.refresh_from_db()
-        assert job.status == Status.PENDING
+    def test_an_unknown_task_is_never_imported(self) -> None:
+        with all_faults() as about:
+            for name in NEVER_IMPORTED:
+                with about(name):
+                    before = set(sys.modules)
+                    job = make_job(task=name)
+                    run_job(job)
+                    assert set(sys.modules) - before == set()
+                    job.refresh_from_db()
+                    assert job.status == Status.PENDING
 
     def test_an_unknown_task_waits_for_a_worker_that_knows_it_and_costs_nothing(self) -> None:
         job = make_job(task="not.yet.deployed", max_attempts=1)

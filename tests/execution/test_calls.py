@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,7 +20,9 @@ from pulse_django.models import Attempt, Job
 from pulse_django.testing import run_job
 from pulse_django.words.states import Status
 from testproject.shop import tasks
+from tests.database import empty_tables
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -96,35 +99,36 @@ UNFITTING: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
 ]
 
 
-def ids(case: Any) -> str:
-    return str(getattr(case, "registered_name", case))
+def test_a_call_that_fits_is_enqueued_and_runs() -> None:
+    with all_faults() as about:
+        for called, args, kwargs in FITTING:
+            with about(f"{called.registered_name} with {args} and {kwargs}"):
+                assert run_job(called.enqueue(*args, **kwargs)).status == Status.COMPLETED
 
 
-@pytest.mark.parametrize(("called", "args", "kwargs"), FITTING, ids=ids)
-def test_a_call_that_fits_is_enqueued_and_runs(called: Any, args: Any, kwargs: Any) -> None:
-    assert run_job(called.enqueue(*args, **kwargs)).status == Status.COMPLETED
+def test_a_call_that_does_not_fit_is_refused() -> None:
+    with all_faults() as about:
+        for called, args, kwargs, why in UNFITTING:
+            with about(f"{called.registered_name} with {args} and {kwargs}"):
+                with transaction.atomic():
+                    with pytest.raises(TypeError, match=why) as refused:
+                        called.enqueue(*args, **kwargs)
+                    assert isinstance(refused.value, WrongArguments)
+                    assert called.func.__name__ in str(refused.value)
+                assert not Job.objects.exists()
 
 
-@pytest.mark.parametrize(("called", "args", "kwargs", "why"), UNFITTING, ids=ids)
-def test_a_call_that_does_not_fit_is_refused(called: Any, args: Any, kwargs: Any, why: str) -> None:
-    with transaction.atomic():
-        with pytest.raises(TypeError, match=why) as refused:
-            called.enqueue(*args, **kwargs)
-        assert isinstance(refused.value, WrongArguments)
-        assert called.func.__name__ in str(refused.value)
-    assert not Job.objects.exists()
-
-
-@pytest.mark.parametrize(("called", "args", "kwargs", "why"), UNFITTING, ids=ids)
-def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once(
-    called: Any, args: Any, kwargs: Any, why: str
-) -> None:
-    job = make_job(task=called.registered_name, args=list(args), kwargs=kwargs)
-    assert run_job(job).status == Status.DEAD_LETTERED
-    job.refresh_from_db()
-    assert job.last_error.startswith("CannotBeCalled: ")
-    assert why in job.last_error
-    assert Attempt.objects.count() == 1
+def test_a_job_whose_arguments_do_not_fit_any_more_is_dead_lettered_at_once() -> None:
+    with all_faults() as about:
+        for called, args, kwargs, why in UNFITTING:
+            with about(f"{called.registered_name} with {args} and {kwargs}"):
+                empty_tables()
+                job = make_job(task=called.registered_name, args=list(args), kwargs=kwargs)
+                assert run_job(job).status == Status.DEAD_LETTERED
+                job.refresh_from_db()
+                assert job.last_error.startswith("CannotBeCalled: ")
+                assert why in job.last_error
+                assert Attempt.objects.count() == 1
 
 
 def test_a_type_error_inside_of_the_handler_is_retried_like_any_other() -> None:
@@ -162,21 +166,23 @@ NOT_JSON: list[tuple[Any, str]] = [
     (Path("x"), "PosixPath"),
     (object(), "object"),
 ]
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "by position": lambda value: two.enqueue(1, value),
+    "by name": lambda value: two.enqueue(1, b=value),
+    "with others": lambda value: enqueue_many(two, [(1, value)]),
+}
 
 
-@pytest.mark.parametrize(("value", "kind"), NOT_JSON, ids=lambda case: case if isinstance(case, str) else "")
-def test_what_json_does_not_know_is_refused_with_the_name_of_the_argument_and_the_mend(value: Any, kind: str) -> None:
-    for call in (
-        lambda: two.enqueue(1, value),
-        lambda: two.enqueue(1, b=value),
-        lambda: enqueue_many(two, [(1, value)]),
-    ):
-        with pytest.raises(TypeError) as refused:
-            call()
-        said = str(refused.value)
-        assert isinstance(refused.value, InvalidJob)
-        assert said.startswith(f"b: {kind} is not JSON")
-        assert repr(value) not in said
+def test_what_json_does_not_know_is_refused_with_the_name_of_the_argument_and_the_mend() -> None:
+    with all_faults() as about:
+        for (value, kind), (way, call) in product(NOT_JSON, WAYS.items()):
+            with about(f"{kind} {way}"):
+                with pytest.raises(TypeError) as refused:
+                    call(value)
+                said = str(refused.value)
+                assert isinstance(refused.value, InvalidJob)
+                assert said.startswith(f"b: {kind} is not JSON")
+                assert repr(value) not in said
 
 
 def test_the_mend_fits_the_type() -> None:
@@ -205,8 +211,10 @@ def test_the_path_into_a_nested_value_is_named() -> None:
         anything.enqueue(x=UUID(int=1))
 
 
-@pytest.mark.parametrize("name", ["delay", "apply_async", "s", "si", "apply", "subtask"])
-def test_celerys_verbs_say_what_to_write_instead(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"{name}\(\) is a Celery method.*two\.enqueue\("):
-        getattr(two, name)
-    assert not hasattr(two, "no_such_thing")
+def test_celerys_verbs_say_what_to_write_instead() -> None:
+    with all_faults() as about:
+        for name in ["delay", "apply_async", "s", "si", "apply", "subtask"]:
+            with about(name):
+                with pytest.raises(AttributeError, match=rf"{name}\(\) is a Celery method.*two\.enqueue\("):
+                    getattr(two, name)
+                assert not hasattr(two, "no_such_thing")

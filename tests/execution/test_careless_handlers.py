@@ -27,6 +27,7 @@ from testproject.shop.models import Invoice, Order
 from tests.execution import more
 from tests.execution.test_handlers import claimed_run, context_of
 from tests.factories import make_job
+from tests.faults import all_faults
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -215,10 +216,11 @@ class TestFencing:
         with pytest.raises(StaleToken):
             fenced_update(Order.objects.using("default"), older.claim, state="open")
 
-    @pytest.mark.parametrize("resource", ["", "x" * 201, "nul\x00", "\ud800", 5])
-    def test_a_resource_must_have_a_name(self, resource: Any) -> None:
-        with pytest.raises(ValueError, match="resource"):
-            fence(resource, Zombie(make_job()).claim)
+    def test_a_resource_must_have_a_name(self) -> None:
+        with all_faults() as about:
+            for resource in ["", "x" * 201, "nul\x00", "\ud800", 5]:
+                with about(repr(resource)[:20]), pytest.raises(ValueError, match="resource"):
+                    fence(resource, Zombie(make_job()).claim)
 
 
 def test_an_id_of_5000_digits_does_not_exist() -> None:

@@ -48,6 +48,8 @@ from pulse_django.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, lane_of
 from pulse_django.words.limits import MAX_TASK_NAME
 from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut
 from pulse_django.words.states import Status
+from tests.database import empty_tables
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -138,12 +140,11 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "options", "message"), REFUSED, ids=[message for *_, message in REFUSED])
-def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared(
-    function: Callable[..., Any], options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidTask, match=message):
-        PulseTask(func=function, name="chunks.refused", **options)
+def test_what_does_not_go_with_chunks_is_refused_where_it_is_declared() -> None:
+    with all_faults() as about:
+        for function, options, message in REFUSED:
+            with about(message), pytest.raises(InvalidTask, match=message):
+                PulseTask(func=function, name="chunks.refused", **options)
 
 
 def test_a_call_may_not_shorten_the_time_limit_to_that_of_gathering() -> None:
@@ -407,23 +408,30 @@ STOPPED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "status", "outcome"), STOPPED, ids=[what for what, *_ in STOPPED])
-def test_the_handler_goes_on_with_the_others(what: str, status: str, outcome: str) -> None:
-    ids = [int(checks.enqueue(n=n).id) for n in range(3)]
-    run_chunk(ids, asked(what))
-    assert calls == [3]
-    assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
-    assert outcomes(ids)[1] == outcome
+def test_the_handler_goes_on_with_the_others() -> None:
+    with all_faults() as about:
+        for what, status, outcome in STOPPED:
+            with about(what):
+                empty_tables()
+                calls.clear()
+                ids = [int(checks.enqueue(n=n).id) for n in range(3)]
+                run_chunk(ids, asked(what))
+                assert calls == [3]
+                assert statuses(ids) == ["COMPLETED", status, "COMPLETED"]
+                assert outcomes(ids)[1] == outcome
 
 
-@pytest.mark.parametrize(("what", "status", "outcome"), STOPPED, ids=[what for what, *_ in STOPPED])
-def test_a_handler_that_stops_for_one_job_hands_the_others_back(what: str, status: str, outcome: str) -> None:
-    ids = [int(stops.enqueue(n=n).id) for n in range(3)]
-    run_chunk(ids, asked(what))
-    assert statuses(ids) == ["COMPLETED", status, "PENDING"]
-    assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
-    other = Job.objects.get(pk=ids[2])
-    assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
+def test_a_handler_that_stops_for_one_job_hands_the_others_back() -> None:
+    with all_faults() as about:
+        for what, status, outcome in STOPPED:
+            with about(what):
+                empty_tables()
+                ids = [int(stops.enqueue(n=n).id) for n in range(3)]
+                run_chunk(ids, asked(what))
+                assert statuses(ids) == ["COMPLETED", status, "PENDING"]
+                assert outcomes(ids) == ["SUCCEEDED", outcome, "RELEASED"]
+                other = Job.objects.get(pk=ids[2])
+                assert (other.attempts, other.refunds, other.last_error) == (1, 1, FOR_ANOTHER.reason)
 
 
 def test_a_lost_job_changes_nothing_whatever_the_handler_says() -> None:

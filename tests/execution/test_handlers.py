@@ -26,8 +26,10 @@ from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice, Order
+from tests.database import empty_tables
 from tests.execution import more  # noqa: F401 - registers its tasks
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -45,17 +47,23 @@ def claimed_run(job: Any) -> Run:
 
 
 class TestOutcomes:
-    @pytest.mark.parametrize("kind", ["RuntimeError", "SystemExit", "GeneratorExit", "BaseException", "MemoryError"])
-    def test_whatever_is_raised_is_a_failure(self, kind: str) -> None:
-        job = make_job(task="tests.execution.more.raises", args=[kind])
-        assert run_job(job).outcome == OutcomeName.FAILED
-        assert Job.objects.get().last_error == f"{kind}: no [more.py:raises]"
+    def test_whatever_is_raised_is_a_failure(self) -> None:
+        with all_faults() as about:
+            for kind in ["RuntimeError", "SystemExit", "GeneratorExit", "BaseException", "MemoryError"]:
+                with about(kind):
+                    empty_tables()
+                    job = make_job(task="tests.execution.more.raises", args=[kind])
+                    assert run_job(job).outcome == OutcomeName.FAILED
+                    assert Job.objects.get().last_error == f"{kind}: no [more.py:raises]"
 
-    @pytest.mark.parametrize("trouble", ["RecursionError", "MemoryError", "SystemExit", "BufferError"])
-    def test_trouble_while_reporting_still_ends_the_run(self, trouble: str) -> None:
-        job = make_job(task="tests.execution.more.cannot_be_told", args=[trouble])
-        assert run_job(job).outcome == OutcomeName.FAILED
-        assert trouble in Attempt.objects.get().message
+    def test_trouble_while_reporting_still_ends_the_run(self) -> None:
+        with all_faults() as about:
+            for trouble in ["RecursionError", "MemoryError", "SystemExit", "BufferError"]:
+                with about(trouble):
+                    empty_tables()
+                    job = make_job(task="tests.execution.more.cannot_be_told", args=[trouble])
+                    assert run_job(job).outcome == OutcomeName.FAILED
+                    assert trouble in Attempt.objects.get().message
 
     def test_arguments_that_cannot_be_read_are_a_failure_of_their_own_job(self) -> None:
         job = make_job(task="shop.echo")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from pulse_django.words.job_ids import MAX_ATTEMPT, MAX_ID, job_id_of, job_ids_o
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from testproject.shop import tasks
+from tests.database import empty_tables
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -41,6 +44,13 @@ VERBS: dict[str, Callable[[Any], Any]] = {
     "move": lambda wrong: Job.objects.move([wrong], queue="q"),
     "prune_these": lambda wrong: Job.objects.prune_these([wrong]),
 }
+VERBS_OF_AN_ATTEMPT: dict[str, Callable[[Any], Any]] = {
+    "retry": lambda wrong: api.retry(1, attempt=wrong),
+    "release": lambda wrong: api.release(1, attempt=wrong),
+    "reschedule": lambda wrong: Job.objects.reschedule([1], attempt=wrong),
+    "request_cancel": lambda wrong: Job.objects.request_cancel([1], attempt=wrong),
+    "move": lambda wrong: Job.objects.move([1], queue="q", attempt=wrong),
+}
 
 
 def short(value: Any) -> str:
@@ -50,25 +60,34 @@ def short(value: Any) -> str:
         return "of many digits"
 
 
-@pytest.mark.parametrize("wrong", NO_IDS, ids=short)
-@pytest.mark.parametrize("verb", VERBS)
-def test_what_is_no_id_is_refused_before_any_sql(verb: str, wrong: Any) -> None:
-    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="job id: "):
-        VERBS[verb](wrong)
-    assert len(sent) == 0
+def test_what_is_no_id_is_refused_before_any_sql() -> None:
+    with all_faults() as about:
+        for wrong, verb in product(NO_IDS, VERBS):
+            with about(f"{verb}: {short(wrong)}"):
+                with (
+                    transaction.atomic(),
+                    CaptureQueriesContext(connection) as sent,
+                    pytest.raises(InvalidJob, match="job id: "),
+                ):
+                    VERBS[verb](wrong)
+                assert len(sent) == 0
 
 
-@pytest.mark.parametrize("wrong", NO_IDS, ids=short)
-def test_for_django_what_is_no_id_is_the_id_of_no_result(wrong: Any) -> None:
+def test_for_django_what_is_no_id_is_the_id_of_no_result() -> None:
     backend = PulseBackend("default", {})
-    with CaptureQueriesContext(connection) as sent, pytest.raises(TaskResultDoesNotExist):
-        backend.get_result(wrong)
-    assert len(sent) == 0
+    with all_faults() as about:
+        for wrong in NO_IDS:
+            with about(short(wrong)):
+                with CaptureQueriesContext(connection) as sent, pytest.raises(TaskResultDoesNotExist):
+                    backend.get_result(wrong)
+                assert len(sent) == 0
 
 
-@pytest.mark.parametrize("right", [1, "1", 7, "10", MAX_ID, str(MAX_ID)])
-def test_an_id_is_a_whole_number_or_its_digits(right: Any) -> None:
-    assert job_id_of(right) == int(right)
+def test_an_id_is_a_whole_number_or_its_digits() -> None:
+    with all_faults() as about:
+        for right in [1, "1", 7, "10", MAX_ID, str(MAX_ID)]:
+            with about(repr(right)):
+                assert job_id_of(right) == int(right)
 
 
 def test_a_text_is_no_collection_of_ids() -> None:
@@ -83,33 +102,39 @@ def test_an_id_that_no_job_has_is_an_answer() -> None:
     assert api.retry(str(MAX_ID)).moved_on == {MAX_ID}
 
 
-@pytest.mark.parametrize("wrong", NO_ATTEMPTS, ids=short)
-@pytest.mark.parametrize("verb", ["retry", "release", "reschedule", "request_cancel", "move"])
-def test_what_is_no_attempt_is_refused_before_any_sql(verb: str, wrong: Any) -> None:
-    call: dict[str, Callable[[], Any]] = {
-        "retry": lambda: api.retry(1, attempt=wrong),
-        "release": lambda: api.release(1, attempt=wrong),
-        "reschedule": lambda: Job.objects.reschedule([1], attempt=wrong),
-        "request_cancel": lambda: Job.objects.request_cancel([1], attempt=wrong),
-        "move": lambda: Job.objects.move([1], queue="q", attempt=wrong),
-    }
-    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="attempt: "):
-        call[verb]()
-    assert len(sent) == 0
+def test_what_is_no_attempt_is_refused_before_any_sql() -> None:
+    with all_faults() as about:
+        for wrong, verb in product(NO_ATTEMPTS, VERBS_OF_AN_ATTEMPT):
+            with about(f"{verb}: {short(wrong)}"):
+                with (
+                    transaction.atomic(),
+                    CaptureQueriesContext(connection) as sent,
+                    pytest.raises(InvalidJob, match="attempt: "),
+                ):
+                    VERBS_OF_AN_ATTEMPT[verb](wrong)
+                assert len(sent) == 0
 
 
-@pytest.mark.parametrize("wrong", NO_RUNS, ids=short)
-def test_what_is_no_number_of_runs_is_refused_before_any_sql(wrong: Any) -> None:
-    with transaction.atomic(), CaptureQueriesContext(connection) as sent, pytest.raises(InvalidJob, match="runs: "):
-        api.retry(1, runs=wrong)
-    assert len(sent) == 0
+def test_what_is_no_number_of_runs_is_refused_before_any_sql() -> None:
+    with all_faults() as about:
+        for wrong in NO_RUNS:
+            with about(short(wrong)):
+                with (
+                    transaction.atomic(),
+                    CaptureQueriesContext(connection) as sent,
+                    pytest.raises(InvalidJob, match="runs: "),
+                ):
+                    api.retry(1, runs=wrong)
+                assert len(sent) == 0
 
 
-@pytest.mark.parametrize("wrong", [5, "1 minute", None], ids=short)
-def test_what_is_no_delay_is_refused_before_any_sql(wrong: Any) -> None:
-    with CaptureQueriesContext(connection) as sent, pytest.raises(TypeError, match="not a timedelta"):
-        api.retry(1, delay=wrong)
-    assert len(sent) == 0
+def test_what_is_no_delay_is_refused_before_any_sql() -> None:
+    with all_faults() as about:
+        for wrong in [5, "1 minute", None]:
+            with about(short(wrong)):
+                with CaptureQueriesContext(connection) as sent, pytest.raises(TypeError, match="not a timedelta"):
+                    api.retry(1, delay=wrong)
+                assert len(sent) == 0
 
 
 def test_the_most_runs_can_be_granted() -> None:
@@ -140,13 +165,15 @@ OFFSETS = [
 ]
 
 
-@pytest.mark.parametrize("zone", [*map(timezone, OFFSETS), LocalMeanTime()], ids=str)
-@pytest.mark.parametrize("many", [False, True])
-def test_an_instant_is_kept_whatever_the_offset_of_its_zone(zone: tzinfo, many: bool) -> None:
-    instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=zone)
-    with transaction.atomic():
-        if many:
-            Job.objects.enqueue_many([NewJob(task="tests.add", run_after=instant)])
-        else:
-            tasks.add.using(run_after=instant).enqueue(1, 2)
-    assert Job.objects.get().next_run_at == instant.astimezone(UTC)
+def test_an_instant_is_kept_whatever_the_offset_of_its_zone() -> None:
+    with all_faults() as about:
+        for zone, many in product([*map(timezone, OFFSETS), LocalMeanTime()], [False, True]):
+            with about(f"{zone}, many: {many}"):
+                empty_tables()
+                instant = datetime(2031, 2, 3, 4, 5, 6, 789, tzinfo=zone)
+                with transaction.atomic():
+                    if many:
+                        Job.objects.enqueue_many([NewJob(task="tests.add", run_after=instant)])
+                    else:
+                        tasks.add.using(run_after=instant).enqueue(1, 2)
+                assert Job.objects.get().next_run_at == instant.astimezone(UTC)

@@ -18,6 +18,7 @@ from pulse_django.execution.job_progress import job_of_token
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.django_db
 
@@ -30,30 +31,30 @@ def bar(job: object) -> str:
     return rendered("{% pulse_job_progress job %}", job)
 
 
-@pytest.mark.parametrize(
-    ("status", "progress", "stage", "percent"),
-    [
-        (Status.PENDING, None, "waiting", None),
-        (Status.RETRYING, {"done": 1, "total": 4}, "waiting", 25),
-        (Status.RUNNING, {"done": 1, "total": 3}, "running", 33),
-        (Status.RUNNING, {"done": 5, "total": 3, "secret": "x"}, "running", 100),
-        (Status.RUNNING, {"done": "<b>", "total": []}, "running", None),
-        (Status.COMPLETED, None, "done", 100),
-        (Status.DEAD_LETTERED, {"done": 1, "total": 2}, "failed", 50),
-        (Status.CANCELLED, None, "cancelled", None),
-    ],
-)
-def test_a_job_is_told_by_its_stage_and_its_share(
-    client: Client, status: Status, progress: Any, stage: str, percent: int | None
-) -> None:
-    job = make_job(status, progress=progress, last_error="ValueError: secret")
-    answer = client.get(rendered("{% pulse_progress_url job %}", job))
-    assert answer.json() == {"stage": stage, "percent": percent, "is_over": status.is_terminal}
-    assert answer["Cache-Control"].startswith("max-age=0, no-cache, no-store")
-    page = bar(job)
-    assert stage in page
-    assert ("value=" in page) is (percent is not None or status.is_terminal)
-    assert "secret" not in page + answer.content.decode()
+STAGES: list[tuple[Status, Any, str, int | None]] = [
+    (Status.PENDING, None, "waiting", None),
+    (Status.RETRYING, {"done": 1, "total": 4}, "waiting", 25),
+    (Status.RUNNING, {"done": 1, "total": 3}, "running", 33),
+    (Status.RUNNING, {"done": 5, "total": 3, "secret": "x"}, "running", 100),
+    (Status.RUNNING, {"done": "<b>", "total": []}, "running", None),
+    (Status.COMPLETED, None, "done", 100),
+    (Status.DEAD_LETTERED, {"done": 1, "total": 2}, "failed", 50),
+    (Status.CANCELLED, None, "cancelled", None),
+]
+
+
+def test_a_job_is_told_by_its_stage_and_its_share(client: Client) -> None:
+    with all_faults() as about:
+        for status, progress, stage, percent in STAGES:
+            with about(f"{status} with {progress}"):
+                job = make_job(status, progress=progress, last_error="ValueError: secret")
+                answer = client.get(rendered("{% pulse_progress_url job %}", job))
+                assert answer.json() == {"stage": stage, "percent": percent, "is_over": status.is_terminal}
+                assert answer["Cache-Control"].startswith("max-age=0, no-cache, no-store")
+                page = bar(job)
+                assert stage in page
+                assert ("value=" in page) is (percent is not None or status.is_terminal)
+                assert "secret" not in page + answer.content.decode()
 
 
 def test_a_script_gets_the_same_bar_and_stops_when_the_job_is_over(client: Client) -> None:

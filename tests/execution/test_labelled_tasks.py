@@ -21,6 +21,7 @@ from pulse_django.words.limits import MAX_META_BYTES, MAX_TAG, MOST_TAGS
 from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.verb_results import Report
 from testproject.shop.models import Order
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -98,39 +99,42 @@ class Unstorable:
     pass
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tags": "mail"}, "tags: 'mail' is not a list of tags; write tags=['mail']"),
-        ({"tags": [""]}, "a tag must not be empty"),
-        ({"tags": ["a b"]}, "'a b' contains spaces or unprintable characters"),
-        ({"tags": ["x" * (MAX_TAG + 1)]}, "over the limit of 200"),
-        ({"tags": [str(n) for n in range(MOST_TAGS + 1)]}, "21 tags, over the limit of 20"),
-        ({"tags": [5]}, "5 is neither a str nor a model instance"),
-        ({"tags": [Order]}, "is neither a str nor a model instance"),
-        ({"tags": [Order(number=1)]}, "this shop.order is not saved yet"),
-        ({"give_up_after": timedelta()}, "must be positive"),
-    ],
-)
-def test_what_cannot_be_stored_is_refused_where_it_is_said(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
-        send.using(**options)
-    with pytest.raises(InvalidTask):
-        task(name="labels.wrong", **options)(lambda: None)
+UNSTORABLE: list[tuple[dict[str, Any], str]] = [
+    ({"tags": "mail"}, "tags: 'mail' is not a list of tags; write tags=['mail']"),
+    ({"tags": [""]}, "a tag must not be empty"),
+    ({"tags": ["a b"]}, "'a b' contains spaces or unprintable characters"),
+    ({"tags": ["x" * (MAX_TAG + 1)]}, "over the limit of 200"),
+    ({"tags": [str(n) for n in range(MOST_TAGS + 1)]}, "21 tags, over the limit of 20"),
+    ({"tags": [5]}, "5 is neither a str nor a model instance"),
+    ({"tags": [Order]}, "is neither a str nor a model instance"),
+    ({"tags": [Order(number=1)]}, "this shop.order is not saved yet"),
+    ({"give_up_after": timedelta()}, "must be positive"),
+]
 
 
-@pytest.mark.parametrize(
-    ("meta", "message"),
-    [
-        ([1], "is not a dict"),
-        ({"a": Unstorable()}, "Unstorable is not JSON serializable"),
-        ({"a": "x" * MAX_META_BYTES}, "over the limit of 16384"),
-        ({"a": "nul\0"}, "NUL character"),
-    ],
-)
-def test_meta_that_cannot_be_stored_is_refused(meta: Any, message: str) -> None:
-    with pytest.raises(InvalidTask, match=message):
-        send.using(meta=meta)
+def test_what_cannot_be_stored_is_refused_where_it_is_said() -> None:
+    with all_faults() as about:
+        for options, message in UNSTORABLE:
+            with about(message):
+                with pytest.raises(InvalidTask, match=message.replace("[", r"\[")):
+                    send.using(**options)
+                with pytest.raises(InvalidTask):
+                    task(name="labels.wrong", **options)(lambda: None)
+
+
+UNSTORABLE_META: list[tuple[Any, str]] = [
+    ([1], "is not a dict"),
+    ({"a": Unstorable()}, "Unstorable is not JSON serializable"),
+    ({"a": "x" * MAX_META_BYTES}, "over the limit of 16384"),
+    ({"a": "nul\0"}, "NUL character"),
+]
+
+
+def test_meta_that_cannot_be_stored_is_refused() -> None:
+    with all_faults() as about:
+        for meta, message in UNSTORABLE_META:
+            with about(message), pytest.raises(InvalidTask, match=message):
+                send.using(meta=meta)
 
 
 def test_an_instant_in_a_declaration_and_a_wrong_type_are_refused() -> None:

@@ -28,6 +28,7 @@ from pulse_django.words.lane_keys import MAX_LANE_KEY, key_of, lane_key, limiter
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -152,15 +153,17 @@ class TestLaneKeys:
         found = lane_key_of(limited.enqueue("a" * 5_000))
         assert len(found) <= MAX_LANE_KEY
 
-    @pytest.mark.parametrize("key", ["", ":", "a:b", "\x00", "ä\n", "☃" * 90, "'; DROP TABLE x"])
-    def test_any_text_can_be_a_key(self, key: str) -> None:
-        if "\x00" in key:
-            with pytest.raises(InvalidJob):
-                limited.enqueue(key)
-            return
-        found = lane_key_of(limited.enqueue(key))
-        assert limiter_of(found) == "tests.api"
-        assert len(found) <= MAX_LANE_KEY
+    def test_any_text_can_be_a_key(self) -> None:
+        with all_faults() as about:
+            for key in ["", ":", "a:b", "ä\n", "☃" * 90, "'; DROP TABLE x"]:
+                with about(repr(key)):
+                    found = lane_key_of(limited.enqueue(key))
+                    assert limiter_of(found) == "tests.api"
+                    assert len(found) <= MAX_LANE_KEY
+
+    def test_but_one_with_a_nul(self) -> None:
+        with pytest.raises(InvalidJob):
+            limited.enqueue("\x00")
 
     def test_the_queue_can_name_what_shares_its_slots(self, settings: Any) -> None:
         settings.PULSE = {**settings.PULSE, "QUEUE_SHARES": {"default": "customer"}}
@@ -202,47 +205,49 @@ class TestAmending:
             amend(job_id, args=[{}])
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("options", "says"),
-        [
-            ({"key": "customer"}, "give a limit"),
-            ({"limit": Limit(per_key=2)}, "need a key"),
-            ({"limit": Limit(running=2), "key": "customer", "share": "customer"}, "cannot be combined"),
-            ({"share": "stranger"}, "no parameter 'stranger'"),
-            ({"limit": 3}, "limit"),
-        ],
-    )
-    def test_options_that_do_not_fit(self, options: dict[str, Any], says: str) -> None:
-        with pytest.raises((InvalidTask, TypeError), match=says):
-            task(**options)(shared.func)
+UNFITTING: list[tuple[dict[str, Any], str]] = [
+    ({"key": "customer"}, "give a limit"),
+    ({"limit": Limit(per_key=2)}, "need a key"),
+    ({"limit": Limit(running=2), "key": "customer", "share": "customer"}, "cannot be combined"),
+    ({"share": "stranger"}, "no parameter 'stranger'"),
+    ({"limit": 3}, "limit"),
+]
 
-    @pytest.mark.parametrize(
-        "limit",
-        [
-            lambda: Limit(),
-            lambda: Limit("a:b", running=1),
-            lambda: Limit("x" * 101, running=1),
-            lambda: Limit("queue=mail", running=1),
-            lambda: Limit(running=0),
-            lambda: Limit(running=True),
-            lambda: Limit(running=1.5),  # type: ignore[arg-type]
-            lambda: Limit(rate=3),  # type: ignore[arg-type]
-            lambda: Limit(close_when=3),  # type: ignore[arg-type]
-            lambda: Limit(breaker=3),  # type: ignore[arg-type]
-            lambda: Rate(0, per=MINUTE),
-            lambda: Rate(1, per=timedelta()),
-            lambda: Rate(1, per=60),  # type: ignore[arg-type]
-            lambda: Rate(2, per=MINUTE, burst=3),
-            lambda: Breaker(failures=0),
-            lambda: Breaker(for_=timedelta()),
-            lambda: Breaker(on=()),
-            lambda: Breaker(on=(BaseException,)),  # type: ignore[arg-type]
-        ],
-    )
-    def test_numbers_that_mean_nothing(self, limit: Callable[[], object]) -> None:
-        with pytest.raises(InvalidJob):
-            limit()
+
+MEAN_NOTHING: list[Callable[[], object]] = [
+    lambda: Limit(),
+    lambda: Limit("a:b", running=1),
+    lambda: Limit("x" * 101, running=1),
+    lambda: Limit("queue=mail", running=1),
+    lambda: Limit(running=0),
+    lambda: Limit(running=True),
+    lambda: Limit(running=1.5),  # type: ignore[arg-type]
+    lambda: Limit(rate=3),  # type: ignore[arg-type]
+    lambda: Limit(close_when=3),  # type: ignore[arg-type]
+    lambda: Limit(breaker=3),  # type: ignore[arg-type]
+    lambda: Rate(0, per=MINUTE),
+    lambda: Rate(1, per=timedelta()),
+    lambda: Rate(1, per=60),  # type: ignore[arg-type]
+    lambda: Rate(2, per=MINUTE, burst=3),
+    lambda: Breaker(failures=0),
+    lambda: Breaker(for_=timedelta()),
+    lambda: Breaker(on=()),
+    lambda: Breaker(on=(BaseException,)),  # type: ignore[arg-type]
+]
+
+
+class TestRefusals:
+    def test_options_that_do_not_fit(self) -> None:
+        with all_faults() as about:
+            for options, says in UNFITTING:
+                with about(says), pytest.raises((InvalidTask, TypeError), match=says):
+                    task(**options)(shared.func)
+
+    def test_numbers_that_mean_nothing(self) -> None:
+        with all_faults() as about:
+            for row, limit in enumerate(MEAN_NOTHING):
+                with about(f"row {row}"), pytest.raises(InvalidJob):
+                    limit()
 
     def test_two_limits_of_one_name(self) -> None:
         assert checks.check_limits() == []
@@ -382,43 +387,41 @@ class TestPausingAKey:
         assert PausedKey.objects.forget_ended() == [lane_key("", "bert")]
 
 
+ANSWERS = [
+    (TooMany(), 30),
+    (TooMany(headers={"Retry-After": "7"}), 7),
+    (TooMany(headers={"retry-after": "0.5"}), 0.5),
+    (TooMany(headers={"Retry-After": "-3"}), 0),
+    (TooMany(headers={"Retry-After": "1e99"}), 30),
+    (TooMany(headers={"Retry-After": "nan"}), 30),
+    (TooMany(headers={"Retry-After": "soon"}), 30),
+    (TooMany(headers={"Retry-After": "9999999"}), 86_400),
+    (TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), 30),
+    (
+        TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:27:00 GMT"}),
+        60,
+    ),
+    (
+        TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:29:00 GMT"}),
+        0,
+    ),
+    (
+        TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00"}),
+        30,
+    ),
+    (TooMany(503, {"Retry-After": "7"}), 7),
+    (TooMany(503), None),
+    (TooMany(500, {"Retry-After": "7"}), None),
+    (ValueError("429"), None),
+]
+
+
 class TestRetryAfter:
-    @pytest.mark.parametrize(
-        ("error", "wait"),
-        [
-            (TooMany(), 30),
-            (TooMany(headers={"Retry-After": "7"}), 7),
-            (TooMany(headers={"retry-after": "0.5"}), 0.5),
-            (TooMany(headers={"Retry-After": "-3"}), 0),
-            (TooMany(headers={"Retry-After": "1e99"}), 30),
-            (TooMany(headers={"Retry-After": "nan"}), 30),
-            (TooMany(headers={"Retry-After": "soon"}), 30),
-            (TooMany(headers={"Retry-After": "9999999"}), 86_400),
-            (TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}), 30),
-            (
-                TooMany(
-                    headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:27:00 GMT"}
-                ),
-                60,
-            ),
-            (
-                TooMany(
-                    headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:29:00 GMT"}
-                ),
-                0,
-            ),
-            (
-                TooMany(headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT", "Date": "Wed, 21 Oct 2015 07:28:00"}),
-                30,
-            ),
-            (TooMany(503, {"Retry-After": "7"}), 7),
-            (TooMany(503), None),
-            (TooMany(500, {"Retry-After": "7"}), None),
-            (ValueError("429"), None),
-        ],
-    )
-    def test_what_it_reads(self, error: Exception, wait: float | None) -> None:
-        assert retry_after(error) == (None if wait is None else timedelta(seconds=wait))
+    def test_what_it_reads(self) -> None:
+        with all_faults() as about:
+            for error, wait in ANSWERS:
+                with about(f"{error!r}: {getattr(error, 'response', 'no response')}"):
+                    assert retry_after(error) == (None if wait is None else timedelta(seconds=wait))
 
     def test_an_answer_of_urllib(self) -> None:
         headers = Message()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import wraps
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
 from pulse_django.words.identity import Identity
 from pulse_django.words.masks import MAX_MASKS, Masks
+from tests.faults import all_faults
 
 
 @task(name="mask-plain")
@@ -67,33 +69,27 @@ def wrapped(database: str, card: str, *, more: str = "") -> None:
     pass
 
 
-@pytest.mark.parametrize("declared", [plain, with_context])
-@pytest.mark.parametrize(
-    ("masked", "args", "kwargs", "seen"),
-    [
-        ((), ["me", "pw"], {}, (["me", "pw"], {})),
-        (("password",), ["me", "pw"], {}, (["me", "••••"], {})),
-        (("password",), ["me"], {"password": "pw"}, (["me"], {"password": "••••"})),
-        (("rest",), ["me", "pw", "a", "b"], {}, (["me", "pw", "••••", "••••"], {})),  # all that *rest takes
-        (("token",), ["me"], {"token": "t"}, (["me"], {"token": "••••"})),  # one of **more
-        (("more",), ["me"], {"password": "pw", "token": "t"}, (["me"], {"password": "pw", "token": "••••"})),
-        (("more",), ["me"], {"more": "m"}, (["me"], {"more": "••••"})),  # all that **more takes
-        (("rest", "more"), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "••••"], {"b": "••••"})),
-        (("return",), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "a"], {"b": 1})),
-        (("password",), [], {}, ([], {})),
-        (("password",), ["me", "pw", "a", "b"], {}, (["me", "••••", "a", "b"], {})),
-    ],
-)
-def test_what_is_masked_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch,
-    declared: Any,
-    masked: tuple[str, ...],
-    args: list[Any],
-    kwargs: dict[str, Any],
-    seen: Any,
-) -> None:
-    monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, masked=masked))
-    assert masking.shown(declared.registered_name, args, kwargs) == seen
+MASKED_CALLS: list[tuple[tuple[str, ...], list[Any], dict[str, Any], Any]] = [
+    ((), ["me", "pw"], {}, (["me", "pw"], {})),
+    (("password",), ["me", "pw"], {}, (["me", "••••"], {})),
+    (("password",), ["me"], {"password": "pw"}, (["me"], {"password": "••••"})),
+    (("rest",), ["me", "pw", "a", "b"], {}, (["me", "pw", "••••", "••••"], {})),  # all that *rest takes
+    (("token",), ["me"], {"token": "t"}, (["me"], {"token": "••••"})),  # one of **more
+    (("more",), ["me"], {"password": "pw", "token": "t"}, (["me"], {"password": "pw", "token": "••••"})),
+    (("more",), ["me"], {"more": "m"}, (["me"], {"more": "••••"})),  # all that **more takes
+    (("rest", "more"), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "••••"], {"b": "••••"})),
+    (("return",), ["me", "pw", "a"], {"b": 1}, (["me", "pw", "a"], {"b": 1})),
+    (("password",), [], {}, ([], {})),
+    (("password",), ["me", "pw", "a", "b"], {}, (["me", "••••", "a", "b"], {})),
+]
+
+
+def test_what_is_masked_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    with all_faults() as about:
+        for declared, (masked, args, kwargs, seen) in product([plain, with_context], MASKED_CALLS):
+            with about(f"{masked} of {args} and {kwargs}"):
+                monkeypatch.setitem(registry._tasks, declared.registered_name, replace(declared, masked=masked))
+                assert masking.shown(declared.registered_name, args, kwargs) == seen
 
 
 def test_what_the_handler_does_not_take_is_not_shown_for_it_may_have_had_a_masked_name() -> None:
@@ -164,26 +160,26 @@ def seen_of(job: Job) -> str:
     return str(on_the_page)
 
 
+REDECLARED: list[tuple[Any, tuple[str, ...]]] = [
+    (charge, ()),  # the declaration was dropped
+    (charge_renamed, ("number",)),
+    (charge_renamed, ()),
+    (charge_moved, ("number",)),
+    (charge, ("order",)),
+]
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("func", "masked"),
-    [
-        (charge, ()),  # the declaration was dropped
-        (charge_renamed, ("number",)),
-        (charge_renamed, ()),
-        (charge_moved, ("number",)),
-        (charge, ("order",)),
-    ],
-)
-def test_what_was_masked_at_enqueue_stays_masked(
-    monkeypatch: pytest.MonkeyPatch, func: Any, masked: tuple[str, ...]
-) -> None:
-    jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
-    declare(monkeypatch, func, *masked)
-    for job in jobs:
-        seen = seen_of(job)
-        assert not [secret for secret in SECRETS if secret in seen]
-        assert masking.shows_result(job.task, job.masked) is False
+def test_what_was_masked_at_enqueue_stays_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with all_faults() as about:
+        for func, masked in REDECLARED:
+            with about(f"{func.__name__}, {masked}"):
+                jobs = enqueued(declare(monkeypatch, charge, "card", "rest", "options", "return"))
+                declare(monkeypatch, func, *masked)
+                for job in jobs:
+                    seen = seen_of(job)
+                    assert not [secret for secret in SECRETS if secret in seen]
+                    assert masking.shows_result(job.task, job.masked) is False
 
 
 @pytest.mark.django_db
@@ -223,17 +219,25 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize("masked", UNREADABLE)
-def test_masks_that_cannot_be_read_hide_everything(masked: str) -> None:
-    assert masking.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (["••••"], {"password": "••••"})
-    assert masking.shows_result("mask-plain", masked) is False
+def test_masks_that_cannot_be_read_hide_everything() -> None:
+    with all_faults() as about:
+        for masked in UNREADABLE:
+            with about(masked[:40]):
+                assert masking.shown("mask-plain", ["me"], {"password": "pw"}, masked) == (
+                    ["••••"],
+                    {"password": "••••"},
+                )
+                assert masking.shows_result("mask-plain", masked) is False
 
 
-@pytest.mark.parametrize(
-    "masks", [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
-)
-def test_masks_are_read_as_they_were_written(masks: Masks) -> None:
-    assert Masks.read(masks.text) == masks
+WRITTEN = [Masks(), Masks((0, 2), 3, ("card",), None, True), Masks((), 0, (), ("order",)), Masks(only=())]
+
+
+def test_masks_are_read_as_they_were_written() -> None:
+    with all_faults() as about:
+        for masks in WRITTEN:
+            with about(masks):
+                assert Masks.read(masks.text) == masks
 
 
 def test_masks_that_are_longer_than_their_column_hide_everything() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
 from pulse_django.tasks import PulseTask
 from testproject.shop import tasks
+from tests.faults import all_faults
 
 TASKS = {
     "as declared": tasks.add,
@@ -22,14 +24,15 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_a_task_comes_back_equal(task: PulseTask[..., object], protocol: int) -> None:
-    again = pickle.loads(pickle.dumps(task, protocol))
-    assert type(again) is PulseTask
-    assert again == task
-    assert again.func is task.func
-    assert copy.copy(task) == copy.deepcopy(task) == task
+def test_a_task_comes_back_equal() -> None:
+    with all_faults() as about:
+        for protocol, task in product(range(pickle.HIGHEST_PROTOCOL + 1), TASKS.values()):
+            with about(f"{task.name}, protocol {protocol}"):
+                again = pickle.loads(pickle.dumps(task, protocol))
+                assert type(again) is PulseTask
+                assert again == task
+                assert again.func is task.func
+                assert copy.copy(task) == copy.deepcopy(task) == task
 
 
 def test_the_pickle_holds_the_name_and_no_code() -> None:

@@ -15,6 +15,7 @@ from pulse_django.models import Job
 from pulse_django.words.argument_terms import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
 from pulse_django.words.identity import Identity
 from pulse_django.workflows.rewind import _copy_of
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, success
 from tests.security.test_encryption import tasks as encrypted_tasks
 
@@ -37,6 +38,18 @@ def silent(order_id: int) -> None: ...
 
 def terms() -> list[list[str]]:
     return list(Job.objects.order_by("id").values_list("search_terms", flat=True))
+
+
+AS_TYPED: list[tuple[Any, str | None]] = [
+    (17, "17"),
+    (True, "true"),
+    (False, "false"),
+    (1.5, "1.5"),
+    ("a b", "a b"),
+    (None, None),
+    ("", None),
+    ([1], None),
+]
 
 
 class TestWhatIsStored:
@@ -86,21 +99,11 @@ class TestWhatIsStored:
         job = Job.objects.get(pk=ship.enqueue(4711).id)
         assert _copy_of(job).encoded(10_000).terms == ("order_id:4711",)
 
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [
-            (17, "17"),
-            (True, "true"),
-            (False, "false"),
-            (1.5, "1.5"),
-            ("a b", "a b"),
-            (None, None),
-            ("", None),
-            ([1], None),
-        ],
-    )
-    def test_a_value_is_as_one_types_it(self, value: Any, text: str | None) -> None:
-        assert text_of(value) == text
+    def test_a_value_is_as_one_types_it(self) -> None:
+        with all_faults() as about:
+            for value, text in AS_TYPED:
+                with about(repr(value)):
+                    assert text_of(value) == text
 
     def test_a_long_value_is_found_by_its_beginning(self) -> None:
         [found] = terms_of(["a"], ["a"], ["x" * 500], {})
@@ -122,22 +125,23 @@ class TestEncryptedJobs:
         assert old in terms_for(["email"], "a")
 
 
-class TestWhatIsRefused:
-    @pytest.mark.parametrize(
-        ("options", "why"),
-        [
-            ({"search": ["token"], "masked": ["token"]}, "'token' is masked"),
-            ({"search": ["nobody"]}, "has no parameter 'nobody'"),
-            ({"search": "token"}, "is a single name"),
-            ({"search": ["return"]}, "no name of an argument"),
-            ({"search": ["error"]}, "means something else"),
-        ],
-    )
-    def test_declarations(self, options: dict[str, Any], why: str) -> None:
-        with pytest.raises(InvalidTask, match=why):
+NOT_SEARCHABLE: list[tuple[dict[str, Any], str]] = [
+    ({"search": ["token"], "masked": ["token"]}, "'token' is masked"),
+    ({"search": ["nobody"]}, "has no parameter 'nobody'"),
+    ({"search": "token"}, "is a single name"),
+    ({"search": ["return"]}, "no name of an argument"),
+    ({"search": ["error"]}, "means something else"),
+]
 
-            @task(name="search.refused", **options)
-            def refused(token: str, error: str = "") -> None: ...
+
+class TestWhatIsRefused:
+    def test_declarations(self) -> None:
+        with all_faults() as about:
+            for options, why in NOT_SEARCHABLE:
+                with about(why), pytest.raises(InvalidTask, match=why):
+
+                    @task(name="search.refused", **options)
+                    def refused(token: str, error: str = "") -> None: ...
 
     def test_too_many(self) -> None:
         with pytest.raises(InvalidTask, match="over the limit"):

@@ -11,6 +11,7 @@ from django.apps import AppConfig
 from pulse_django import checks
 from pulse_django.execution import task_modules
 from pulse_django.execution.task_modules import modules_that_declare_tasks
+from tests.faults import all_faults
 
 DECORATED = "\n\n@{}\ndef send(number):\n    return number\n"
 
@@ -33,27 +34,29 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("imports", "decorator", "is_a_task"),
-    [
-        ("from pulse_django import task", "task", True),
-        ("from pulse_django import Context, task as job", "job(max_attempts=3)", True),
-        ("from pulse_django.tasks import task", "task", True),
-        ("from django.tasks import task", "task()", True),
-        ("from django_tasks import task", "task", True),
-        ("from django import tasks", "tasks.task(priority=3)", True),
-        ("import django.tasks", "django.tasks.task", True),
-        ("import pulse_django", "pulse_django.task", True),
-        ("from pulse_django import Context", "task", False),  # some other task
-        ("from celery import task", "task", False),
-        ("from pulse_django import task", "property", False),  # imported, and not used
-        ("# from pulse_django import task", "task", False),
-        ("from pulse_django import task\nthis is no Python", "task", False),
-    ],
-)
-def test_what_is_a_declaration(app: Path, imports: str, decorator: str, is_a_task: bool) -> None:
-    (app / "night.py").write_text(imports + DECORATED.format(decorator))
-    assert modules_that_declare_tasks() == (["shop.night"] if is_a_task else [])
+DECLARATIONS = [
+    ("from pulse_django import task", "task", True),
+    ("from pulse_django import Context, task as job", "job(max_attempts=3)", True),
+    ("from pulse_django.tasks import task", "task", True),
+    ("from django.tasks import task", "task()", True),
+    ("from django_tasks import task", "task", True),
+    ("from django import tasks", "tasks.task(priority=3)", True),
+    ("import django.tasks", "django.tasks.task", True),
+    ("import pulse_django", "pulse_django.task", True),
+    ("from pulse_django import Context", "task", False),  # some other task
+    ("from celery import task", "task", False),
+    ("from pulse_django import task", "property", False),  # imported, and not used
+    ("# from pulse_django import task", "task", False),
+    ("from pulse_django import task\nthis is no Python", "task", False),
+]
+
+
+def test_what_is_a_declaration(app: Path) -> None:
+    with all_faults() as about:
+        for imports, decorator, is_a_task in DECLARATIONS:
+            with about(f"{imports}; @{decorator}"):
+                (app / "night.py").write_text(imports + DECORATED.format(decorator))
+                assert modules_that_declare_tasks() == (["shop.night"] if is_a_task else [])
 
 
 def test_packages_are_searched_and_what_no_worker_runs_is_not(app: Path) -> None:

@@ -18,6 +18,7 @@ from pulse_django.execution.unique_keys import key_of_call
 from pulse_django.models import Job
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.uniqueness import UniqueKey
+from tests.faults import all_faults
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 LATER = {"run_after": MINUTE}
@@ -68,6 +69,17 @@ def key(of: Any, *args: Any, **kwargs: Any) -> str:
     return found.key
 
 
+OTHER_CALLS: list[tuple[Any, Any]] = [
+    ((2,), {}),
+    ((1, 3), {}),
+    ((1, 2, 3), {}),
+    ((1,), {"c": 1}),
+    ((1,), {"d": 1}),
+    (("1",), {}),
+    ((1.0,), {}),
+]
+
+
 class TestKeys:
     def test_one_call_has_one_key_however_its_arguments_are_given(self) -> None:
         assert key(ship, 7) == key(ship, order=7) == key(ship, 7, "x", express=True)
@@ -75,13 +87,11 @@ class TestKeys:
         assert key(everything, 1) == key(everything, a=1) == key(everything, 1, 2) == key(everything, 1, b=2)
         assert key(with_context, 7) == key(with_context, order=7) != key(with_context, 8)
 
-    @pytest.mark.parametrize(
-        "other",
-        [((2,), {}), ((1, 3), {}), ((1, 2, 3), {}), ((1,), {"c": 1}), ((1,), {"d": 1}), (("1",), {}), ((1.0,), {})],
-    )
-    def test_calls_that_differ_have_different_keys(self, other: tuple[Any, Any]) -> None:
-        args, kwargs = other
-        assert key(everything, *args, **kwargs) != key(everything, 1)
+    def test_calls_that_differ_have_different_keys(self) -> None:
+        with all_faults() as about:
+            for args, kwargs in OTHER_CALLS:
+                with about(f"{args} and {kwargs}"):
+                    assert key(everything, *args, **kwargs) != key(everything, 1)
 
     def test_the_order_within_a_value_that_has_none_does_not_matter(self) -> None:
         assert key(everything, {"x": 1, "y": (1, 2)}) == key(everything, {"y": [1, 2], "x": 1})
@@ -137,15 +147,18 @@ DECLARATIONS: list[tuple[dict[str, Any], str]] = [
 
 
 class TestDeclarations:
-    @pytest.mark.parametrize(("rule", "why"), DECLARATIONS)
-    def test_a_rule_that_cannot_be_is_refused(self, rule: dict[str, Any], why: str) -> None:
-        with pytest.raises((InvalidJob, InvalidTask), match=why):
-            task(name="unique.wrong", unique=Unique(**rule))(others.func)
+    def test_a_rule_that_cannot_be_is_refused(self) -> None:
+        with all_faults() as about:
+            for rule, why in DECLARATIONS:
+                with about(why), pytest.raises((InvalidJob, InvalidTask), match=why):
+                    task(name="unique.wrong", unique=Unique(**rule))(others.func)
 
-    @pytest.mark.parametrize("rule", ["keep", {"by": ("a",)}, True])
-    def test_anything_but_a_rule_is_refused(self, rule: Any) -> None:
-        with pytest.raises(InvalidTask, match=r"unique: .* is not a Unique; write Unique\(\.\.\.\)"):
-            task(name="unique.wrong", unique=rule)(others.func)
+    def test_anything_but_a_rule_is_refused(self) -> None:
+        said = r"unique: .* is not a Unique; write Unique\(\.\.\.\)"
+        with all_faults() as about:
+            for rule in ["keep", {"by": ("a",)}, True]:
+                with about(rule), pytest.raises(InvalidTask, match=said):
+                    task(name="unique.wrong", unique=rule)(others.func)
 
     def test_both_kinds_of_keys_for_one_job_are_refused(self) -> None:
         with pytest.raises(InvalidTask, match="unique and idempotency_key cannot be combined"):

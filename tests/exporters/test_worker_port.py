@@ -39,6 +39,7 @@ from pulse_django.worker.loop_liveness import (
 )
 from tests.crash.processes import database_url
 from tests.crash.workers import LONG_LEASE, Workers, wait_for, wait_until
+from tests.faults import all_faults
 from tests.proxy import BlackHole
 from tests.worker import handlers
 
@@ -129,6 +130,17 @@ def served() -> Iterator[Served]:
     served.outlet.close()
 
 
+STANDINGS = [
+    (WELL, ""),
+    ({"is_stopping": True}, "the worker is stopping"),
+    ({"ready_children": 0}, "no process is ready"),
+    ({"unanswered": float("inf")}, "the database has not responded yet"),
+    ({"unanswered": 29.0}, ""),  # a beat or two failed; its leases live
+    ({"unanswered": 31.4}, "the database has not responded for 31 s"),
+    ({"hanging": {"watchdog": 99.0}}, ""),  # for /live to tell
+]
+
+
 class TestWhatItTells:
     def test_a_worker_is_live_while_its_loops_turn(self, served: Served) -> None:
         told = ask(served.port, "/live")
@@ -138,24 +150,15 @@ class TestWhatItTells:
         told = ask(served.port, "/live")
         assert (told.status, told.json) == (503, {"live": False, "hanging": {"heartbeat": 61.2}, "restarts": {}})
 
-    @pytest.mark.parametrize(
-        ("standing", "why"),
-        [
-            (WELL, ""),
-            ({"is_stopping": True}, "the worker is stopping"),
-            ({"ready_children": 0}, "no process is ready"),
-            ({"unanswered": float("inf")}, "the database has not responded yet"),
-            ({"unanswered": 29.0}, ""),  # a beat or two failed; its leases live
-            ({"unanswered": 31.4}, "the database has not responded for 31 s"),
-            ({"hanging": {"watchdog": 99.0}}, ""),  # for /live to tell
-        ],
-    )
-    def test_a_worker_is_ready_if_it_can_take_jobs(self, served: Served, standing: Any, why: str) -> None:
+    def test_a_worker_is_ready_if_it_can_take_jobs(self, served: Served) -> None:
         facts = {"hanging": {}, "ready_children": 1, "is_stopping": False, "unanswered": 1.0}
-        served.standing = standing if isinstance(standing, Standing) else Standing(**(facts | standing))
-        assert why_unready(served.standing, lease=30.0) == why
-        told = ask(served.port, "/ready")
-        assert (told.status, told.json) == (503 if why else 200, {"ready": not why, "why": why})
+        with all_faults() as about:
+            for standing, why in STANDINGS:
+                with about(why or standing):
+                    served.standing = standing if isinstance(standing, Standing) else Standing(**(facts | standing))
+                    assert why_unready(served.standing, lease=30.0) == why
+                    told = ask(served.port, "/ready")
+                    assert (told.status, told.json) == (503 if why else 200, {"ready": not why, "why": why})
 
     def test_its_numbers_are_those_that_it_says_of_itself(self, served: Served) -> None:
         served.text = exposed(PRESENCE, 2)
@@ -192,9 +195,11 @@ class TestWhatItTells:
         assert ask(served.port, "/metrics").status == 500
         assert "Answering /metrics failed" in caplog.text
 
-    @pytest.mark.parametrize("path", ["/", "/live/", "/metricsx", "/../live", "/admin"])
-    def test_nothing_else_is_there(self, served: Served, path: str) -> None:
-        assert ask(served.port, path).status == 404
+    def test_nothing_else_is_there(self, served: Served) -> None:
+        with all_faults() as about:
+            for path in ["/", "/live/", "/metricsx", "/../live", "/admin"]:
+                with about(path):
+                    assert ask(served.port, path).status == 404
 
     def test_it_is_only_read(self, served: Served) -> None:
         assert ask(served.port, "/live?verbose=1").status == 200

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pytest
-
 from chaos.graph_handlers import EFFECTS
 from chaos.graph_history import BatchRow, History, JobRow, Judge, Line, NeedRow
+from tests.faults import all_faults
 
 # Job 1 is needed by job 2. Both are in batch 7, whose callbacks are jobs 3 and 4.
 GOOD = History(
@@ -93,20 +92,22 @@ def test_a_need_on_a_batch_that_was_not_closed() -> None:
     assert "job 3 was freed before what it needs was over: batch 7" in judged(moved(17, 15))
 
 
-@pytest.mark.parametrize(
-    ("need", "is_met"),
-    [
-        (NeedRow(20, 2, None, None, "go"), False),
-        (NeedRow(20, 2, None, None, "came"), True),
-        (NeedRow(20, 2, None, None, "go", met="timed out"), True),
-        (NeedRow(20, 2, 8, None, None), False),  # a dead letter
-        (NeedRow(20, 2, 8, None, None, "go_on"), True),
-    ],
-)
-def test_other_needs(need: NeedRow, is_met: bool) -> None:
-    more = [Line(0, "EVENT", 0, name="came"), Line(0, "DEAD_LETTERED", 8), Line(99, "EVENT", 0, name="go")]
-    history = replace(GOOD, needs=[need, *GOOD.needs[1:]], lines=[*GOOD.lines, *more])
-    assert (judged(history) == []) is is_met
+OTHER_NEEDS = [
+    (NeedRow(20, 2, None, None, "go"), False),
+    (NeedRow(20, 2, None, None, "came"), True),
+    (NeedRow(20, 2, None, None, "go", met="timed out"), True),
+    (NeedRow(20, 2, 8, None, None), False),  # a dead letter
+    (NeedRow(20, 2, 8, None, None, "go_on"), True),
+]
+
+
+def test_other_needs() -> None:
+    with all_faults() as about:
+        for need, is_met in OTHER_NEEDS:
+            with about(need):
+                more = [Line(0, "EVENT", 0, name="came"), Line(0, "DEAD_LETTERED", 8), Line(99, "EVENT", 0, name="go")]
+                history = replace(GOOD, needs=[need, *GOOD.needs[1:]], lines=[*GOOD.lines, *more])
+                assert (judged(history) == []) is is_met
 
 
 def test_a_job_that_waits_for_ever() -> None:

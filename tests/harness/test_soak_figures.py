@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
+from tests.faults import all_faults
+
 with patch.dict(os.environ):  # benchmarks set DEBUG for themselves
     from benchmarks.soak_figures import BEGIN, END, Series, growth, markdown, ratio, table, verdicts, write_into
 
@@ -22,21 +24,23 @@ def points(*, start: float, slope_per_hour: float = 0.0, wave: float = 0.0) -> S
     return [(t, start + slope_per_hour * t / 3600 + wave * (n % 12 - 5.5) / 5.5) for n, t in enumerate(at)]
 
 
-@pytest.mark.parametrize(
-    ("series", "holds"),
-    [
-        (points(start=50), True),
-        (points(start=50, wave=10), True),  # up and down is no growth
-        (points(start=50, slope_per_hour=-20), True),  # nor is less
-        (points(start=50, slope_per_hour=4), True),  # 3 % in 25 minutes: an allocator's steps
-        (points(start=50, slope_per_hour=10), False),  # 8 %
-        (points(start=50, slope_per_hour=12, wave=10), False),  # also behind waves
-        (points(start=0), True),  # an index that is not used yet
-        (points(start=50)[:5], None),  # too few to say anything
-    ],
-)
-def test_growth_is_of_the_mean(series: Series, holds: bool | None) -> None:
-    assert growth("memory", series, "MiB", 1.0).holds is holds
+MEANS = [
+    (points(start=50), True),
+    (points(start=50, wave=10), True),  # up and down is no growth
+    (points(start=50, slope_per_hour=-20), True),  # nor is less
+    (points(start=50, slope_per_hour=4), True),  # 3 % in 25 minutes: an allocator's steps
+    (points(start=50, slope_per_hour=10), False),  # 8 %
+    (points(start=50, slope_per_hour=12, wave=10), False),  # also behind waves
+    (points(start=0), True),  # an index that is not used yet
+    (points(start=50)[:5], None),  # too few to say anything
+]
+
+
+def test_growth_is_of_the_mean() -> None:
+    with all_faults() as about:
+        for series, holds in MEANS:
+            with about(f"from {series[0]} to {series[-1]}"):
+                assert growth("memory", series, "MiB", 1.0).holds is holds
 
 
 def test_a_few_pages_are_no_growth() -> None:
@@ -49,10 +53,12 @@ def test_growth_is_told_per_hour() -> None:
     assert growth("memory", points(start=50, slope_per_hour=12), "MiB", 1.0).change.startswith("+12.00 MiB/h, +9.5%")
 
 
-@pytest.mark.parametrize(("times", "holds"), [(1.0, True), (1.2, True), (1.3, False)])
-def test_the_last_third_is_compared_with_the_first(times: float, holds: bool) -> None:
-    series = [(float(at), 5.0 if at < 200 else 5.0 * times) for at in range(300)]
-    assert ratio("claims", series).holds is holds
+def test_the_last_third_is_compared_with_the_first() -> None:
+    with all_faults() as about:
+        for times, holds in [(1.0, True), (1.2, True), (1.3, False)]:
+            with about(times):
+                series = [(float(at), 5.0 if at < 200 else 5.0 * times) for at in range(300)]
+                assert ratio("claims", series).holds is holds
 
 
 def a_sample(at: float, pss: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ from tests.crash.processes import ROOT, database_url, environment
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_of, make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.security import handlers
 
@@ -261,18 +263,18 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_who_is_granted_a_verb_can_and_nobody_else(verb: str) -> None:
-    arrange, granted_to = VERBS[verb]
-    for role in ROLES:
-        empty_tables()
-        act = arrange()
-        with acting_as(role):
-            if role in granted_to:
-                assert act(), role
-            else:
-                with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
-                    act()
+def test_who_is_granted_a_verb_can_and_nobody_else() -> None:
+    with all_faults() as about:
+        for (verb, (arrange, granted_to)), role in product(VERBS.items(), ROLES):
+            with about(f"{verb} as {role}"):
+                empty_tables()
+                act = arrange()
+                with acting_as(role):
+                    if role in granted_to:
+                        assert act()
+                    else:
+                        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+                            act()
 
 
 def test_every_role_and_every_verb_of_the_table_is_there() -> None:

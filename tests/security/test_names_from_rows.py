@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.test import Client, override_settings
@@ -18,7 +17,9 @@ from pulse_django.testing import drain
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, wait_for
+from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.security import handlers
 
@@ -104,28 +105,31 @@ def test_no_other_column_is_a_name_either(trap: Path, admin_client: Client) -> N
     assert Attempt.objects.get(job=job).error_class == evil
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"__type__": "subprocess.Popen", "args": ["touch", "x"]},
-        {"__class__": "tests.security.trap", "__init__": []},
-        {"py/object": "tests.security.trap.spring"},
-        {"py/reduce": [{"py/function": "os.system"}, {"py/tuple": ["true"]}]},
-        {"$type": "System.Diagnostics.Process"},
-        {"__reduce__": ["os.system", ["true"]]},
-        {"model": "auth.user", "pk": 1},
-        {"__django_model__": "auth.User", "__pk__": 1},
-        "!!python/object/apply:os.system ['true']",
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "yaml",
-)
+CLASSES_AS_JSON = [
+    {"__type__": "subprocess.Popen", "args": ["touch", "x"]},
+    {"__class__": "tests.security.trap", "__init__": []},
+    {"py/object": "tests.security.trap.spring"},
+    {"py/reduce": [{"py/function": "os.system"}, {"py/tuple": ["true"]}]},
+    {"$type": "System.Diagnostics.Process"},
+    {"__reduce__": ["os.system", ["true"]]},
+    {"model": "auth.user", "pk": 1},
+    {"__django_model__": "auth.User", "__pk__": 1},
+    "!!python/object/apply:os.system ['true']",
+]
+
+
 @override_settings(PULSE=OURS)
-def test_json_that_names_a_class_arrives_as_that_json(trap: Path, value: Any) -> None:
-    sql(
-        "INSERT INTO pulse_django_job (task, args, kwargs) VALUES ('security.echo', %s, %s)",
-        json.dumps([value]),
-        json.dumps({"value": value}),
-    )
-    drain()
-    job = Job.objects.get()
-    assert job.result == {"args": [value], "kwargs": {"value": value}}
+def test_json_that_names_a_class_arrives_as_that_json(trap: Path) -> None:
+    with all_faults() as about:
+        for value in CLASSES_AS_JSON:
+            with about(value):
+                empty_tables()
+                sql(
+                    "INSERT INTO pulse_django_job (task, args, kwargs) VALUES ('security.echo', %s, %s)",
+                    json.dumps([value]),
+                    json.dumps({"value": value}),
+                )
+                drain()
+                job = Job.objects.get()
+                assert job.result == {"args": [value], "kwargs": {"value": value}}
+                assert not trap.exists(), "it caused an import"

@@ -23,6 +23,7 @@ from pulse_django.models import Job
 from pulse_django.words.states import Status
 from tests.crash.processes import database_url
 from tests.crash.workers import Workers, wait_for
+from tests.faults import all_faults
 from tests.security import drive, handlers, shadows
 
 HOME = Path(pulse_django.__file__).parent
@@ -102,35 +103,38 @@ def called_by(session: psycopg.Connection, statement: str) -> str:
         return str(error)
 
 
-@pytest.mark.parametrize(
-    ("statement", "shadow"),
-    [
-        ("SELECT power(2, 2)", "power(integer,integer)"),
-        ("SELECT count(id) FROM pulse_django_job", "count(bigint)"),
-        ("SELECT left(task, 2::smallint) FROM pulse_django_job", '"left"(character varying,smallint)'),
-        ("SELECT FROM pulse_django_job WHERE status = 'RUNNING'", "=(character varying,character varying)"),
-        ("SELECT FROM pulse_django_job WHERE status IN ('RUNNING', 'x')", "=(character varying,character varying)"),
-        ("SELECT CASE status WHEN 'x' THEN 1 END FROM pulse_django_job", "=(character varying,character varying)"),
-        ("SELECT NULLIF(status, 'x') FROM pulse_django_job", "=(character varying,character varying)"),
-        ("SELECT args -> '1' FROM pulse_django_job", "->(jsonb,jsonb)"),
-        ("SELECT 2 * interval '1 s'", "*(integer,interval)"),
-        ("SELECT id FROM pulse_django_job WHERE 0.5 < random()", "<(numeric,double precision)"),
-        ("SELECT FROM pg_class WHERE oid = 'pulse_django_job'::regclass", "=(oid,regclass)"),
-    ],
-)
-def test_a_statement_that_fits_a_shadow_better_is_found(
-    attacked: psycopg.Connection, statement: str, shadow: str
-) -> None:
+FITS_BETTER = [
+    ("SELECT power(2, 2)", "power(integer,integer)"),
+    ("SELECT count(id) FROM pulse_django_job", "count(bigint)"),
+    ("SELECT left(task, 2::smallint) FROM pulse_django_job", '"left"(character varying,smallint)'),
+    ("SELECT FROM pulse_django_job WHERE status = 'RUNNING'", "=(character varying,character varying)"),
+    ("SELECT FROM pulse_django_job WHERE status IN ('RUNNING', 'x')", "=(character varying,character varying)"),
+    ("SELECT CASE status WHEN 'x' THEN 1 END FROM pulse_django_job", "=(character varying,character varying)"),
+    ("SELECT NULLIF(status, 'x') FROM pulse_django_job", "=(character varying,character varying)"),
+    ("SELECT args -> '1' FROM pulse_django_job", "->(jsonb,jsonb)"),
+    ("SELECT 2 * interval '1 s'", "*(integer,interval)"),
+    ("SELECT id FROM pulse_django_job WHERE 0.5 < random()", "<(numeric,double precision)"),
+    ("SELECT FROM pg_class WHERE oid = 'pulse_django_job'::regclass", "=(oid,regclass)"),
+]
+
+
+def test_a_statement_that_fits_a_shadow_better_is_found(attacked: psycopg.Connection) -> None:
     """Or the test above could not fail."""
-    assert shadow in called_by(attacked, statement)
+    with all_faults() as about:
+        for statement, shadow in FITS_BETTER:
+            with about(statement):
+                assert shadow in called_by(attacked, statement)
 
 
-@pytest.mark.parametrize("call", ["clock_timestamp()", "count(*)", "statement_timestamp()"])
-def test_ties_are_the_catalogues(attacked: psycopg.Connection, call: str) -> None:
+def test_ties_are_the_catalogues(attacked: psycopg.Connection) -> None:
     """Why calls without arguments need no schema, though each has a shadow whose argument has a default."""
-    name = call.partition("(")[0]
-    assert attacked.execute("SELECT to_regprocedure(%s)", [f"{shadows.SCHEMA}.{name}(date)"]).fetchone() != (None,)
-    assert called_by(attacked, f"SELECT {call} FROM pulse_django_job") == ""
+    with all_faults() as about:
+        for call in ["clock_timestamp()", "count(*)", "statement_timestamp()"]:
+            with about(call):
+                name = call.partition("(")[0]
+                found = attacked.execute("SELECT to_regprocedure(%s)", [f"{shadows.SCHEMA}.{name}(date)"])
+                assert found.fetchone() != (None,)
+                assert called_by(attacked, f"SELECT {call} FROM pulse_django_job") == ""
 
 
 # ------------------------------------------------------------------------------------------------------------- sources
@@ -186,19 +190,21 @@ def _longest(text: str) -> str:
     return max((" ".join(part.split()) for part in parts), key=len)
 
 
-@pytest.mark.parametrize(
-    ("statement", "names"),
-    [
-        ("SELECT power(a, 2), pg_catalog.power (a, 2)", ["power"]),
-        ("SELECT count (id), count(*), COUNT( * ), now()", ["count"]),
-        ("SELECT COALESCE(max (a), 0), GREATEST(a, b) WHERE a IN (1) AND (b)", ["max"]),
-        ("WITH a (b) AS (SELECT 1), c (d) AS MATERIALIZED (SELECT 1) INSERT INTO e AS f (g) SELECT 1", []),
-        ("SELECT 'power(2, 2)' -- power(2, 2)\nFROM pg_catalog.json_to_recordset(%s::json) AS said (a int)", []),
-        ('SELECT other.power(1), "power"(1)', []),
-    ],
-)
-def test_calls_are_told_from_syntax(statement: str, names: list[str]) -> None:
-    assert shadows.calls_to_qualify(statement) == names
+CALLS = [
+    ("SELECT power(a, 2), pg_catalog.power (a, 2)", ["power"]),
+    ("SELECT count (id), count(*), COUNT( * ), now()", ["count"]),
+    ("SELECT COALESCE(max (a), 0), GREATEST(a, b) WHERE a IN (1) AND (b)", ["max"]),
+    ("WITH a (b) AS (SELECT 1), c (d) AS MATERIALIZED (SELECT 1) INSERT INTO e AS f (g) SELECT 1", []),
+    ("SELECT 'power(2, 2)' -- power(2, 2)\nFROM pg_catalog.json_to_recordset(%s::json) AS said (a int)", []),
+    ('SELECT other.power(1), "power"(1)', []),
+]
+
+
+def test_calls_are_told_from_syntax() -> None:
+    with all_faults() as about:
+        for statement, names in CALLS:
+            with about(statement):
+                assert shadows.calls_to_qualify(statement) == names
 
 
 def test_columns_of_short_text_are_compared_as_text() -> None:

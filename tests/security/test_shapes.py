@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import all_faults
 from tests.security import drive, shapes
 from tests.security.shape_exceptions import EXCEPTIONS, is_excepted
 from tests.security.shapes import Finding, findings
@@ -101,11 +102,13 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "refused", "allowed"), PLANTED)
-def test_a_shape_that_is_refused_is_found_and_its_twin_is_not(rule: str, refused: str, allowed: str) -> None:
-    assert {finding.rule for finding in findings(refused)} == {rule}
-    assert all(str(finding).endswith(".") for finding in findings(refused))
-    assert findings(allowed) == []
+def test_a_shape_that_is_refused_is_found_and_its_twin_is_not() -> None:
+    with all_faults() as about:
+        for rule, refused, allowed in PLANTED:
+            with about(f"{rule}: {refused}"):
+                assert {finding.rule for finding in findings(refused)} == {rule}
+                assert all(str(finding).endswith(".") for finding in findings(refused))
+                assert findings(allowed) == []
 
 
 def test_every_rule_is_planted() -> None:

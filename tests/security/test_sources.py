@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import pulse_django
+from tests.faults import all_faults
 
 PACKAGE = Path(pulse_django.__file__).parent
 TEMPLATES = sorted(PACKAGE.rglob("*.html"))
@@ -36,16 +35,18 @@ def test_no_source_unpickles_evaluates_or_makes_objects_of_json() -> None:
         assert list(_doors(ast.parse(path.read_text()), path.name)) == [], path
 
 
-@pytest.mark.parametrize(
-    "door",
-    [
-        "import pickle", "from marshal import loads", "import yaml as y", "eval(row)", "builtins.exec(row)",
-        "json.loads(row, object_hook=make)", "json.loads(row, cls=Decoder)", "from importlib import import_module",
-        "import_string(row)", "JSONField(decoder=Decoder)",
-    ],
-)  # fmt: skip
-def test_the_scan_finds_what_it_looks_for(door: str) -> None:
-    assert list(_doors(ast.parse(door), "x.py")) != []
+DOORS = [
+    "import pickle", "from marshal import loads", "import yaml as y", "eval(row)", "builtins.exec(row)",
+    "json.loads(row, object_hook=make)", "json.loads(row, cls=Decoder)", "from importlib import import_module",
+    "import_string(row)", "JSONField(decoder=Decoder)",
+]  # fmt: skip
+
+
+def test_the_scan_finds_what_it_looks_for() -> None:
+    with all_faults() as about:
+        for door in DOORS:
+            with about(door):
+                assert list(_doors(ast.parse(door), "x.py")) != []
 
 
 def _doors(tree: ast.AST, name: str) -> Iterator[str]:
@@ -79,21 +80,23 @@ def test_no_template_switches_escaping_off_or_holds_a_script() -> None:
         assert find_holes(path.read_text()) == [], path
 
 
-@pytest.mark.parametrize(
-    "hole",
-    [
-        "{{ x|safe }}",
-        "{% autoescape off %}",
-        "<script>",
-        '<script src="https://cdn.example/x.js" defer></script>',
-        '<script src="{% static "x.js" %}" defer>evil()</script>',
-        "<p onclick=x>",
-        "{% filter safe %}",
-        "{{ x|join:'y'|safeseq }}",
-    ],
-)
-def test_the_scan_of_templates_finds_what_it_looks_for(hole: str) -> None:
-    assert find_holes(hole) != []
+HOLES = [
+    "{{ x|safe }}",
+    "{% autoescape off %}",
+    "<script>",
+    '<script src="https://cdn.example/x.js" defer></script>',
+    '<script src="{% static "x.js" %}" defer>evil()</script>',
+    "<p onclick=x>",
+    "{% filter safe %}",
+    "{{ x|join:'y'|safeseq }}",
+]
+
+
+def test_the_scan_of_templates_finds_what_it_looks_for() -> None:
+    with all_faults() as about:
+        for hole in HOLES:
+            with about(hole):
+                assert find_holes(hole) != []
 
 
 def find_holes(template: str) -> list[str]:

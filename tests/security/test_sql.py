@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,9 @@ from pulse_django.words.outcomes import Failed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.console.test_every_page import presence
+from tests.database import empty_tables
 from tests.factories import make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.django_db
@@ -68,9 +70,10 @@ WORST = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@contextmanager
 def untouched() -> Iterator[None]:
-    """Jobs of all kinds, which are as they were afterwards; and nobody slept."""
+    """Make jobs of all kinds, which are as they were afterwards; and nobody slept."""
+    empty_tables()
     for status in Status:
         make_job(status, task="bystander", queue="bystander", args=["of nobody's business"])
     before, began = rows(), time.monotonic()
@@ -80,10 +83,17 @@ def untouched() -> Iterator[None]:
     assert time.monotonic() - began < NAP, "an injected statement ran"
 
 
+@pytest.fixture
+def others() -> Iterator[None]:
+    with untouched():
+        yield
+
+
 def rows() -> list[Any]:
     return sql("SELECT * FROM pulse_django_job WHERE task = 'bystander' ORDER BY id")
 
 
+@pytest.mark.usefixtures("others")
 def test_names_and_values_of_jobs_come_back_as_they_were_given() -> None:
     for attack in ATTACKS:
         new = NewJob(task=attack, queue=attack, args=[attack], kwargs={attack: attack}, idempotency_key=attack)
@@ -106,6 +116,7 @@ def test_names_and_values_of_jobs_come_back_as_they_were_given() -> None:
         assert Attempt.objects.get(job_id=job.pk).message == attack
 
 
+@pytest.mark.usefixtures("others")
 def test_names_of_queues_workers_and_resources_are_names() -> None:
     for attack in ATTACKS:
         other = make_job(task="other")
@@ -131,18 +142,21 @@ ADDRESSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(admin_client: Client, address: str) -> None:
-    for attack in WORST:
-        url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
-        parameters = dict(part.partition("=")[::2] for part in name.split("&"))
-        parameters[name.rpartition("&")[2].partition("=")[0]] = attack
-        response = admin_client.get(url, parameters)
-        assert response.status_code in (200, 302, 404), attack
-        if "job/" in address and response.status_code == 200 and "q=" not in address:
-            assert b"of nobody" not in response.content
+def test_addresses_of_the_admin_ask_nothing_else_than_what_they_are_for(admin_client: Client) -> None:
+    with all_faults() as about:
+        for address in ADDRESSES:
+            with about(address), transaction.atomic(), untouched():
+                for attack in WORST:
+                    url, _, name = f"/admin/pulse_django/{address}".rpartition("?")
+                    parameters = dict(part.partition("=")[::2] for part in name.split("&"))
+                    parameters[name.rpartition("&")[2].partition("=")[0]] = attack
+                    response = admin_client.get(url, parameters)
+                    assert response.status_code in (200, 302, 404), attack
+                    if "job/" in address and response.status_code == 200 and "q=" not in address:
+                        assert b"of nobody" not in response.content
 
 
+@pytest.mark.usefixtures("others")
 @pytest.mark.parametrize("attack", WORST)
 def test_forms_of_the_admin_store_what_was_typed_and_do_nothing_else(admin_client: Client, attack: str) -> None:
     job = make_job(task="other")
@@ -173,6 +187,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.usefixtures("others")
 @pytest.mark.parametrize("attack", WORST)
 def test_arguments_of_commands_select_what_they_name_and_nothing_else(attack: str) -> None:
     for command in ("pulse_retry", "pulse_cancel", "pulse_prune"):

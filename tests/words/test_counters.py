@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies
 
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import ALL, DEATH_TO_REQUEUE, JOBS_ENDED, JOBS_ENQUEUED, THE_EIGHT, SignKind
+from tests.faults import all_faults
 
 NUMBERS = strategies.integers(min_value=0, max_value=10**6)
 TALLIES = strategies.dictionaries(
@@ -49,12 +49,14 @@ def test_totals_are_taken_of_the_labels_that_are_wanted() -> None:
     assert counters.total(tally, JOBS_ENQUEUED) == 0
 
 
-@pytest.mark.parametrize("sign", ALL, ids=lambda sign: sign.name)
-def test_every_sign_says_what_it_means_and_what_to_do(sign: Any) -> None:
-    assert sign.means.endswith(".")
-    assert sign.to_do.endswith(".")
-    assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
-    assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
+def test_every_sign_says_what_it_means_and_what_to_do() -> None:
+    with all_faults() as about:
+        for sign in ALL:
+            with about(sign.name):
+                assert sign.means.endswith(".")
+                assert sign.to_do.endswith(".")
+                assert sign.name.endswith("_total") == (sign.kind is SignKind.COUNTER)
+                assert sign.name.endswith("_seconds") == (sign.unit == "seconds")
 
 
 def test_names_are_unique_and_the_eight_are_eight() -> None:
@@ -62,19 +64,33 @@ def test_names_are_unique_and_the_eight_are_eight() -> None:
     assert len(THE_EIGHT) == 9, "heartbeats are two: their success and their delay"
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [None, 5, "x", [], [1], {"mail": None}, {"mail": "x"}, {"mail": []}, {"mail": {"COMPLETED": None}},
-     {"mail": {"COMPLETED": True}}, {"mail": {"COMPLETED": {"count": 1}}}],
-)  # fmt: skip
-def test_what_another_release_wrote_in_another_shape_is_left_out(odd: Any) -> None:
-    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
-    assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
+ODD_COUNTS: list[Any] = [
+    *(None, 5, "x", [], [1]),
+    *({"mail": None}, {"mail": "x"}, {"mail": []}),
+    *({"mail": {"COMPLETED": None}}, {"mail": {"COMPLETED": True}}, {"mail": {"COMPLETED": {"count": 1}}}),
+]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [None, 5, {}, {"count": 1}, {"count": 1, "sum": 1, "buckets": {"x": 1}}, {"count": "1", "sum": 1, "buckets": {}}],
-)
-def test_so_is_a_histogram_that_is_none(odd: Any) -> None:
-    assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []
+def test_what_another_release_wrote_in_another_shape_is_left_out() -> None:
+    with all_faults() as about:
+        for odd in ODD_COUNTS:
+            with about(odd):
+                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED) == 0
+                assert counters.total({JOBS_ENDED.name: odd}, JOBS_ENDED, queue="mail") == 0
+
+
+ODD_HISTOGRAMS: list[Any] = [
+    None,
+    5,
+    {},
+    {"count": 1},
+    {"count": 1, "sum": 1, "buckets": {"x": 1}},
+    {"count": "1", "sum": 1, "buckets": {}},
+]
+
+
+def test_so_is_a_histogram_that_is_none() -> None:
+    with all_faults() as about:
+        for odd in ODD_HISTOGRAMS:
+            with about(odd):
+                assert list(counters.leaves({DEATH_TO_REQUEUE.name: odd}, DEATH_TO_REQUEUE)) == []

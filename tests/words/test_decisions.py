@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-import pytest
-
 from pulse_django.exceptions import UnstorableResult
 from pulse_django.words.budgets import Budget
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
@@ -27,6 +25,7 @@ from pulse_django.words.outcomes import (
     returned,
 )
 from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy
+from tests.faults import all_faults
 
 FRESH = Budget(attempts=1, refunds=0, max_attempts=10)
 THIRD = Budget(attempts=3, refunds=0, max_attempts=10)
@@ -164,11 +163,11 @@ TABLE: list[tuple[str, Outcome, Budget, RetryPolicy, Decision]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "budget", "policy", "expected"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
-)
-def test_decide(outcome: Outcome, budget: Budget, policy: RetryPolicy, expected: Decision) -> None:
-    assert decide(outcome, budget, policy=policy, rand=middle) == expected
+def test_decide() -> None:
+    with all_faults() as about:
+        for row, outcome, budget, policy, expected in TABLE:
+            with about(row):
+                assert decide(outcome, budget, policy=policy, rand=middle) == expected
 
 
 def test_the_table_has_a_row_for_every_outcome() -> None:
@@ -187,9 +186,11 @@ def test_the_backoff_is_capped_long_before_it_overflows() -> None:
             assert cap * 0.8 < Backoff(cap=cap).delay(10**9, lambda luck=luck: luck) <= cap
 
 
-@pytest.mark.parametrize("counted", [-5, 0, 1])
-def test_the_backoff_is_never_shorter_than_the_first(counted: int) -> None:
-    assert Backoff().delay(counted, middle) == 1 * S
+def test_the_backoff_is_never_shorter_than_the_first() -> None:
+    with all_faults() as about:
+        for counted in [-5, 0, 1]:
+            with about(counted):
+                assert Backoff().delay(counted, middle) == 1 * S
 
 
 def test_a_policy_matches_after_the_exception_crossed_a_process_boundary() -> None:
@@ -205,13 +206,13 @@ class TestReturned:
     def test_nothing_needs_no_column(self) -> None:
         assert returned(None, limit=100) == Succeeded(None)
 
-    @pytest.mark.parametrize(
-        "value", [{1, 2}, object(), b"bytes", lambda: 1], ids=["set", "object", "bytes", "function"]
-    )
-    def test_what_json_does_not_know_is_a_failure_with_a_reason(self, value: object) -> None:
-        outcome = returned(value, limit=100)
-        assert isinstance(outcome, Failed)
-        assert outcome.error.message.startswith("result: ")
+    def test_what_json_does_not_know_is_a_failure_with_a_reason(self) -> None:
+        with all_faults() as about:
+            for value in [{1, 2}, object(), b"bytes", lambda: 1]:
+                with about(type(value).__name__):
+                    outcome = returned(value, limit=100)
+                    assert isinstance(outcome, Failed)
+                    assert outcome.error.message.startswith("result: ")
 
     def test_a_result_over_the_limit_is_a_failure_with_a_reason(self) -> None:
         outcome = returned("x" * 101, limit=100)

@@ -16,6 +16,7 @@ from pulse_django.tasks import PulseTask
 from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, OPTIONS
 from pulse_django.words.option_kinds import Whole
 from pulse_django.words.option_values import ClaimedOptions, JobOptions, Options
+from tests.faults import all_faults
 
 
 def plain() -> None: ...
@@ -26,15 +27,20 @@ BESIDE_THEM = {"expires", "tags", "meta"}  # columns that are not written as the
 OF_A_CLAIM = get_type_hints(ClaimedOptions)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_task_has_each_option_as_an_attribute_with_the_declared_default(name: str) -> None:
-    assert ATTRIBUTES[name].default == OPTIONS[name].default
+def test_a_task_has_each_option_as_an_attribute_with_the_declared_default() -> None:
+    with all_faults() as about:
+        for name in OPTIONS:
+            with about(name):
+                assert ATTRIBUTES[name].default == OPTIONS[name].default
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Options)])
-def test_an_attribute_has_the_declared_type(name: str) -> None:
+def test_an_attribute_has_the_declared_type() -> None:
     declared = {"tags": tuple[str, ...], "meta": str | None}  # as they are stored, and not as they are given
-    assert get_type_hints(Options)[name] == declared.get(name, OPTIONS[name].annotation)
+    found = get_type_hints(Options)
+    with all_faults() as about:
+        for name in [one.name for one in fields(Options)]:
+            with about(name):
+                assert found[name] == declared.get(name, OPTIONS[name].annotation)
 
 
 def test_what_jobs_keep_and_djangos_own_are_the_options_with_a_column() -> None:
@@ -45,19 +51,21 @@ def test_what_jobs_keep_and_djangos_own_are_the_options_with_a_column() -> None:
         assert not option.column or Job._meta.get_field(option.column)
 
 
-@pytest.mark.parametrize("name", OF_A_CLAIM)
-def test_what_a_claim_brings_has_the_declared_type(name: str) -> None:
-    assert OPTIONS[name].column
-    assert OF_A_CLAIM[name] == OPTIONS[name].annotation
+def test_what_a_claim_brings_has_the_declared_type() -> None:
+    with all_faults() as about:
+        for name in OF_A_CLAIM:
+            with about(name):
+                assert OPTIONS[name].column
+                assert OF_A_CLAIM[name] == OPTIONS[name].annotation
 
 
-@pytest.mark.parametrize(
-    "option", [one for one in OPTIONS.values() if one.column and isinstance(one.kind, Whole)], ids=str
-)
-def test_a_number_within_its_bounds_fits_its_column(option: Any) -> None:
+def test_a_number_within_its_bounds_fits_its_column() -> None:
     """Or PostgreSQL would refuse it, and with it the caller's transaction."""
-    least, most = connection.ops.integer_field_range(Job._meta.get_field(option.column).get_internal_type())
-    assert least <= option.kind.least <= option.kind.most <= most
+    with all_faults() as about:
+        for option in [one for one in OPTIONS.values() if one.column and isinstance(one.kind, Whole)]:
+            with about(option):
+                least, most = connection.ops.integer_field_range(Job._meta.get_field(option.column).get_internal_type())
+                assert least <= option.kind.least <= option.kind.most <= most
 
 
 def test_columns_are_in_the_order_of_the_values() -> None:
@@ -71,13 +79,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write(
-    options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(TypeError) as refused:
-        task(**options)
-    assert message in str(refused.value)
+def test_an_option_that_the_decorator_does_not_take_is_told_with_what_to_write() -> None:
+    with all_faults() as about:
+        for options, message in REFUSED:
+            with about(message):
+                with pytest.raises(TypeError) as refused:
+                    task(**options)
+                assert message in str(refused.value)
 
 
 def test_an_option_that_a_call_does_not_take_is_told_with_what_to_write() -> None:
@@ -88,21 +96,23 @@ def test_an_option_that_a_call_does_not_take_is_told_with_what_to_write() -> Non
         made.using(isolation="process")  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_attempts": 0}, "test.options: max_attempts: 0 is not within 1 to 32767"),
-        ({"max_attempts": True}, "test.options: max_attempts: True is not a whole number"),
-        ({"lease": timedelta(days=2)}, "test.options: lease: 2 days, 0:00:00 is longer than 1 day, 0:00:00."),
-        ({"free_losses": 0}, "test.options: free_losses: 0 is neither True nor False"),
-        ({"atomic": "yes"}, "test.options: atomic: 'yes' is neither True nor False"),
-        ({"idempotency_key": ""}, "test.options: idempotency_key: '' is not a non-empty string"),
-    ],
-)
-def test_a_value_that_is_not_allowed_is_told_with_task_and_option(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidTask) as refused:
-        PulseTask(func=plain, name="test.options", **options)
-    assert str(refused.value).startswith(message)
+NOT_ALLOWED: list[tuple[dict[str, Any], str]] = [
+    ({"max_attempts": 0}, "test.options: max_attempts: 0 is not within 1 to 32767"),
+    ({"max_attempts": True}, "test.options: max_attempts: True is not a whole number"),
+    ({"lease": timedelta(days=2)}, "test.options: lease: 2 days, 0:00:00 is longer than 1 day, 0:00:00."),
+    ({"free_losses": 0}, "test.options: free_losses: 0 is neither True nor False"),
+    ({"atomic": "yes"}, "test.options: atomic: 'yes' is neither True nor False"),
+    ({"idempotency_key": ""}, "test.options: idempotency_key: '' is not a non-empty string"),
+]
+
+
+def test_a_value_that_is_not_allowed_is_told_with_task_and_option() -> None:
+    with all_faults() as about:
+        for options, message in NOT_ALLOWED:
+            with about(message):
+                with pytest.raises(InvalidTask) as refused:
+                    PulseTask(func=plain, name="test.options", **options)
+                assert str(refused.value).startswith(message)
 
 
 def test_none_says_nothing() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
+from itertools import islice, product, takewhile
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.words.timings import Cron, Every, Timing, next_of, zone_of
+from pulse_django.words.timings import Cron, Every, next_of, zone_of
+from tests.faults import all_faults
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"
 
@@ -46,23 +47,27 @@ BY_HAND = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "tz", "day", "expected"), BY_HAND)
-def test_days_on_which_clocks_change(expression: str, tz: str, day: str, expected: list[str]) -> None:
-    assert of_day(expression, tz, day) == expected
+def test_days_on_which_clocks_change() -> None:
+    with all_faults() as about:
+        for expression, tz, day, expected in BY_HAND:
+            with about(f"{expression} in {tz} on {day}"):
+                assert of_day(expression, tz, day) == expected
 
 
-@pytest.mark.parametrize(
-    ("tz", "day", "hours"),
-    [
-        (BERLIN, "2026-03-29", 23),
-        (BERLIN, "2026-10-25", 25),
-        (NEW_YORK, "2026-03-08", 23),
-        (NEW_YORK, "2026-11-01", 25),
-    ],
-)
-def test_what_is_due_each_hour_is_due_as_often_as_there_are_hours(tz: str, day: str, hours: int) -> None:
-    assert len(of_day("0 * * * *", tz, day)) == hours
-    assert len(of_day("*/15 * * * *", tz, day)) == 4 * hours
+HOURS_OF_DAYS = [
+    (BERLIN, "2026-03-29", 23),
+    (BERLIN, "2026-10-25", 25),
+    (NEW_YORK, "2026-03-08", 23),
+    (NEW_YORK, "2026-11-01", 25),
+]
+
+
+def test_what_is_due_each_hour_is_due_as_often_as_there_are_hours() -> None:
+    with all_faults() as about:
+        for tz, day, hours in HOURS_OF_DAYS:
+            with about(f"{tz} on {day}"):
+                assert len(of_day("0 * * * *", tz, day)) == hours
+                assert len(of_day("*/15 * * * *", tz, day)) == 4 * hours
 
 
 def test_what_begins_in_the_hour_that_comes_twice_does_not_go_back() -> None:
@@ -78,19 +83,23 @@ CHANGES = [(BERLIN, "2026-03-28T20:00+00:00"), (BERLIN, "2026-10-24T20:00+00:00"
            (LORD_HOWE, "2026-04-04T10:00+00:00"), (LORD_HOWE, "2026-10-03T10:00+00:00")]  # fmt: skip
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-@pytest.mark.parametrize(("tz", "begin"), CHANGES)
-def test_from_every_minute_of_a_change_the_next_tick_is_the_next_of_all_ticks(
-    expression: str, tz: str, begin: str
-) -> None:
+def ticks_around(cron: Cron, change: datetime) -> list[datetime]:
+    """Return the ticks of some weeks, read from long before the change."""
+    return list(takewhile(lambda at: at < change + timedelta(days=45), cron.ticks(change - timedelta(days=3))))
+
+
+def test_from_every_minute_of_a_change_the_next_tick_is_the_next_of_all_ticks() -> None:
     """Starting in the middle gives the same instants as starting long before."""
-    cron, first = Cron(expression, tz), datetime.fromisoformat(begin)
-    known = list(takewhile(lambda at: at < first + timedelta(days=45), cron.ticks(first - timedelta(days=3))))
-    assert known == sorted(set(known))
-    for minute in range(0, 36 * 60, 13):
-        instant = first + timedelta(minutes=minute)
-        later = next((at for at in known if at > instant), None)
-        assert later is None or next_of(cron, instant) == later
+    with all_faults() as about:
+        for expression, (tz, begin) in product(EXPRESSIONS, CHANGES):
+            with about(f"{expression} in {tz} from {begin}"):
+                cron, first = Cron(expression, tz), datetime.fromisoformat(begin)
+                known = ticks_around(cron, first)
+                assert known == sorted(set(known))
+                for minute in range(0, 36 * 60, 13):
+                    instant = first + timedelta(minutes=minute)
+                    later = next((at for at in known if at > instant), None)
+                    assert later is None or next_of(cron, instant) == later
 
 
 def fields_match(expression: str, at: datetime) -> bool:
@@ -139,24 +148,29 @@ class TestEvery:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         assert next_of(Every(timedelta(hours=1)), at) == at + timedelta(hours=1)
 
-    @pytest.mark.parametrize("bad", [timedelta(), timedelta(milliseconds=1), timedelta(days=10**6)])
-    def test_nonsense_is_refused(self, bad: timedelta) -> None:
-        with pytest.raises(InvalidSchedule, match="every"):
-            Every(bad)
+    def test_nonsense_is_refused(self) -> None:
+        with all_faults() as about:
+            for bad in [timedelta(), timedelta(milliseconds=1), timedelta(days=10**6)]:
+                with about(bad), pytest.raises(InvalidSchedule, match="every"):
+                    Every(bad)
 
 
-@pytest.mark.parametrize("bad", ["", "* * * *", "61 * * * *", "a b c d e", "0 0 30 2 *", "* " * 300, "0 0 31 4 *"])
-def test_expressions_that_cannot_be_are_refused(bad: str) -> None:
-    with pytest.raises(InvalidSchedule, match="cron"):
-        Cron(bad)
+def test_expressions_that_cannot_be_are_refused() -> None:
+    with all_faults() as about:
+        for bad in ["", "* * * *", "61 * * * *", "a b c d e", "0 0 30 2 *", "* " * 300, "0 0 31 4 *"]:
+            with about(repr(bad[:20])), pytest.raises(InvalidSchedule, match="cron"):
+                Cron(bad)
 
 
-@pytest.mark.parametrize("bad", ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "\0"])
-def test_time_zones_that_are_not_known_are_refused(bad: str) -> None:
-    with pytest.raises(InvalidSchedule, match="tz"):
-        Cron("0 3 * * *", bad)
+def test_time_zones_that_are_not_known_are_refused() -> None:
+    with all_faults() as about:
+        for bad in ["", "Mars/Olympus", "../etc/passwd", "/etc/passwd", "Europe", "\0"]:
+            with about(repr(bad)), pytest.raises(InvalidSchedule, match="tz"):
+                Cron("0 3 * * *", bad)
 
 
-@pytest.mark.parametrize("timing", [Cron("0 3 * * 1-5", BERLIN), Every(timedelta(minutes=5))])
-def test_a_timing_has_a_text(timing: Timing) -> None:
-    assert timing.in_words()
+def test_a_timing_has_a_text() -> None:
+    with all_faults() as about:
+        for timing in [Cron("0 3 * * 1-5", BERLIN), Every(timedelta(minutes=5))]:
+            with about(timing):
+                assert timing.in_words()
