@@ -11,11 +11,18 @@ from typing import Any
 from pulse_django.models import Job, Limiter, Queue, Schedule, Tick
 from pulse_django.protocol.transfer import depart
 from pulse_django.words.states import Status
+from tests.database import TABLES, empty_tables
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
 LONG_AGO = timedelta(hours=-2)
+
+
+def empty_and_vacuum() -> None:
+    """Begin anew, without the dead rows of the case before: they are a finding of their own."""
+    empty_tables()
+    sql(f"VACUUM {', '.join(TABLES)}")
 
 
 def live_worker(**fields: Any) -> Any:
