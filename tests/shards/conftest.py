@@ -14,6 +14,7 @@ from django.db import connection, connections
 from django.test import Client
 
 from tests.crash.workers import workers  # noqa: F401 - a fixture
+from tests.database import TABLES, empty_tables
 from tests.two_databases import SECOND, empty, second_database
 
 
@@ -33,6 +34,13 @@ def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[s
 def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
     yield
     empty(SECOND)
+
+
+def empty_shards() -> None:
+    """Begin anew in both."""
+    empty_tables()
+    with connections[SECOND].cursor() as cursor:
+        cursor.execute(";".join(f"DELETE FROM {table}" for table in TABLES if table.startswith("pulse_django_")))
 
 
 @pytest.fixture
