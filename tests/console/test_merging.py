@@ -76,7 +76,7 @@ def walk(shards: Shards, most: int, window: int, *, up: bool) -> list[Row]:
 def test_pages_together_are_the_sorted_union() -> None:
     with all_faults() as about:
         for up, seed in product([False, True], range(60)):
-            with about((up, seed)):
+            with about(f"up={up}, seed={seed}"):
                 random = Random(seed)
                 shards = shards_of(
                     random, jobs=random.choice([0, 1, 20, 90]), share_of_moved=random.choice([0, 0.1, 0.5])
@@ -90,7 +90,7 @@ def test_pages_together_are_the_sorted_union() -> None:
 def test_windows_leave_nothing_out_and_show_nothing_twice() -> None:
     with all_faults() as about:
         for up, seed in product([False, True], range(60)):
-            with about((up, seed)):
+            with about(f"up={up}, seed={seed}"):
                 random = Random(seed)
                 shards = shards_of(random, jobs=80, share_of_moved=0.3)
                 found = walk(shards, random.choice([1, 3, 10]), random.choice([2, 4, 9]), up=up)
