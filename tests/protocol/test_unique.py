@@ -131,7 +131,7 @@ class TestOneKey:
             for way in WAYS:
                 with about(way.__name__):
                     empty_tables()
-                    first = alone(REPLACE, 1, priority=2, run_after=2 * HOUR)
+                    first = alone(REPLACE, 1_000, priority=2, run_after=2 * HOUR)
                     way([new(REPLACE, 2, priority=9, run_after=HOUR, masked="{}", trace="t")])
                     stored = Job.objects.get()
                     assert (stored.pk, stored.args, stored.priority, stored.masked, stored.trace) == (
