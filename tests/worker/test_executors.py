@@ -259,7 +259,7 @@ def test_the_context_says_which_run_this_is(stories: Stories) -> None:
                 assert said == {"job_id": story.job.pk, "attempt": attempt.number, "token": attempt.token, "last": True}
 
 
-def exceeds_a_limit(stories: Stories, executor: str, question: str, outcome: str) -> None:
+def expect_to_be_stopped(stories: Stories, executor: str, question: str, outcome: str) -> None:
     story = stories[executor, question]
     [attempt] = story.attempts
     assert (story.job.status, attempt.outcome) == (Status.DEAD_LETTERED, outcome)
@@ -293,7 +293,7 @@ def test_a_handler_that_exceeds_a_limit_is_settled_about_when_due(stories: Stori
             handlers.EXECUTORS, [("takes_too_long", "TIMED_OUT"), ("stalls", "STALLED")]
         ):
             with about((executor, question, outcome)):
-                exceeds_a_limit(stories, executor, question, outcome)
+                expect_to_be_stopped(stories, executor, question, outcome)
 
 
 def test_a_handler_that_asks_is_told_of_its_deadline(stories: Stories) -> None:
