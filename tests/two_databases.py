@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.core.management import call_command
 from django.db import connection, connections
 from django.test import override_settings
 
 from tests.crash.processes import database_url
-from tests.database import ensure_template
 
 SECOND = "s2"
 MODULE = "tests.settings_of_databases"
@@ -23,19 +20,27 @@ FIRST_ID = (1 << 48) + 1  # of the second
 
 
 @contextmanager
-def second_database() -> Iterator[dict[str, str]]:
-    """Make it, and drop it afterwards. Gives the environment for a worker that knows both."""
-    with new_database(SECOND, ensure_template()) as url, TWO_SHARDS:
-        call_command("migrate", "pulse_django", database=SECOND, verbosity=0)
-        yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: url})}
+def new_database(alias: str) -> Iterator[str]:
+    """Make a database without tables, know it by an alias, and drop it afterwards. Gives its URL."""
+    with created(alias, "template1") as name, known(alias, name) as url:
+        yield url
 
 
 @contextmanager
-def new_database(alias: str, template: str = "template1") -> Iterator[str]:
-    """Make a database, without tables if no template has them, and drop it afterwards. Gives its URL."""
+def created(alias: str, template: str) -> Iterator[str]:
+    """Copy a template, and drop the copy afterwards. Gives its name."""
     name = f"{connection.settings_dict['NAME']}_{alias}"
     _drop(name)
     _send(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    try:
+        yield name
+    finally:
+        _drop(name)
+
+
+@contextmanager
+def known(alias: str, name: str) -> Iterator[str]:
+    """Let this process know a database by an alias. Gives its URL."""
     connections.settings[alias] = {**connection.settings_dict, "NAME": name}
     try:
         yield database_url(name=name)
@@ -43,7 +48,6 @@ def new_database(alias: str, template: str = "template1") -> Iterator[str]:
         connections[alias].close()
         del connections[alias]
         del connections.settings[alias]
-        _drop(name)
 
 
 class JobsElsewhere:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from pulse_django.words.masks import Masks
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -56,93 +59,109 @@ def rows() -> list[dict[str, Any]]:
     return list(Job.objects.order_by("pk").values())
 
 
-EVERY_ACT = pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
-
-
 def test_every_act_is_tested_with_what_it_needs() -> None:
     assert set(VALID) == {act.name for act in ACTS}
     assert {act.permission for act in ACTS} == set(PERMISSIONS)
 
 
-@EVERY_ACT
-def test_it_is_done_told_and_logged_with_who_and_why(act: Act) -> None:
-    job = job_for(act)
-    client = staff("view_job", act.permission)
-    before = rows()
-    page = press(client, job, act.name).content.decode()
-    assert rows() != before
-    assert str(act.done) in page
-    entry = LogEntry.objects.get()
-    assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
-    for value in VALID[act.name].values():
-        assert str(value) in entry.change_message
+def test_it_is_done_told_and_logged_with_who_and_why() -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = job_for(act)
+                client = staff("view_job", act.permission)
+                before = rows()
+                page = press(client, job, act.name).content.decode()
+                assert rows() != before
+                assert str(act.done) in page
+                entry = LogEntry.objects.get()
+                assert (entry.user.username, entry.object_id) == ("operator", str(job.pk))
+                for value in VALID[act.name].values():
+                    assert str(value) in entry.change_message
 
 
-@EVERY_ACT
-def test_a_get_changes_nothing(admin_client: Client, act: Act) -> None:
-    job = job_for(act)
-    before = rows()
-    assert admin_client.get(url_of(job, act.name), {f"{act.name}-why": "x"}).status_code == 405
-    assert rows() == before
+def test_a_get_changes_nothing(admin_client: Client) -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = job_for(act)
+                before = rows()
+                assert admin_client.get(url_of(job, act.name), {f"{act.name}-why": "x"}).status_code == 405
+                assert rows() == before
 
 
-@EVERY_ACT
-def test_without_its_permission_it_is_refused_and_not_offered(act: Act) -> None:
-    job = job_for(act)
-    others = [permission for permission in PERMISSIONS if permission != act.permission]
-    client = staff("view_job", "change_job", *others)
-    before = rows()
-    assert press(client, job, act.name).status_code == 403
-    assert rows() == before
-    assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
-    assert not LogEntry.objects.exists()
+def test_without_its_permission_it_is_refused_and_not_offered() -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = job_for(act)
+                others = [permission for permission in PERMISSIONS if permission != act.permission]
+                client = staff("view_job", "change_job", *others)
+                before = rows()
+                assert press(client, job, act.name).status_code == 403
+                assert rows() == before
+                assert url_of(job, act.name) not in client.get(page_of(job)).content.decode()
+                assert not LogEntry.objects.exists()
 
 
-@EVERY_ACT
-def test_who_may_not_see_jobs_may_not_touch_them(act: Act) -> None:
-    job = job_for(act)
-    before = rows()
-    assert press(staff(act.permission), job, act.name).status_code == 403
-    assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
-    assert rows() == before
+def test_who_may_not_see_jobs_may_not_touch_them() -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = job_for(act)
+                before = rows()
+                assert press(staff(act.permission), job, act.name).status_code == 403
+                assert Client().post(url_of(job, act.name), VALID[act.name]).status_code == 302, "to the login"
+                assert rows() == before
 
 
-@EVERY_ACT
-def test_a_post_from_elsewhere_is_refused(act: Act) -> None:
-    job = job_for(act)
-    before = rows()
-    assert press(staff("view_job", act.permission, enforce_csrf_checks=True), job, act.name).status_code == 403
-    assert rows() == before
+def test_a_post_from_elsewhere_is_refused() -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = job_for(act)
+                before = rows()
+                assert (
+                    press(staff("view_job", act.permission, enforce_csrf_checks=True), job, act.name).status_code == 403
+                )
+                assert rows() == before
 
 
-@EVERY_ACT
-def test_a_job_that_moved_on_is_left_alone_and_that_is_told(act: Act) -> None:
+def test_a_job_that_moved_on_is_left_alone_and_that_is_told() -> None:
     """The page was opened before, and the button pressed now."""
-    job = make_job(Status.COMPLETED)  # no act fits that
-    before = rows()
-    page = press(staff("view_job", act.permission), job, act.name).content.decode()
-    assert "The job has changed in the meantime. Nothing was changed." in page
-    assert rows() == before
-    assert not LogEntry.objects.exists()
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = make_job(Status.COMPLETED)  # no act fits that
+                before = rows()
+                page = press(staff("view_job", act.permission), job, act.name).content.decode()
+                assert "The job has changed in the meantime. Nothing was changed." in page
+                assert rows() == before
+                assert not LogEntry.objects.exists()
 
 
-@EVERY_ACT
-@pytest.mark.parametrize("seen", ["", "x", "-1", "9" * 30, "another"])
-def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client, act: Act, seen: str) -> None:
+def test_a_page_that_showed_another_attempt_changes_nothing(admin_client: Client) -> None:
     """The status is the same again, and yet it is another run, or another death."""
-    job = job_for(act)
-    before = rows()
-    page = press(admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen).content.decode()
-    assert "The job has changed in the meantime. Nothing was changed." in page
-    assert rows() == before
-    assert not LogEntry.objects.exists()
+    with all_faults() as about:
+        for act, seen in product(ACTS, ["", "x", "-1", "9" * 30, "another"]):
+            with about((act.name, seen)), undone():
+                job = job_for(act)
+                before = rows()
+                page = press(
+                    admin_client, job, act.name, attempts=job.attempts + 1 if seen == "another" else seen
+                ).content.decode()
+                assert "The job has changed in the meantime. Nothing was changed." in page
+                assert rows() == before
+                assert not LogEntry.objects.exists()
 
 
-@EVERY_ACT
-def test_the_page_says_which_attempt_it_shows(admin_client: Client, act: Act) -> None:
-    job = make_job(act.statuses[0], attempts=7)
-    form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
-    assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
+def test_the_page_says_which_attempt_it_shows(admin_client: Client) -> None:
+    with all_faults() as about:
+        for act in ACTS:
+            with about(act.name), undone():
+                job = make_job(act.statuses[0], attempts=7)
+                form = admin_client.get(page_of(job)).content.decode().split(f'action="{url_of(job, act.name)}"')[1]
+                assert f'type="hidden" name="{act.name}-attempts" value="7"' in form.split("</form>")[0]
 
 
 def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client: Client) -> None:
@@ -153,17 +172,18 @@ def test_a_run_that_another_worker_began_since_is_not_taken_from_it(admin_client
     assert (job.status, job.locked_by) == (Status.RUNNING, "host-2:boot:9")
 
 
-@pytest.mark.parametrize("status", Status)
-def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> None:
-    job = make_job(status)
-    page = admin_client.get(page_of(job)).content.decode()
-    offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
-    assert offered == {act.name for act in ACTS if status in act.statuses}
+def test_the_buttons_fit_the_status(admin_client: Client) -> None:
+    with all_faults() as about:
+        for status in Status:
+            with about(status), undone():
+                job = make_job(status)
+                page = admin_client.get(page_of(job)).content.decode()
+                offered = {act.name for act in ACTS if f'action="{url_of(job, act.name)}"' in page}
+                assert offered == {act.name for act in ACTS if status in act.statuses}
 
 
-@pytest.mark.parametrize(
-    ("act", "data"),
-    [
+def test_nonsense_is_refused_with_a_reason(admin_client: Client) -> None:
+    cases = [
         ("retry", {"runs": 0}),
         ("retry", {"runs": "many"}),
         ("cancel", {"why": ""}),
@@ -173,16 +193,17 @@ def test_the_buttons_fit_the_status(admin_client: Client, status: Status) -> Non
         ("move", {"priority": 101}),
         ("move", {"queue": "a\u200bb"}),  # which nobody could see, nor type once more
         ("move", {"queue": "a\tb"}),
-    ],
-)
-def test_nonsense_is_refused_with_a_reason(admin_client: Client, act: str, data: dict[str, Any]) -> None:
-    found = actions.named(act)
-    assert found is not None
-    job = job_for(found)
-    before = rows()
-    page = press(admin_client, job, act, **data).content.decode()
-    assert 'class="error"' in page
-    assert rows() == before
+    ]
+    with all_faults() as about:
+        for act, data in cases:
+            with about((act, data)), undone():
+                found = actions.named(act)
+                assert found is not None
+                job = job_for(found)
+                before = rows()
+                page = press(admin_client, job, act, **data).content.decode()
+                assert 'class="error"' in page
+                assert rows() == before
 
 
 def test_a_job_is_moved_to_the_very_queue_that_was_typed(admin_client: Client) -> None:

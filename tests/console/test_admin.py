@@ -20,7 +20,9 @@ from pulse_django.models import Job, StoredAttempt
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -54,16 +56,18 @@ def test_retrying_revives_what_is_dead_and_says_what_was_not(admin_client: Clien
     assert dead.status == Status.PENDING
 
 
-@pytest.mark.parametrize("what", ["add", "delete", "change"])
-def test_nobody_writes_rows_by_hand(admin_client: Client, what: str) -> None:
-    job = make_job()
-    url = (
-        reverse("admin:pulse_django_job_add")
-        if what == "add"
-        else reverse(f"admin:pulse_django_job_{what}", args=[job.pk])
-    )
-    assert admin_client.post(url, {"task": "evil", "post": "yes"}).status_code == 403
-    assert list(Job.objects.values_list("task", flat=True)) == ["tests.add"]
+def test_nobody_writes_rows_by_hand(admin_client: Client) -> None:
+    with all_faults() as about:
+        for what in ["add", "delete", "change"]:
+            with about(what), undone():
+                job = make_job()
+                url = (
+                    reverse("admin:pulse_django_job_add")
+                    if what == "add"
+                    else reverse(f"admin:pulse_django_job_{what}", args=[job.pk])
+                )
+                assert admin_client.post(url, {"task": "evil", "post": "yes"}).status_code == 403
+                assert list(Job.objects.values_list("task", flat=True)) == ["tests.add"]
 
 
 def test_who_may_only_look_cannot_retry() -> None:
@@ -152,16 +156,18 @@ def test_the_story_of_a_child_leads_to_its_parent_and_of_a_new_job_is_short(admi
     assert "No run has ended yet." in page
 
 
-@pytest.mark.parametrize("language", ["de", "ar"])
-def test_numbers_of_the_drawing_are_the_same_in_every_language(
-    admin_client: Client, settings: Any, language: str
-) -> None:
-    settings.LANGUAGE_CODE = language
-    settings.USE_THOUSAND_SEPARATOR = True
-    job = make_job(Status.COMPLETED)
-    AttemptFactory(job=job, started_at=now(timedelta(days=-2)))
-    page = admin_client.get(page_of(job)).content.decode()
-    assert re.search(r'<rect class="pulse-bar pulse-bar-good" x="\d+\.\d" y="\d+\.\d" width="\d+\.\d"', page)
+def test_numbers_of_the_drawing_are_the_same_in_every_language(admin_client: Client, settings: Any) -> None:
+    with all_faults() as about:
+        for language in ["de", "ar"]:
+            with about(language), undone():
+                settings.LANGUAGE_CODE = language
+                settings.USE_THOUSAND_SEPARATOR = True
+                job = make_job(Status.COMPLETED)
+                AttemptFactory(job=job, started_at=now(timedelta(days=-2)))
+                page = admin_client.get(page_of(job)).content.decode()
+                assert re.search(
+                    r'<rect class="pulse-bar pulse-bar-good" x="\d+\.\d" y="\d+\.\d" width="\d+\.\d"', page
+                )
 
 
 def test_what_a_long_story_leaves_out_is_told(admin_client: Client) -> None:
@@ -215,9 +221,8 @@ def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> N
     assert len(read) == 2, "one for all, and one for what is long"
 
 
-@pytest.mark.parametrize(
-    ("progress", "share"),
-    [
+def test_how_much_is_done_is_told_if_both_numbers_can_be_counted_with() -> None:
+    cases = [
         ({"done": 1, "total": 4}, 0.25),
         ({"done": 9, "total": 4}, 1.0),
         ({"done": -1, "total": 4}, 0.0),
@@ -230,10 +235,11 @@ def test_of_many_attempts_the_latest_are_told_in_full(admin_client: Client) -> N
         ({"done": True, "total": 1}, None),
         ({"done": "1", "total": 2}, None),
         ([1, 2], None),
-    ],
-)
-def test_how_much_is_done_is_told_if_both_numbers_can_be_counted_with(progress: Any, share: float | None) -> None:
-    assert share_of(progress) == share
+    ]
+    with all_faults() as about:
+        for progress, share in cases:
+            with about((progress, share)):
+                assert share_of(progress) == share
 
 
 def test_progress_beyond_all_reason_closes_no_page(admin_client: Client) -> None:
@@ -243,13 +249,17 @@ def test_progress_beyond_all_reason_closes_no_page(admin_client: Client) -> None
         assert admin_client.get(page).status_code == 200
 
 
-@pytest.mark.parametrize("status", [Status.DEAD_LETTERED, Status.RUNNING, Status.COMPLETED])
-def test_the_page_of_a_job_takes_few_statements(admin_client: Client, status: Status) -> None:
-    parent = make_job(args=[1], meta={"by": "ada"})
-    job = make_job(status, args=["x"], kwargs={"y": 1}, meta={"by": "ada"}, attempts=3, last_error="KeyError: 1")
-    Job.objects.filter(pk=parent.pk).update(parent=job.pk)
-    for number in (1, 2, 3):
-        AttemptFactory(job=job, number=number, outcome="FAILED", traceback="Traceback")
-    with CaptureQueriesContext(connection) as queries:
-        assert admin_client.get(page_of(job)).status_code == 200
-    assert len(queries) <= 12, [query["sql"] for query in queries]
+def test_the_page_of_a_job_takes_few_statements(admin_client: Client) -> None:
+    with all_faults() as about:
+        for status in [Status.DEAD_LETTERED, Status.RUNNING, Status.COMPLETED]:
+            with about(status), undone():
+                parent = make_job(args=[1], meta={"by": "ada"})
+                job = make_job(
+                    status, args=["x"], kwargs={"y": 1}, meta={"by": "ada"}, attempts=3, last_error="KeyError: 1"
+                )
+                Job.objects.filter(pk=parent.pk).update(parent=job.pk)
+                for number in (1, 2, 3):
+                    AttemptFactory(job=job, number=number, outcome="FAILED", traceback="Traceback")
+                with CaptureQueriesContext(connection) as queries:
+                    assert admin_client.get(page_of(job)).status_code == 200
+                assert len(queries) <= 12, [query["sql"] for query in queries]

@@ -34,7 +34,9 @@ from pulse_django.words.display import UNSEEN
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -248,26 +250,36 @@ def test_those_who_may_act_do_so_by_the_very_same_forms(addresses: list[Address]
     } <= did
 
 
-@pytest.mark.parametrize("user", ["operator", "superuser"])
-def test_looking_changes_nothing_whoever_looks(addresses: list[Address], admin_client: Client, user: str) -> None:
-    client, before = somebody(*VIEWING, *ACTING) if user == "operator" else admin_client, everything()
-    for address in addresses:
-        for query in ({}, address.data, {"error": ERROR}, {"name": "mail"}, {"action": "retry_dead_letters"}):
-            assert client.get(address.url, query).status_code < 500, address
-    assert everything() == before
+def test_looking_changes_nothing_whoever_looks(addresses: list[Address], admin_client: Client) -> None:
+    with all_faults() as about:
+        for user in ["operator", "superuser"]:
+            with about(user), undone():
+                client, before = somebody(*VIEWING, *ACTING) if user == "operator" else admin_client, everything()
+                for address in addresses:
+                    for query in (
+                        {},
+                        address.data,
+                        {"error": ERROR},
+                        {"name": "mail"},
+                        {"action": "retry_dead_letters"},
+                    ):
+                        assert client.get(address.url, query).status_code < 500, address
+                assert everything() == before
 
 
-@pytest.mark.parametrize("user", ["operator", "superuser"])
-def test_a_post_that_was_forged_elsewhere_changes_nothing(addresses: list[Address], user: str) -> None:
-    if user == "operator":
-        client = somebody(*VIEWING, *ACTING, enforce_csrf_checks=True)
-    else:
-        client = Client(enforce_csrf_checks=True)
-        client.force_login(User.objects.create_superuser("root"))
-    before = everything()
-    for address in addresses:
-        assert client.post(address.url, address.data).status_code == 403, address
-    assert everything() == before
+def test_a_post_that_was_forged_elsewhere_changes_nothing(addresses: list[Address]) -> None:
+    with all_faults() as about:
+        for user in ["operator", "superuser"]:
+            with about(user), undone():
+                if user == "operator":
+                    client = somebody(*VIEWING, *ACTING, enforce_csrf_checks=True)
+                else:
+                    client = Client(enforce_csrf_checks=True)
+                    client.force_login(User.objects.create_superuser("root"))
+                before = everything()
+                for address in addresses:
+                    assert client.post(address.url, address.data).status_code == 403, address
+                assert everything() == before
 
 
 def test_nothing_can_be_typed_into_a_row(addresses: list[Address], admin_client: Client) -> None:
@@ -279,23 +291,25 @@ def test_nothing_can_be_typed_into_a_row(addresses: list[Address], admin_client:
     assert everything() == before
 
 
-@pytest.mark.parametrize("alone", OURS, ids=lambda model: model.__name__)
 def test_a_site_that_shows_one_of_them_links_only_to_what_it_shows(
-    addresses: list[Address], admin_client: Client, settings: Any, alone: Any
+    addresses: list[Address], admin_client: Client, settings: Any
 ) -> None:
-    make_job(Status.RUNNING, queue="mail", locked_by="host-1:b:1")
-    site = admin.AdminSite(name="ops")
-    site.register(alone, type(admin.site._registry[alone]))
-    module = ModuleType("one_model_urls")
-    module.urlpatterns = [path("ops/", site.urls)]  # type: ignore[attr-defined]
-    settings.ROOT_URLCONF = module
-    for address in addresses:
-        if address.name.split("_")[2] == alone._meta.model_name and not address.acts:
-            url = address.url.replace("/admin/", "/ops/")
-            for query in ({}, {"error": ERROR, "name": "mail"}):
-                assert admin_client.get(url, query, follow=True).status_code in (200, 403, 404, 405), url
-    for job in Job.objects.all() if alone is Job else ():
-        assert admin_client.get(reverse("ops:pulse_django_job_change", args=[job.pk])).status_code == 200
+    with all_faults() as about:
+        for alone in OURS:
+            with about(alone), undone():
+                make_job(Status.RUNNING, queue="mail", locked_by="host-1:b:1")
+                site = admin.AdminSite(name="ops")
+                site.register(alone, type(admin.site._registry[alone]))
+                module = ModuleType("one_model_urls")
+                module.urlpatterns = [path("ops/", site.urls)]  # type: ignore[attr-defined]
+                settings.ROOT_URLCONF = module
+                for address in addresses:
+                    if address.name.split("_")[2] == alone._meta.model_name and not address.acts:
+                        url = address.url.replace("/admin/", "/ops/")
+                        for query in ({}, {"error": ERROR, "name": "mail"}):
+                            assert admin_client.get(url, query, follow=True).status_code in (200, 403, 404, 405), url
+                for job in Job.objects.all() if alone is Job else ():
+                    assert admin_client.get(reverse("ops:pulse_django_job_change", args=[job.pk])).status_code == 200
 
 
 MARK = "pwned"
@@ -405,28 +419,28 @@ def fill(evil: str) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("evil", HOSTILE, ids=lambda evil: evil[:12])
-def test_hostile_rows_come_out_as_text_on_every_page(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch, evil: str
-) -> None:
-    monkeypatch.setattr("pulse_django.execution.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
-    monkeypatch.setattr("pulse_django.execution.masking.shows_result", lambda key, masked: True)
-    row = fill(evil)
-    seen = 0
-    for name in names():
-        model = name.split("_")[2]
-        for pk in (
-            (row["job"], row["running"], row["done"], row["member"])
-            if model in ("job", "deadletter")
-            else (row.get(model, 1),)
-        ):
-            arguments = [pk, "retry"][: sum(map(len, _patterns(name)))]
-            for query in asked(model, evil):
-                response = admin_client.get(reverse(f"admin:{name}", args=arguments), query)
-                assert response.status_code < 500, (name, query)
-                page = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", response.content.decode())
-                assert Elements(page).harmful == [], (name, query)
-                assert UNSEEN.findall(page) == [], (name, query)
-                assert "49" not in page or "{{7*7}}" not in evil or "{{7*7}}" in page, "a template was run"
-                seen += MARK in page or "7*7" in page
-    assert seen > 8, "the string should have been there to be seen"
+def test_hostile_rows_come_out_as_text_on_every_page(admin_client: Client) -> None:
+    with all_faults() as about:
+        for evil in HOSTILE:
+            with about(evil), pytest.MonkeyPatch.context() as patch, undone():
+                patch.setattr("pulse_django.execution.masking.shown", lambda key, args, kwargs, masked: (args, kwargs))
+                patch.setattr("pulse_django.execution.masking.shows_result", lambda key, masked: True)
+                row = fill(evil)
+                seen = 0
+                for name in names():
+                    model = name.split("_")[2]
+                    for pk in (
+                        (row["job"], row["running"], row["done"], row["member"])
+                        if model in ("job", "deadletter")
+                        else (row.get(model, 1),)
+                    ):
+                        arguments = [pk, "retry"][: sum(map(len, _patterns(name)))]
+                        for query in asked(model, evil):
+                            response = admin_client.get(reverse(f"admin:{name}", args=arguments), query)
+                            assert response.status_code < 500, (name, query)
+                            page = re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", response.content.decode())
+                            assert Elements(page).harmful == [], (name, query)
+                            assert UNSEEN.findall(page) == [], (name, query)
+                            assert "49" not in page or "{{7*7}}" not in evil or "{{7*7}}" in page, "a template was run"
+                            seen += MARK in page or "7*7" in page
+                assert seen > 8, "the string should have been there to be seen"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -16,6 +15,8 @@ from tests.console.staff import staff
 from tests.console.test_job_list import page_at
 from tests.execution.test_searched_tasks import silent
 from tests.factories import make_job, now
+from tests.faults import all_faults
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -25,19 +26,19 @@ def cells(client: Client, column: str) -> list[str]:
     return [one.partition("<")[0] for one in page.split(f'<td class="field-{column}">')[1:]]
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
+def test_arguments_are_one_line(admin_client: Client) -> None:
+    cases = [
         ({"args": [4711, "a b"], "kwargs": {"note": "x"}}, "4711, &quot;a b&quot;, note=&quot;x&quot;"),
         ({"args": ["line\nbreak"]}, "&quot;line\\nbreak&quot;"),
         ({"kwargs": {"text": "x" * 500}}, f"text=&quot;{'x' * 51}..."),
         ({"args": []}, ""),
-    ],
-)
-def test_arguments_are_one_line(admin_client: Client, given: dict[str, Any], shown: str) -> None:
-    size = 4 + sum(len(str(value)) for value in given.values())
-    make_job(task=silent.name, payload_bytes=size, **given)
-    assert cells(admin_client, "arguments_in_short") == [shown]
+    ]
+    with all_faults() as about:
+        for given, shown in cases:
+            with about((given, shown)), undone():
+                size = 4 + sum(len(str(value)) for value in given.values())
+                make_job(task=silent.name, payload_bytes=size, **given)
+                assert cells(admin_client, "arguments_in_short") == [shown]
 
 
 def test_long_ones_are_not_read(admin_client: Client) -> None:

@@ -18,6 +18,7 @@ from pulse_django.store.changes import changes_in
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import WorkerFactory, make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -56,24 +57,27 @@ def asked(client: Client, url: str, tag: str = "") -> Any:
     return client.get(url, headers={"If-None-Match": tag} if tag else {})
 
 
-@pytest.mark.parametrize("page", ["board", "tasks", "task", "job", "worker"])
-def test_an_unchanged_page_costs_one_short_statement_beside_the_login(operator: Client, page: str) -> None:
-    url = {
+def test_an_unchanged_page_costs_one_short_statement_beside_the_login(operator: Client) -> None:
+    pages = {
         "board": BOARD,
         "tasks": TASKS,
         "task": f"{reverse('admin:pulse_django_taskoverview_one')}?name=x",
+        "job": job_page(),
         "worker": reverse("admin:pulse_django_worker_change", args=[WorkerFactory().pk]),
-    }.get(page) or job_page()
-    first = asked(operator, url)
-    assert 'src="/static/pulse_django/live.js" defer' in first.content.decode()
-    assert "data-pulse-live" in first.content.decode()
-    counted()
-    with CaptureQueriesContext(connection) as sent:
-        again = operator.get(url, headers={"If-None-Match": first["ETag"]})
-    assert again.status_code == 304
-    assert again.content == b""
-    assert len(sent) == 3  # the session, the user, and what changed
-    assert operator.get(url, headers={"If-None-Match": f"W/{first['ETag']}"}).status_code == 304
+    }
+    with all_faults() as about:
+        for page, url in pages.items():
+            with about(page):
+                first = asked(operator, url)
+                assert 'src="/static/pulse_django/live.js" defer' in first.content.decode()
+                assert "data-pulse-live" in first.content.decode()
+                counted()
+                with CaptureQueriesContext(connection) as sent:
+                    again = operator.get(url, headers={"If-None-Match": first["ETag"]})
+                assert again.status_code == 304
+                assert again.content == b""
+                assert len(sent) == 3  # the session, the user, and what changed
+                assert operator.get(url, headers={"If-None-Match": f"W/{first['ETag']}"}).status_code == 304
 
 
 def test_a_changed_page_comes_as_a_whole(operator: Client) -> None:

@@ -26,7 +26,9 @@ from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -207,19 +209,21 @@ def test_who_may_start_it_may_stop_it_and_no_other_workflow() -> None:
     assert other.row.cancelled_at is None
 
 
-@pytest.mark.parametrize("lost", ["permission", "account"])
-def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client, lost: str) -> None:
-    ids = dead(4, queue="mail")
-    batch = begin(client, "retry", f"{DEAD}&queue=mail")
-    run_job(Job.objects.get(task=PLAN).pk)
-    if lost == "permission":
-        User.objects.get().user_permissions.remove(Permission.objects.get(codename="retry_job"))
-    else:
-        User.objects.update(is_active=False)
-    drain(queues=["default"])
-    assert statuses(ids) == [Status.DEAD_LETTERED] * 4
-    assert "no permission" in batch.row.cancel_reason
-    assert batch.row.closed_at is not None
+def test_it_ends_when_its_user_may_not_do_it_any_more(client: Client) -> None:
+    with all_faults() as about:
+        for lost in ["permission", "account"]:
+            with about(lost), undone():
+                ids = dead(4, queue="mail")
+                batch = begin(client, "retry", f"{DEAD}&queue=mail")
+                run_job(Job.objects.get(task=PLAN).pk)
+                if lost == "permission":
+                    User.objects.get().user_permissions.remove(Permission.objects.get(codename="retry_job"))
+                else:
+                    User.objects.update(is_active=False)
+                drain(queues=["default"])
+                assert statuses(ids) == [Status.DEAD_LETTERED] * 4
+                assert "no permission" in batch.row.cancel_reason
+                assert batch.row.closed_at is not None
 
 
 def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
@@ -230,18 +234,19 @@ def test_two_operators_at_once_retry_each_job_once(client: Client) -> None:
     assert sorted(lines(batch)[0] for batch in batches) == ["0 retried", "6 retried"]
 
 
-@pytest.mark.parametrize("verb", BY_NAME)
-def test_each_needs_its_permission(verb: str) -> None:
-    wanted = BY_NAME[verb].permission
-    client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
-    assert client.get(url(verb, "queue=mail")).status_code == 403
-    assert client.post(url(verb, "queue=mail"), {"why": "x", "runs": 1, "queue": "q"}).status_code == 403
-    assert not StoredBatch.objects.exists()
+def test_each_needs_its_permission() -> None:
+    with all_faults() as about:
+        for verb in BY_NAME:
+            with about(verb), undone():
+                wanted = BY_NAME[verb].permission
+                client = staff("view_job", *(one for one in PERMISSIONS if one != wanted))
+                assert client.get(url(verb, "queue=mail")).status_code == 403
+                assert client.post(url(verb, "queue=mail"), {"why": "x", "runs": 1, "queue": "q"}).status_code == 403
+                assert not StoredBatch.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client) -> None:
+    cases = [
         "",
         "older=5",
         "args__icontains=secret",
@@ -257,14 +262,15 @@ def test_each_needs_its_permission(verb: str) -> None:
         "q=%00",
         "q=%22%22",
         "queue=mail&q=+%27%27",
-    ],
-)
-def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client, query: str) -> None:
-    make_job()
-    with pytest.raises(InvalidCriteria):
-        Criteria.read(query)
-    assert client.post(url("cancel", query), {"why": "x"}).status_code == 302
-    assert not StoredBatch.objects.exists()
+    ]
+    with all_faults() as about:
+        for query in cases:
+            with about(query), undone():
+                make_job()
+                with pytest.raises(InvalidCriteria):
+                    Criteria.read(query)
+                assert client.post(url("cancel", query), {"why": "x"}).status_code == 302
+                assert not StoredBatch.objects.exists()
 
 
 def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
-import pytest
-
 from pulse_django.console.merging import Merged, Read, newest, oldest, places_in, spelt_places
 from pulse_django.words.shards import number_among, ranges_of_ids
+from tests.faults import all_faults
 
 NUMBERS = [0, 1, 5]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,22 +73,28 @@ def walk(shards: Shards, most: int, window: int, *, up: bool) -> list[Row]:
     raise AssertionError("it does not end")
 
 
-@pytest.mark.parametrize("up", [False, True])
-@pytest.mark.parametrize("seed", range(60))
-def test_pages_together_are_the_sorted_union(seed: int, up: bool) -> None:
-    random = Random(seed)
-    shards = shards_of(random, jobs=random.choice([0, 1, 20, 90]), share_of_moved=random.choice([0, 0.1, 0.5]))
-    union = sorted((row for rows in shards.values() for row in rows), key=lambda row: row.created_at, reverse=not up)
-    assert walk(shards, random.choice([1, 3, 10]), 10_000, up=up) == union
+def test_pages_together_are_the_sorted_union() -> None:
+    with all_faults() as about:
+        for up, seed in product([False, True], range(60)):
+            with about(f"up={up}, seed={seed}"):
+                random = Random(seed)
+                shards = shards_of(
+                    random, jobs=random.choice([0, 1, 20, 90]), share_of_moved=random.choice([0, 0.1, 0.5])
+                )
+                union = sorted(
+                    (row for rows in shards.values() for row in rows), key=lambda row: row.created_at, reverse=not up
+                )
+                assert walk(shards, random.choice([1, 3, 10]), 10_000, up=up) == union
 
 
-@pytest.mark.parametrize("up", [False, True])
-@pytest.mark.parametrize("seed", range(60))
-def test_windows_leave_nothing_out_and_show_nothing_twice(seed: int, up: bool) -> None:
-    random = Random(seed)
-    shards = shards_of(random, jobs=80, share_of_moved=0.3)
-    found = walk(shards, random.choice([1, 3, 10]), random.choice([2, 4, 9]), up=up)
-    assert len(found) == len(set(found)) == 80
+def test_windows_leave_nothing_out_and_show_nothing_twice() -> None:
+    with all_faults() as about:
+        for up, seed in product([False, True], range(60)):
+            with about(f"up={up}, seed={seed}"):
+                random = Random(seed)
+                shards = shards_of(random, jobs=80, share_of_moved=0.3)
+                found = walk(shards, random.choice([1, 3, 10]), random.choice([2, 4, 9]), up=up)
+                assert len(found) == len(set(found)) == 80
 
 
 def test_a_row_that_is_seen_in_two_shards_is_shown_once() -> None:
@@ -97,17 +103,22 @@ def test_a_row_that_is_seen_in_two_shards_is_shown_once() -> None:
     assert oldest({0: [Read([row], 9, is_done=True)] * 2}, 10).rows == [row]
 
 
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        ("", {}), ("x", {}), (".", {}), ("12", {0: 12}), ("12.x", {0: 12}), ("-1", {}),
+def test_an_address_names_places_or_none() -> None:
+    cases = [
+        ("", {}),
+        ("x", {}),
+        (".", {}),
+        ("12", {0: 12}),
+        ("12.x", {0: 12}),
+        ("-1", {}),
         (f"{(1 << 48) + 3}.12", {1: (1 << 48) + 3, 0: 12}),
         (f"{(2 << 48) + 3}", {1: (2 << 48) + 3}),  # there is no shard 2: its jobs are read with those of shard 1
         (str(2**63), {}),
-    ],
-)  # fmt: skip
-def test_an_address_names_places_or_none(text: str, places: dict[int, int]) -> None:
-    assert places_in(text, NUMBERS) == places
+    ]
+    with all_faults() as about:
+        for text, places in cases:
+            with about((text, places)):
+                assert places_in(text, NUMBERS) == places
 
 
 def test_the_ranges_of_all_shards_hold_all_ids() -> None:

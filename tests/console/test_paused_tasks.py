@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from pulse_django.models import Job, PausedKey
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from tests.console.staff import staff
+from tests.faults import all_faults
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -76,9 +79,8 @@ def test_what_changes_nothing_says_so() -> None:
     assert LogEntry.objects.count() == 1
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_what_is_wrong_with_a_form_is_said() -> None:
+    forms = [
         {"task-task": ""},
         {"task-task": "x" * 201},
         {"task-task": "a\nb"},
@@ -88,23 +90,27 @@ def test_what_changes_nothing_says_so() -> None:
         {"task-reason": ""},
         {"task-lasting": 7},
         {"task-lasting": "for ever"},
-    ],
-)
-def test_what_is_wrong_with_a_form_is_said(data: dict[str, Any]) -> None:
-    response = act(staff(*MAY_ACT), "pause", **data)
-    assert response.status_code == 200
-    assert 'class="error"' in response.content.decode()
-    assert not PausedKey.objects.exists()
+    ]
+    with all_faults() as about:
+        for data in forms:
+            with about(data), undone():
+                response = act(staff(*MAY_ACT), "pause", **data)
+                assert response.status_code == 200
+                assert 'class="error"' in response.content.decode()
+                assert not PausedKey.objects.exists()
 
 
-@pytest.mark.parametrize("permissions", [(), ("view_limiter",), ("operate_queue", "view_limiter")])
-@pytest.mark.parametrize("name", ["pause", "resume"])
-def test_who_may_not_change_limits_may_neither(permissions: tuple[str, ...], name: str) -> None:
-    PausedKey.objects.pause_task("shop.paused")
-    client = staff(*permissions)
-    for task in ("shop.send", "shop.paused"):
-        assert act(client, name, task).status_code == 403
-    assert PausedKey.objects.get().lane_key == "task=shop.paused"
+def test_who_may_not_change_limits_may_neither() -> None:
+    with all_faults() as about:
+        for permissions, name in product(
+            [(), ("view_limiter",), ("operate_queue", "view_limiter")], ["pause", "resume"]
+        ):
+            with about((permissions, name)), undone():
+                PausedKey.objects.pause_task("shop.paused")
+                client = staff(*permissions)
+                for task in ("shop.send", "shop.paused"):
+                    assert act(client, name, task).status_code == 403
+                assert PausedKey.objects.get().lane_key == "task=shop.paused"
 
 
 def test_who_may_look_sees_no_form() -> None:

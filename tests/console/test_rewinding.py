@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -16,7 +15,9 @@ from pulse_django.testing import drain
 from pulse_django.words.needs import Need
 from pulse_django.words.states import Status
 from tests.console.staff import staff
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 from tests.workflows.tasks import BROKEN, approved, stepwise
 
 pytestmark = pytest.mark.django_db
@@ -111,27 +112,33 @@ def test_a_job_that_is_no_dead_letter_is_not_retried() -> None:
     assert [one.name for one in steps_of(job)] == STEPS
 
 
-@pytest.mark.parametrize("way", ["retry", "fork"])
-def test_nobody_rewinds_without_the_permission(way: str) -> None:
-    client, job = staff("view_job"), dead()
-    assert "Run again from here" not in client.get(url("change", job)).content.decode()
-    answer = client.post(url("rewind", job, "?step=first"), {"way": way, "attempts": job.attempts})
-    assert answer.status_code == 403
-    assert Job.objects.count() == 1
-    assert len(steps_of(job)) == 1
+def test_nobody_rewinds_without_the_permission() -> None:
+    with all_faults() as about:
+        for way in ["retry", "fork"]:
+            with about(way), undone():
+                client, job = staff("view_job"), dead()
+                assert "Run again from here" not in client.get(url("change", job)).content.decode()
+                answer = client.post(url("rewind", job, "?step=first"), {"way": way, "attempts": job.attempts})
+                assert answer.status_code == 403
+                assert Job.objects.count() == 1
+                assert len(steps_of(job)) == 1
 
 
-@pytest.mark.parametrize("query", ["", "?step=third", "?step=%00", "?step=" + "x" * 5_000])
-def test_a_step_that_was_not_done_has_no_page(query: str) -> None:
-    client, job = staff("view_job", "retry_job"), done()
-    assert client.get(url("rewind", job, query)).status_code == 404
+def test_a_step_that_was_not_done_has_no_page() -> None:
+    with all_faults() as about:
+        for query in ["", "?step=third", "?step=%00", "?step=" + "x" * 5_000]:
+            with about(query[:20]), undone():
+                client, job = staff("view_job", "retry_job"), done()
+                assert client.get(url("rewind", job, query)).status_code == 404
 
 
-@pytest.mark.parametrize("given", [{}, {"way": "delete"}, {"way": "fork", "attempts": "x"}])
-def test_a_form_that_says_nothing_does_nothing(given: dict[str, Any]) -> None:
-    client, job = staff("view_job", "retry_job"), done()
-    assert client.post(url("rewind", job, "?step=first"), given).status_code == 200
-    assert Job.objects.count() == 1
+def test_a_form_that_says_nothing_does_nothing() -> None:
+    with all_faults() as about:
+        for given in [{}, {"way": "delete"}, {"way": "fork", "attempts": "x"}]:
+            with about(given), undone():
+                client, job = staff("view_job", "retry_job"), done()
+                assert client.post(url("rewind", job, "?step=first"), given).status_code == 200
+                assert Job.objects.count() == 1
 
 
 def waiting() -> Job:

@@ -22,6 +22,8 @@ from pulse_django.schedules.forms import ScheduleForm
 from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.schedule_definitions import Definition
 from tests.console.staff import staff
+from tests.faults import all_faults
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -89,10 +91,15 @@ class TestTheList:
         with django_assert_max_num_queries(12):
             client.get(url("changelist"))
 
-    @pytest.mark.parametrize("state", ["paused", "gone", "changed"])
-    def test_states_can_be_filtered(self, state: str) -> None:
-        nightly()
-        assert "nightly" not in page(staff(*MAY_CHANGE), f"{url('changelist')}?state={state}").split("result_list")[-1]
+    def test_states_can_be_filtered(self) -> None:
+        with all_faults() as about:
+            for state in ["paused", "gone", "changed"]:
+                with about(state), undone():
+                    nightly()
+                    assert (
+                        "nightly"
+                        not in page(staff(*MAY_CHANGE), f"{url('changelist')}?state={state}").split("result_list")[-1]
+                    )
 
 
 class TestThePage:
@@ -185,21 +192,21 @@ class TestEditing:
         assert (schedule.cron, schedule.kwargs, schedule.changed_by) == ("0 3 * * *", {"customer": 7}, "operator")
         assert schedule.next_at is not None
 
-    @pytest.mark.parametrize(
-        ("fields", "says"),
-        [
+    def test_what_could_never_run_is_refused_on_the_page(self) -> None:
+        cases = [
             ({"cron": "61 * * * *"}, "Bad minute"),
             ({"tz": "Nowhere/Land"}, "is no time zone"),
             ({"kwargs": '{"colour": "red"}'}, "colour"),
             ({"every": "01:00:00"}, "either cron or every"),
             ({"cron": "0 0 30 2 *"}, "never due|Bad day"),
-        ],
-    )
-    def test_what_could_never_run_is_refused_on_the_page(self, fields: dict[str, Any], says: str) -> None:
-        response = staff(*MAY_CHANGE).post(url("add"), form(**fields))
-        assert response.status_code == 200
-        assert re.search(says, response.content.decode())
-        assert Schedule.objects.count() == 0
+        ]
+        with all_faults() as about:
+            for fields, says in cases:
+                with about((fields, says)), undone():
+                    response = staff(*MAY_CHANGE).post(url("add"), form(**fields))
+                    assert response.status_code == 200
+                    assert re.search(says, response.content.decode())
+                    assert Schedule.objects.count() == 0
 
     def test_a_change_of_a_schedule_of_the_code_is_an_override_with_who_and_why(self) -> None:
         schedule = from_code()

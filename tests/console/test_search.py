@@ -19,8 +19,10 @@ from tests.console.staff import staff
 from tests.console.test_job_list import found, link, newest_first, page_at
 from tests.execution.test_searched_tasks import ship
 from tests.factories import WorkerFactory, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.security.test_encryption import tasks as encrypted_tasks
+from tests.undoing import undone
 
 __all__ = ["encrypted_tasks"]
 
@@ -33,9 +35,8 @@ def job_of(result: Any) -> Job:
     return Job.objects.get(pk=result.id)
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
+def test_what_is_typed_means() -> None:
+    cases = [
         ("4711", Search(job_id=4711, number="4711")),
         (" #4711 ", Search(job_id=4711)),
         ("order_id:4711", Search(arguments=(("order_id", "4711"),))),
@@ -48,10 +49,11 @@ def job_of(result: Any) -> Job:
         ('"order_id:4711" x', Search(words=("order_id:4711", "x"))),
         ("ValueError: no", Search(words=("ValueError:", "no"))),
         ("\"\" ''", Search()),
-    ],
-)
-def test_what_is_typed_means(text: str, meant: Search) -> None:
-    assert search_in(text) == meant
+    ]
+    with all_faults() as about:
+        for text, meant in cases:
+            with about((text, meant)):
+                assert search_in(text) == meant
 
 
 class TestArguments:
@@ -91,12 +93,14 @@ class TestArguments:
 
 
 class TestWhoMay:
-    @pytest.mark.parametrize("text", ["order_id:4711", "order_id:4712"])
-    def test_without_the_permission_arguments_are_no_oracle(self, text: str) -> None:
-        ship.enqueue(4711)
-        page = page_at(staff("view_job", "cancel_job"), q=text)
-        assert "field-id" not in page
-        assert "You need the permission to see arguments to search them." in page
+    def test_without_the_permission_arguments_are_no_oracle(self) -> None:
+        with all_faults() as about:
+            for text in ["order_id:4711", "order_id:4712"]:
+                with about(text), undone():
+                    ship.enqueue(4711)
+                    page = page_at(staff("view_job", "cancel_job"), q=text)
+                    assert "field-id" not in page
+                    assert "You need the permission to see arguments to search them." in page
 
     def test_without_the_permission_a_number_is_a_job(self) -> None:
         ship.enqueue(987_654_321)

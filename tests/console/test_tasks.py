@@ -18,7 +18,9 @@ from pulse_django.store import traffic
 from pulse_django.words.counters import OTHER
 from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from tests.console.staff import staff
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -63,14 +65,15 @@ class TestTheList:
     def test_a_registered_task_that_never_ran_is_listed(self, admin_client: Client) -> None:
         assert "shop.echo" in names_of(text(admin_client, LIST))
 
-    @pytest.mark.parametrize(
-        ("order", "first"), [("runs", "busy"), ("failed", "failing"), ("ran", "slow"), ("name", "a")]
-    )
-    def test_it_is_sorted_by_what_is_asked_for(self, admin_client: Client, order: str, first: str) -> None:
-        slow = counts(1, 0)
-        slow.ran.measure(30, 1, 30.0)
-        recorded(a=counts(1, 0), busy=counts(500, 0), failing=counts(1, 1), slow=slow)
-        assert names_of(text(admin_client, LIST, order=order))[0] == first
+    def test_it_is_sorted_by_what_is_asked_for(self, admin_client: Client) -> None:
+        cases = [("runs", "busy"), ("failed", "failing"), ("ran", "slow"), ("name", "a")]
+        with all_faults() as about:
+            for order, first in cases:
+                with about((order, first)), undone():
+                    slow = counts(1, 0)
+                    slow.ran.measure(30, 1, 30.0)
+                    recorded(a=counts(1, 0), busy=counts(500, 0), failing=counts(1, 1), slow=slow)
+                    assert names_of(text(admin_client, LIST, order=order))[0] == first
 
     def test_what_was_added_up_as_others_has_no_page(self, admin_client: Client) -> None:
         traffic.write("default", recorded(), {(TrafficKind.TASK, OTHER): counts()})
@@ -78,11 +81,13 @@ class TestTheList:
         assert "Other tasks" in page
         assert OTHER not in page
 
-    @pytest.mark.parametrize("query", [{"window": "year"}, {"order": EVIL}, {"window": EVIL}])
-    def test_an_odd_address_gives_the_usual_page(self, admin_client: Client, query: dict[str, str]) -> None:
-        page = text(admin_client, LIST, **query)
-        assert EVIL not in page
-        assert '<strong aria-current="true">Last day</strong>' in page
+    def test_an_odd_address_gives_the_usual_page(self, admin_client: Client) -> None:
+        with all_faults() as about:
+            for query in [{"window": "year"}, {"order": EVIL}, {"window": EVIL}]:
+                with about(query), undone():
+                    page = text(admin_client, LIST, **query)
+                    assert EVIL not in page
+                    assert '<strong aria-current="true">Last day</strong>' in page
 
 
 class TestOne:
@@ -123,15 +128,19 @@ class TestOne:
         assert admin_client.get(ONE)["Location"] == LIST
 
 
-@pytest.mark.parametrize(("permission", "code"), [("view_queue", 403), ("view_job", 200)])
-def test_the_pages_are_for_who_may_see_jobs(permission: str, code: int) -> None:
-    client = staff(permission)
-    assert [client.get(url, {"name": "x"}).status_code for url in (LIST, ONE)] == [code, code]
+def test_the_pages_are_for_who_may_see_jobs() -> None:
+    with all_faults() as about:
+        for permission, code in [("view_queue", 403), ("view_job", 200)]:
+            with about((permission, code)), undone():
+                client = staff(permission)
+                assert [client.get(url, {"name": "x"}).status_code for url in (LIST, ONE)] == [code, code]
 
 
-@pytest.mark.parametrize("url", [LIST, ONE])
-def test_a_page_takes_few_statements(admin_client: Client, url: str) -> None:
-    recorded(**{f"task{number}": counts() for number in range(50)})
-    with CaptureQueriesContext(connection) as asked:
-        text(admin_client, url, name="task7", window="weeks")
-    assert len(asked) <= 10
+def test_a_page_takes_few_statements(admin_client: Client) -> None:
+    with all_faults() as about:
+        for url in [LIST, ONE]:
+            with about(url), undone():
+                recorded(**{f"task{number}": counts() for number in range(50)})
+                with CaptureQueriesContext(connection) as asked:
+                    text(admin_client, url, name="task7", window="weeks")
+                assert len(asked) <= 10

@@ -17,7 +17,9 @@ from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.console import test_dead_letters as dead_letters
 from tests.console.test_acts import page_of, press
+from tests.database import empty_tables
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -25,14 +27,14 @@ KEEP, FOLLOW = UniqueKey.of("k", Unique()), UniqueKey.of("k", Unique(on_conflict
 HOURLY = UniqueKey.of("h", Unique(per=timedelta(hours=1)))
 
 
-@pytest.mark.parametrize(
-    ("key", "says"), [(KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before")]
-)
-def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(
-    admin_client: Client, key: UniqueKey, says: str
-) -> None:
-    page = admin_client.get(page_of(Job.objects.enqueue(NewJob(task="t", unique=key)))).content.decode()
-    assert f"{key.key} ({says}" in page
+def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(admin_client: Client) -> None:
+    cases = [(KEEP, "until it ends"), (FOLLOW, "until it starts"), (HOURLY, "no other one before")]
+    with all_faults() as about:
+        for key, says in cases:
+            with about((key, says)):
+                empty_tables()
+                page = admin_client.get(page_of(Job.objects.enqueue(NewJob(task="t", unique=key)))).content.decode()
+                assert f"{key.key} ({says}" in page
 
 
 def test_the_page_of_another_job_shows_none(admin_client: Client) -> None:

@@ -16,36 +16,58 @@ from pulse_django.words.display import UNSEEN, inert
 from pulse_django.words.states import Status
 from tests.console.test_every_page import fill
 from tests.factories import make_job
+from tests.faults import all_faults
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
 TURNED = "gpj.\u202eexe"
 
 
-@pytest.mark.parametrize("number", [1, 0x1B, 0x7F, 0x9B, 0xAD, 0x61C, *range(0x200B, 0x2010), *range(0x202A, 0x202F),
-                                    *range(0x2060, 0x206A), 0xFEFF, 0xE0041])  # fmt: skip
-def test_each_unseen_character_is_spelt_as_a_terminal_spells_it(number: int) -> None:
-    assert all_visible(f"<td>a{chr(number)}b</td>") == f"<td>{inert(f'a{chr(number)}b')}</td>"
+def test_each_unseen_character_is_spelt_as_a_terminal_spells_it() -> None:
+    numbers = [
+        1,
+        0x1B,
+        0x7F,
+        0x9B,
+        0xAD,
+        0x61C,
+        *range(0x200B, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2060, 0x206A),
+        0xFEFF,
+        0xE0041,
+    ]
+    with all_faults() as about:
+        for number in numbers:
+            with about(number):
+                assert all_visible(f"<td>a{chr(number)}b</td>") == f"<td>{inert(f'a{chr(number)}b')}</td>"
 
 
-@pytest.mark.parametrize("text", ["a\tb\nc", "naïve", "5\xa0minutes", "日本", "❤\ufe0f", "e\u0301", "שלום"])
-def test_what_is_seen_stays(text: str) -> None:
-    assert all_visible(text) is text
+def test_what_is_seen_stays() -> None:
+    texts = ["a\tb\nc", "naïve", "5\xa0minutes", "日本", "❤\ufe0f", "e\u0301", "שלום"]
+    with all_faults() as about:
+        for text in texts:
+            with about(text):
+                assert all_visible(text) is text
 
 
-@pytest.mark.parametrize("text", ["👨\u200d👩\u200d👧", "می\u200cخواهم"])
-def test_joiners_within_a_word_or_a_picture_stay(text: str) -> None:
-    assert all_visible(f"<td>{text}</td>") == f"<td>{text}</td>"
-    assert all_visible("<td>pay\u200dpal \u200d</td>") == "<td>pay\\u200dpal \\u200d</td>"
+def test_joiners_within_a_word_or_a_picture_stay() -> None:
+    with all_faults() as about:
+        for text in ["👨\u200d👩\u200d👧", "می\u200cخواهم"]:
+            with about(text):
+                assert all_visible(f"<td>{text}</td>") == f"<td>{text}</td>"
+                assert all_visible("<td>pay\u200dpal \u200d</td>") == "<td>pay\\u200dpal \\u200d</td>"
 
 
-@pytest.mark.parametrize(
-    "page", ['<input value="{}">', "<textarea name='x' rows=3>\n{}</textarea>", '<option selected value="{}">'],
-)  # fmt: skip
-def test_a_form_sends_back_what_it_was_given(page: str) -> None:
-    shown = all_visible(page.format(TURNED))
-    assert UNSEEN.search(shown) is None
-    assert unescape(shown) == page.format(TURNED)
+def test_a_form_sends_back_what_it_was_given() -> None:
+    pages = ['<input value="{}">', "<textarea name='x' rows=3>\n{}</textarea>", '<option selected value="{}">']
+    with all_faults() as about:
+        for page in pages:
+            with about(page):
+                shown = all_visible(page.format(TURNED))
+                assert UNSEEN.search(shown) is None
+                assert unescape(shown) == page.format(TURNED)
 
 
 def test_words_of_persian_keep_their_joiners_and_nothing_turns_them_around() -> None:
@@ -67,21 +89,28 @@ def test_a_filter_by_such_a_name_still_finds_its_jobs(admin_client: Client) -> N
     assert "gpj.\\u202eexe" in page
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "pulse_status", "pulse_status --status DEAD_LETTERED", "pulse_limits", "pulse_schedules", "pulse_workflows",
-        "pulse_doctor", "pulse_health", "pulse_explain", "pulse_shards",
-    ],
-)  # fmt: skip
-def test_a_terminal_obeys_none_of_them_either(command: str) -> None:
+def test_a_terminal_obeys_none_of_them_either() -> None:
+    commands = [
+        "pulse_status",
+        "pulse_status --status DEAD_LETTERED",
+        "pulse_limits",
+        "pulse_schedules",
+        "pulse_workflows",
+        "pulse_doctor",
+        "pulse_health",
+        "pulse_explain",
+        "pulse_shards",
+    ]
     rows = fill(f"{TURNED}\u200b\x1b[2J")
-    name, *options = command.split()
-    if name == "pulse_explain":
-        options.append(str(rows["member"]))
-    out, err = StringIO(), StringIO()
-    with suppress(CommandError, SystemExit):
-        call_command(name, *options, stdout=out, stderr=err)
-    said = out.getvalue() + err.getvalue()
-    assert said.strip()
-    assert UNSEEN.findall(said) == []
+    with all_faults() as about:
+        for command in commands:
+            with about(command), undone():
+                name, *options = command.split()
+                if name == "pulse_explain":
+                    options.append(str(rows["member"]))
+                out, err = StringIO(), StringIO()
+                with suppress(CommandError, SystemExit):
+                    call_command(name, *options, stdout=out, stderr=err)
+                said = out.getvalue() + err.getvalue()
+                assert said.strip()
+                assert UNSEEN.findall(said) == []

@@ -21,7 +21,9 @@ from pulse_django.store.batches import members
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
 from tests.console.staff import staff
+from tests.faults import all_faults
 from tests.protocol.steps import sql
+from tests.undoing import undone
 from tests.workflows.tasks import BROKEN, approved, note, stepwise
 
 pytestmark = pytest.mark.django_db
@@ -213,12 +215,14 @@ class TestActs:
         assert placed.row.paused_at is None
         assert "Nothing was changed" in act(client, placed, "resume")
 
-    @pytest.mark.parametrize("name", ["cancel", "retry", "approve", "pause", "resume"])
-    def test_each_needs_its_permission(self, name: str) -> None:
-        placed = order().enqueue()
-        url = reverse("admin:pulse_django_storedbatch_act", args=[placed.id, name])
-        assert staff(*VIEW).post(url, {f"{name}-why": "x", f"{name}-runs": 1}).status_code == 403
-        assert StoredBatch.objects.get().cancelled_at is None
+    def test_each_needs_its_permission(self) -> None:
+        with all_faults() as about:
+            for name in ["cancel", "retry", "approve", "pause", "resume"]:
+                with about(name), undone():
+                    placed = order().enqueue()
+                    url = reverse("admin:pulse_django_storedbatch_act", args=[placed.id, name])
+                    assert staff(*VIEW).post(url, {f"{name}-why": "x", f"{name}-runs": 1}).status_code == 403
+                    assert StoredBatch.objects.get().cancelled_at is None
 
     def test_what_has_changed_meanwhile_is_left_alone(self) -> None:
         placed = order().enqueue()

@@ -29,7 +29,8 @@ from pulse_django.fleet.conditions import (
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Queue
 from tests.factories import make_job, now
-from tests.fleet.states import LONG_AGO
+from tests.faults import all_faults
+from tests.fleet.states import LONG_AGO, empty_and_vacuum
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -184,16 +185,17 @@ def test_a_repair_speaks_json() -> None:
     assert done == {"name": "paused-backlog", "steps": 1, "repaired": 1, "is_clear": True}
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_a_mistake_is_told() -> None:
+    cases = [
         (["--repair", "nonsense"], "Unknown condition 'nonsense'"),
         (["--repair", "attempt-missing"], "attempt-missing has no repair"),
         (["--check", "--yes"], "--yes requires --repair"),
-    ],
-)
-def test_a_mistake_is_told(flags: list[str], said: str) -> None:
-    assert said in check(*flags)[1]
+    ]
+    with all_faults() as about:
+        for flags, said in cases:
+            with about((flags, said)):
+                empty_and_vacuum()
+                assert said in check(*flags)[1]
 
 
 def test_a_repair_that_does_not_help_fails() -> None:
@@ -252,26 +254,37 @@ def test_the_worst_comes_first_in_one_line() -> None:
     assert not verdict.is_well
 
 
-@pytest.mark.parametrize(
-    "awkward",
-    ["SELECT 1, 'x' LIMIT %(limit)s;", "SELECT 1, 'x' LIMIT %(limit)s -- all", "SELECT 1, NULL LIMIT %(limit)s",
-     "SELECT '{}'::jsonb, 5 LIMIT %(limit)s", "SELECT gen_random_uuid(), 'x' LIMIT %(limit)s"],
-)  # fmt: skip
-def test_sql_of_an_app_needs_to_work_alone_only(awkward: str) -> None:
-    register(condition("awkward", sql=awkward))
-    with CaptureQueriesContext(connection) as queries:
-        [finding] = ask_all("default").found
-    assert (finding.condition.name, len(finding.subjects), finding.error) == ("awkward", 1, "")
-    assert len(queries) < 25
-    assert "awkward" in check("--check", "--json")[0]
-    assert "WARN awkward" in check("--check")[0]
+def test_sql_of_an_app_needs_to_work_alone_only() -> None:
+    statements = [
+        "SELECT 1, 'x' LIMIT %(limit)s;",
+        "SELECT 1, 'x' LIMIT %(limit)s -- all",
+        "SELECT 1, NULL LIMIT %(limit)s",
+        "SELECT '{}'::jsonb, 5 LIMIT %(limit)s",
+        "SELECT gen_random_uuid(), 'x' LIMIT %(limit)s",
+    ]
+    with all_faults() as about:
+        for awkward in statements:
+            with about(awkward), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(catalogue, "_known", dict(catalogue._known))
+                empty_and_vacuum()
+                register(condition("awkward", sql=awkward))
+                with CaptureQueriesContext(connection) as queries:
+                    [finding] = ask_all("default").found
+                assert (finding.condition.name, len(finding.subjects), finding.error) == ("awkward", 1, "")
+                assert len(queries) < 25
+                assert "awkward" in check("--check", "--json")[0]
+                assert "WARN awkward" in check("--check")[0]
 
 
-@pytest.mark.parametrize("columns", ["1", "1, 'x', 'y'"])
-def test_rows_of_another_shape_are_an_error(columns: str) -> None:
-    register(condition("wrong-shape", sql=f"SELECT {columns} LIMIT %(limit)s"))
-    [finding] = ask_all("default").found
-    assert "must return rows of (key, words)" in finding.error
+def test_rows_of_another_shape_are_an_error() -> None:
+    with all_faults() as about:
+        for columns in ["1", "1, 'x', 'y'"]:
+            with about(columns), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(catalogue, "_known", dict(catalogue._known))
+                empty_and_vacuum()
+                register(condition("wrong-shape", sql=f"SELECT {columns} LIMIT %(limit)s"))
+                [finding] = ask_all("default").found
+                assert "must return rows of (key, words)" in finding.error
 
 
 def test_python_of_an_app_runs_inside_the_guards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,10 +335,11 @@ def test_a_table_that_is_locked_is_not_waited_for_by_each_question(rival: Rival)
     assert ask_all("default").is_well
 
 
-@pytest.mark.parametrize("name", ["", "two words", "a\nb", "Loud", "x" * 3 + "_y"])
-def test_a_name_is_words_joined_by_hyphens(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot name a condition"):
-        condition(name, sql="SELECT 1, '' LIMIT %(limit)s")
+def test_a_name_is_words_joined_by_hyphens() -> None:
+    with all_faults() as about:
+        for name in ["", "two words", "a\nb", "Loud", "x" * 3 + "_y"]:
+            with about(name), pytest.raises(ValueError, match="cannot name a condition"):
+                condition(name, sql="SELECT 1, '' LIMIT %(limit)s")
 
 
 def test_a_threshold_overwrites_no_parameter_of_others() -> None:

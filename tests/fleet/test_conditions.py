@@ -21,10 +21,12 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today
+from tests.faults import all_faults
 from tests.fleet.states import (
     FLUSH,
     LONG_AGO,
     brought_about,
+    empty_and_vacuum,
     live_worker,
     lost_worker,
     move_unfinished,
@@ -172,14 +174,17 @@ def test_nothing_is_reaped_right_after_an_outage(monkeypatch: pytest.MonkeyPatch
     assert Job.objects.running().count() == 1
 
 
-@pytest.mark.parametrize("status", [status for status in Status if status is not Status.RUNNING])
-def test_an_ended_run_without_its_row_in_the_ledger_is_seen(status: Status) -> None:
-    make_job()  # has never run
-    kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
-    AttemptFactory(job=kept, number=2)
-    AttemptFactory(job=robbed, number=1)
-    assert keys(found("attempt-missing")) == [robbed.pk]
-    assert named("attempt-missing").repair is None, "nobody can invent what a run did"
+def test_an_ended_run_without_its_row_in_the_ledger_is_seen() -> None:
+    with all_faults() as about:
+        for status in [status for status in Status if status is not Status.RUNNING]:
+            with about(status):
+                empty_and_vacuum()
+                make_job()  # has never run
+                kept, robbed = make_job(status, attempts=2), make_job(status, attempts=2)
+                AttemptFactory(job=kept, number=2)
+                AttemptFactory(job=robbed, number=1)
+                assert keys(found("attempt-missing")) == [robbed.pk]
+                assert named("attempt-missing").repair is None, "nobody can invent what a run did"
 
 
 def test_a_token_that_was_granted_beyond_the_sequence_raises_it() -> None:
@@ -379,12 +384,16 @@ def test_a_task_that_fails_much_more_often_than_before_is_named() -> None:
     assert is_clear("failures-rise", thresholds={"failures-rise": 0.3})
 
 
-@pytest.mark.parametrize("odd", [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}])
-def test_a_minute_of_another_shape_breaks_no_question(odd: Any) -> None:
-    record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
-    assert is_clear("failure-rate")
-    assert is_clear("failures-rise")
-    assert is_clear("leases-expired")
+def test_a_minute_of_another_shape_breaks_no_question() -> None:
+    shapes = [5, [], None, {"a": 5}, {"a": {"FAILED": "x"}}, {"a": {"FAILED": None}}]
+    with all_faults() as about:
+        for odd in shapes:
+            with about(odd):
+                empty_and_vacuum()
+                record(2, runs_total=odd, jobs_ended_total=odd, lease_expirations_total=odd)
+                assert is_clear("failure-rate")
+                assert is_clear("failures-rise")
+                assert is_clear("leases-expired")
 
 
 def test_many_expired_leases_are_found() -> None:
@@ -531,21 +540,21 @@ def test_a_worker_that_does_not_tell_its_tasks_may_know_any(forgotten: Job) -> N
 # The server
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
-        lambda: make_job(created_at=now(timedelta(minutes=3))),
-        lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
-        lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
-        lambda: QueueFactory(paused_at=now(timedelta(minutes=3))),
-    ],
-    ids=["worker", "creation", "start", "attempt", "pause"],
-)
-def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back(write: Any) -> None:
-    write()
-    [subject] = found("clock-stepped").subjects
-    assert subject.words.startswith("is 00:02:59.")
+def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back() -> None:
+    writes = {
+        "worker": lambda: live_worker(last_beat_at=now(timedelta(minutes=3))),
+        "creation": lambda: make_job(created_at=now(timedelta(minutes=3))),
+        "start": lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
+        "attempt": lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
+        "pause": lambda: QueueFactory(paused_at=now(timedelta(minutes=3))),
+    }
+    with all_faults() as about:
+        for case, write in writes.items():
+            with about(case):
+                empty_and_vacuum()
+                write()
+                [subject] = found("clock-stepped").subjects
+                assert subject.words.startswith("is 00:02:59.")
 
 
 def test_a_transaction_that_holds_back_vacuum_is_seen(rival: Rival) -> None:
@@ -599,17 +608,20 @@ def test_the_index_of_unique_keys_is_built_again_with_its_condition() -> None:
     assert sql(definition) == before
 
 
-@pytest.mark.parametrize("constraint", ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"])
-def test_a_missing_constraint_is_added_again(constraint: str) -> None:
-    table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job_hot"
-    sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
-    assert keys(found("schema-incomplete")) == [constraint]
-    repaired("schema-incomplete")
-    assert is_clear("schema-incomplete")
-    if constraint == "pulse_attempt_one_per_run":
-        entry = AttemptFactory(job=make_job(Status.COMPLETED))
-        with pytest.raises(IntegrityError, match=constraint):
-            AttemptFactory(job=entry.job, number=entry.number)
+def test_a_missing_constraint_is_added_again() -> None:
+    with all_faults() as about:
+        for constraint in ["pulse_job_running_iff_leased", "pulse_attempt_one_per_run"]:
+            with about(constraint):
+                empty_and_vacuum()
+                table = "pulse_django_attempt" if "attempt" in constraint else "pulse_django_job_hot"
+                sql(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
+                assert keys(found("schema-incomplete")) == [constraint]
+                repaired("schema-incomplete")
+                assert is_clear("schema-incomplete")
+                if constraint == "pulse_attempt_one_per_run":
+                    entry = AttemptFactory(job=make_job(Status.COMPLETED))
+                    with pytest.raises(IntegrityError, match=constraint):
+                        AttemptFactory(job=entry.job, number=entry.number)
 
 
 def test_a_constraint_of_that_name_elsewhere_does_not_count() -> None:

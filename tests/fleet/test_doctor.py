@@ -21,6 +21,7 @@ from pulse_django.models import Queue
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.states import Status
 from tests.factories import WorkerFactory, make_job, now
+from tests.faults import all_faults
 from tests.pgbouncer import PgBouncer, needs_pgbouncer
 from tests.protocol.steps import sql
 
@@ -202,18 +203,18 @@ def test_an_autovacuum_that_looks_seldom_is_a_hint() -> None:
     assert (advice.level, advice.what) == (Level.HINT, "autovacuum looks at each database every 1m")
 
 
-@pytest.mark.parametrize(
-    ("updates", "hot", "runs", "level"),
-    [
+def test_updates_that_are_not_in_place_are_counted_by_run() -> None:
+    cases = [
         (0, 0, 0, Level.UNKNOWN),
         (500, 0, 999, Level.UNKNOWN),
         (2_000_000, 0, 1_000_000, Level.GOOD),  # a claim and a settle each, and no beats
         (5_000_000, 3_000_000, 1_000_000, Level.GOOD),  # long jobs, whose beats are in place
         (5_000_000, 100_000, 1_000_000, Level.WARNING),  # ... and are not
-    ],
-)
-def test_updates_that_are_not_in_place_are_counted_by_run(updates: int, hot: int, runs: int, level: Level) -> None:
-    assert tables._of_updates(updates, hot, runs).level == level
+    ]
+    with all_faults() as about:
+        for updates, hot, runs, level in cases:
+            with about((updates, hot, runs, level)):
+                assert tables._of_updates(updates, hot, runs).level == level
 
 
 def test_indexes_of_strangers_are_named_and_worst_on_what_heartbeats_write() -> None:

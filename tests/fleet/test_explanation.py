@@ -32,8 +32,10 @@ from pulse_django.words.outcomes import CANNOT_DECRYPT
 from pulse_django.words.states import CLAIMABLE, Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, make_job, now
+from tests.faults import all_faults
 from tests.fleet.states import live_worker, record
 from tests.protocol.steps import sql
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -355,21 +357,23 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_each_reason_is_given_with_its_facts(case: str) -> None:
-    arrange, codes, facts = CASES[case]
-    live_worker()
-    found = explain(arrange().pk)
-    assert [reason.code for reason in found.reasons] == codes
-    first = found.reasons[0]
-    assert facts.items() <= first.facts.items()
-    if first.code != "free":
-        assert (first.until is not None) == (case in ENDS)
-    if first.until is not None:
-        assert timedelta() < first.until - found.now <= MINUTE
-    for reason in found.reasons:
-        assert reason.sentence.endswith(".")
-        assert "%(" not in reason.sentence
+def test_each_reason_is_given_with_its_facts() -> None:
+    with all_faults() as about:
+        for case in CASES:
+            with about(case), undone():
+                arrange, codes, facts = CASES[case]
+                live_worker()
+                found = explain(arrange().pk)
+                assert [reason.code for reason in found.reasons] == codes
+                first = found.reasons[0]
+                assert facts.items() <= first.facts.items()
+                if first.code != "free":
+                    assert (first.until is not None) == (case in ENDS)
+                if first.until is not None:
+                    assert timedelta() < first.until - found.now <= MINUTE
+                for reason in found.reasons:
+                    assert reason.sentence.endswith(".")
+                    assert "%(" not in reason.sentence
 
 
 def test_every_code_is_brought_about() -> None:
@@ -439,9 +443,7 @@ def test_the_end_of_a_rate_is_the_one_that_the_claim_says() -> None:
     assert 7 < reason.facts["wait"] <= 60 / 7
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_said_to_be_free_is_what_a_claim_takes(case: str) -> None:
-    """Of what a claim can judge: it knows neither tasks nor workers, keys nor whose turn it is."""
+def explain_and_claim(case: str) -> None:
     live_worker()
     job = CASES[case][0]()
     found = explain(job.pk)
@@ -460,26 +462,34 @@ def test_what_is_said_to_be_free_is_what_a_claim_takes(case: str) -> None:
     assert [claim.job_id for claim in claims] == ([] if found.is_blocked else [job.pk])
 
 
+def test_what_is_said_to_be_free_is_what_a_claim_takes() -> None:
+    """Of what a claim can judge: it knows neither tasks nor workers, keys nor whose turn it is."""
+    with all_faults() as about:
+        for case in CASES:
+            with about(case), undone():
+                explain_and_claim(case)
+
+
 def test_nothing_is_known_of_a_job_that_is_not_there() -> None:
     with pytest.raises(Job.DoesNotExist):
         explain(1)
 
 
-@pytest.mark.parametrize("kind", ["due", "limited", "later", "over", "waiting"])
-def test_it_takes_at_most_five_statements_that_read(kind: str) -> None:
-    fields: dict[str, Any] = {"later": {"next_run_at": now(SOON)}, "limited": {"lane_key": limited(running=1)}}
-    live_worker()
-    made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
-    job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
-    with (
-        transaction.atomic(),
-        CaptureQueriesContext(
-            connection,
-        ) as sent,
-    ):
-        explain(job.pk)
-    assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
-    assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
+def test_it_takes_at_most_five_statements_that_read() -> None:
+    with all_faults() as about:
+        for kind in ["due", "limited", "later", "over", "waiting"]:
+            with about(kind), undone():
+                fields: dict[str, Any] = {
+                    "later": {"next_run_at": now(SOON)},
+                    "limited": {"lane_key": limited(running=1)},
+                }
+                live_worker()
+                made = {"over": lambda: make_job(Status.COMPLETED), "waiting": _held}
+                job = made[kind]() if kind in made else waiting(**fields.get(kind, {}))
+                with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+                    explain(job.pk)
+                assert len(sent) == {"due": 3, "limited": 4, "later": 1, "over": 1, "waiting": 3}[kind]
+                assert not [one for one in sent.captured_queries if "UPDATE" in one["sql"] or "INSERT" in one["sql"]]
 
 
 def test_what_comes_before_it_is_counted_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,9 +559,8 @@ def limit(**numbers: Any) -> LimitFacts:
     return LimitFacts(**blank | numbers)
 
 
-@pytest.mark.parametrize(
-    ("limits", "own", "seconds", "bounds"),
-    [
+def test_a_limit_bounds_the_start() -> None:
+    cases = [
         ({"tokens": 0.5, "token_every": 10.0}, 0, None, (5, 6)),
         ({"tokens": 0.5, "token_every": 10.0}, 3, None, (35, 36)),
         ({"tokens": 4.0, "token_every": 10.0}, 3, None, (0, 1)),
@@ -560,15 +569,14 @@ def limit(**numbers: Any) -> LimitFacts:
         ({"running": 2, "held": 1}, 0, None, (0, 1)),
         ({"running": 2, "held": 2}, 0, None, None),
         ({"per_key": 1, "held_of_key": 1}, 1, 30.0, (0, 61)),
-    ],
-)
-def test_a_limit_bounds_the_start(
-    limits: dict[str, Any], own: int, seconds: float | None, bounds: tuple[int, int] | None
-) -> None:
-    pace = PaceFacts(starts=[6e9], run_seconds=seconds)
-    found = start.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
-    expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
-    assert found == expected
+    ]
+    with all_faults() as about:
+        for limits, own, seconds, bounds in cases:
+            with about((limits, own, seconds, bounds)):
+                pace = PaceFacts(starts=[6e9], run_seconds=seconds)
+                found = start.starts_in(facts(), [], LineFacts(0, own, 0), pace, [limit(**limits)])
+                expected = bounds and tuple(timedelta(seconds=one) for one in bounds)
+                assert found == expected
 
 
 def test_an_end_that_is_known_comes_on_top() -> None:
@@ -636,9 +644,12 @@ def test_the_page_of_a_waiting_job_says_why_to_who_may_view_it() -> None:
     assert "The limit stripe is closed until" in page_of(staff("view_job"), _closed())
 
 
-@pytest.mark.parametrize("status", [one for one in Status if one not in (*CLAIMABLE, Status.WAITING)])
-def test_the_page_of_another_job_does_not(admin_client: Client, status: Status) -> None:
-    assert "pulse-why" not in page_of(admin_client, make_job(status))
+def test_the_page_of_another_job_does_not(admin_client: Client) -> None:
+    cases = [one for one in Status if one not in (*CLAIMABLE, Status.WAITING)]
+    with all_faults() as about:
+        for status in cases:
+            with about(status), undone():
+                assert "pulse-why" not in page_of(admin_client, make_job(status))
 
 
 def test_the_page_opens_if_nothing_can_be_found_out(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

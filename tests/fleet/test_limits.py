@@ -17,6 +17,8 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import Limit, Rate, in_words, override_of
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -138,9 +140,8 @@ class TestCommand:
         with pytest.raises(CommandError, match="not paused"):
             run("resume", "stripe", "--key", "7")
 
-    @pytest.mark.parametrize(
-        "args",
-        [
+    def test_what_it_refuses(self) -> None:
+        cases = [
             ("pause", "task=x", "--key", "7"),
             ("pause", "stripe"),
             ("pause", "--key", "7"),
@@ -153,12 +154,14 @@ class TestCommand:
             ("set", "stripe", "--rate", "100"),
             ("set", "stripe", "--rate", "0/1m"),
             ("close", "stripe"),
-        ],
-    )
-    def test_what_it_refuses(self, args: tuple[str, ...]) -> None:
-        declare(running=5)
-        with pytest.raises(CommandError):
-            run(*args)
+        ]
+        with all_faults() as about:
+            for args in cases:
+                with about(args):
+                    empty_tables()
+                    declare(running=5)
+                    with pytest.raises(CommandError):
+                        run(*args)
 
     def test_keys_cannot_move_the_cursor(self) -> None:
         declare(per_key=5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks
 from pulse_django.models import Duty, Job, PausedKey
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
+from tests.database import empty_tables
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.fleet.states import LONG_AGO, SIMPLE, live_worker
 from tests.fleet.test_limits import declare
 from tests.protocol.steps import sql
@@ -41,24 +44,29 @@ OF_WAITING = {
 OF_WAITING |= {"limiter-starved": SIMPLE["limiter-starved"]}
 
 
-@pytest.mark.parametrize("set_aside", [False, True])
-@pytest.mark.parametrize("name", OF_WAITING)
-def test_jobs_of_a_paused_task_raise_no_alarm(name: str, set_aside: bool) -> None:
-    OF_WAITING[name]()
-    assert keys(name), "or this could not fail"
-    PausedKey.objects.pause_task(TASK)
-    if set_aside:
-        Job.objects.promote()
-        assert Job.objects.set_aside()
-    assert keys(name) == []
+def test_jobs_of_a_paused_task_raise_no_alarm() -> None:
+    with all_faults() as about:
+        for set_aside, name in product([False, True], OF_WAITING):
+            with about((set_aside, name)):
+                empty_tables()
+                OF_WAITING[name]()
+                assert keys(name), "or this could not fail"
+                PausedKey.objects.pause_task(TASK)
+                if set_aside:
+                    Job.objects.promote()
+                    assert Job.objects.set_aside()
+                assert keys(name) == []
 
 
-@pytest.mark.parametrize("name", ["overdue-while-idle", "queue-overdue"])
-def test_those_of_other_tasks_behind_them_do(name: str) -> None:
-    OF_WAITING[name]()
-    make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
-    PausedKey.objects.pause_task(TASK)
-    assert keys(name) == ["default"]
+def test_those_of_other_tasks_behind_them_do() -> None:
+    with all_faults() as about:
+        for name in ["overdue-while-idle", "queue-overdue"]:
+            with about(name):
+                empty_tables()
+                OF_WAITING[name]()
+                make_job(task="tests.other", next_run_at=now(LONG_AGO / 2))
+                PausedKey.objects.pause_task(TASK)
+                assert keys(name) == ["default"]
 
 
 def test_no_condition_is_found_while_a_task_is_paused() -> None:
@@ -72,20 +80,19 @@ def test_no_condition_is_found_while_a_task_is_paused() -> None:
     assert {one.name: found for one in known() if one.sql and (found := keys(one.name))} == {}
 
 
-@pytest.mark.parametrize(
-    ("is_paused", "ago", "expected"),
-    [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])],
-)
-def test_jobs_that_no_watchdog_brings_back_are_found(
-    is_paused: bool, ago: timedelta | None, expected: list[str]
-) -> None:
+def test_jobs_that_no_watchdog_brings_back_are_found() -> None:
     """While watchdogs sweep they come back, and it is no alarm that a million of them take a while."""
-    make_job(ready=None, next_run_at=now(LONG_AGO))
-    make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
-    PausedKey.objects.pause_task("tests.other", *([TASK] if is_paused else []))
-    if ago is not None:
-        swept(-ago if ago else ago)
-    assert keys("ready-overdue") == expected
+    cases = [(False, None, ["default"]), (False, LONG_AGO, ["default"]), (False, timedelta(), []), (True, None, [])]
+    with all_faults() as about:
+        for is_paused, ago, expected in cases:
+            with about((is_paused, ago, expected)):
+                empty_tables()
+                make_job(ready=None, next_run_at=now(LONG_AGO))
+                make_job(ready=None, next_run_at=now(LONG_AGO), task="tests.other", queue="other")
+                PausedKey.objects.pause_task("tests.other", *([TASK] if is_paused else []))
+                if ago is not None:
+                    swept(-ago if ago else ago)
+                assert keys("ready-overdue") == expected
 
 
 def counts() -> dict[str, Callable[[], Any]]:
@@ -96,13 +103,16 @@ def counts() -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.parametrize("how", counts())
-def test_they_are_counted_as_later_and_not_as_due(how: str) -> None:
-    make_job(next_run_at=now(LONG_AGO), ready=None)
-    make_job(task="tests.other")
-    [queue] = counts()[how]()
-    assert (queue.due, queue.later) == (1, 1)
-    assert queue.oldest_due < timedelta(minutes=1)
+def test_they_are_counted_as_later_and_not_as_due() -> None:
+    with all_faults() as about:
+        for how in counts():
+            with about(how):
+                empty_tables()
+                make_job(next_run_at=now(LONG_AGO), ready=None)
+                make_job(task="tests.other")
+                [queue] = counts()[how]()
+                assert (queue.due, queue.later) == (1, 1)
+                assert queue.oldest_due < timedelta(minutes=1)
 
 
 def test_they_are_still_jobs_that_wait() -> None:

@@ -18,6 +18,8 @@ from pulse_django.fleet.traffic import (
 from pulse_django.models import Release
 from pulse_django.store import traffic
 from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -48,19 +50,23 @@ def write_every(minutes: int, span: timedelta) -> datetime:
     return last
 
 
-@pytest.mark.parametrize(("key", "minutes", "span"), [("hour", 1, 56), ("day", 10, 23 * 60), ("weeks", 60, 13 * 1440)])
-def test_a_course_and_a_sum_have_all_of_a_window(key: str, minutes: int, span: int) -> None:
-    written = span // minutes + 1
-    write_every(minutes, timedelta(minutes=span))
-    # What is longer than a page shows is gone, and so is what longer spans hold.
-    traffic.forget("default")
-    window = WINDOWS[key]
-    course = read_course("default", *SEND, window)
-    assert len(course.points) == len(course.begins) == window.points
-    assert (course.total.succeeded, course.total.failed) == (written, written)
-    assert read_totals("default", TASK, window)["shop.send"].runs == 2 * written
-    assert course.points[-1].runs or course.points[-2].runs
-    assert read_course("default", QUEUE, "shop.send", window).total.runs == 0
+def test_a_course_and_a_sum_have_all_of_a_window() -> None:
+    cases = [("hour", 1, 56), ("day", 10, 23 * 60), ("weeks", 60, 13 * 1440)]
+    with all_faults() as about:
+        for key, minutes, span in cases:
+            with about((key, minutes, span)):
+                empty_tables()
+                written = span // minutes + 1
+                write_every(minutes, timedelta(minutes=span))
+                # What is longer than a page shows is gone, and so is what longer spans hold.
+                traffic.forget("default")
+                window = WINDOWS[key]
+                course = read_course("default", *SEND, window)
+                assert len(course.points) == len(course.begins) == window.points
+                assert (course.total.succeeded, course.total.failed) == (written, written)
+                assert read_totals("default", TASK, window)["shop.send"].runs == 2 * written
+                assert course.points[-1].runs or course.points[-2].runs
+                assert read_course("default", QUEUE, "shop.send", window).total.runs == 0
 
 
 def test_a_window_leaves_out_what_is_older() -> None:

@@ -22,7 +22,9 @@ from pulse_django.models import Job, Minute, Queue, StoredBatch
 from pulse_django.testing import drain
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import BATCH_DURATION
+from tests.database import empty_tables
 from tests.factories import now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.workflows.tasks import BROKEN, approved, note
 
@@ -122,13 +124,16 @@ class TestListing:
         diamond().enqueue()
         assert [one.name for one in workflows.batches("default", open_only=True)] == ["order 42"]
 
-    @pytest.mark.parametrize("count", [1, 20])
-    def test_a_page_takes_three_statements_whatever_it_shows(self, count: int) -> None:
-        for _ in range(count):
-            diamond().enqueue()
-        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-            assert len(workflows.batches("default")) == count
-        assert len(sent) == 3
+    def test_a_page_takes_three_statements_whatever_it_shows(self) -> None:
+        with all_faults() as about:
+            for count in [1, 20]:
+                with about(count):
+                    empty_tables()
+                    for _ in range(count):
+                        diamond().enqueue()
+                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+                        assert len(workflows.batches("default")) == count
+                    assert len(sent) == 3
 
 
 class TestGraph:
@@ -186,18 +191,23 @@ class TestGraph:
         monkeypatch.setattr(graphs, "MOST_READ", 3)
         assert graph_of(diamond().enqueue()).is_cut
 
-    @pytest.mark.parametrize("width", [1, 30])
-    def test_it_takes_the_same_statements_whatever_the_size(self, width: int) -> None:
-        inner = chain(note.prepare("x"), note.prepare("y"))
-        flow = chain(note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z"))
-        for number in range(width):
-            flow.add_workflow(f"inner {number}", inner)
-        placed = flow.enqueue()
-        found = workflows.one_batch("default", placed.id)
-        assert found is not None
-        with transaction.atomic(), CaptureQueriesContext(connection) as sent:
-            workflows.graph_of("default", found)
-        assert len(sent) == 7
+    def test_it_takes_the_same_statements_whatever_the_size(self) -> None:
+        with all_faults() as about:
+            for width in [1, 30]:
+                with about(width):
+                    empty_tables()
+                    inner = chain(note.prepare("x"), note.prepare("y"))
+                    flow = chain(
+                        note.prepare("a"), group(*[note.prepare(str(one)) for one in range(width)]), note.prepare("z")
+                    )
+                    for number in range(width):
+                        flow.add_workflow(f"inner {number}", inner)
+                    placed = flow.enqueue()
+                    found = workflows.one_batch("default", placed.id)
+                    assert found is not None
+                    with transaction.atomic(), CaptureQueriesContext(connection) as sent:
+                        workflows.graph_of("default", found)
+                    assert len(sent) == 7
 
 
 class TestNeeds:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from django.core.management import CommandError
@@ -12,12 +13,12 @@ from pulse_django.operations.durations import parse_duration
 from pulse_django.operations.progress import Progress
 from pulse_django.operations.terminal import Screen, bar, cut_to, painted, showable, table
 from pulse_django.words.display import in_words, inert
+from tests.faults import all_faults
 from tests.operations.steps import Terminal, Time, run
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
+def test_durations_are_read_as_operators_write_them() -> None:
+    cases = [
         ("7d", 604_800),
         ("12h", 43_200),
         ("30m", 1_800),
@@ -27,29 +28,31 @@ from tests.operations.steps import Terminal, Time, run
         ("1.5h", 5_400),
         (" 2D ", 172_800),
         ("0", 0),
-    ],
-)
-def test_durations_are_read_as_operators_write_them(text: str, seconds: float) -> None:
-    assert parse_duration(text) == timedelta(seconds=seconds)
+    ]
+    with all_faults() as about:
+        for text, seconds in cases:
+            with about((text, seconds)):
+                assert parse_duration(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
-)
-def test_what_is_no_duration_is_refused_with_what_would_be(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration: use 7d|is longer than"):
-        parse_duration(text)
+def test_what_is_no_duration_is_refused_with_what_would_be() -> None:
+    texts = ["", "d", "-1d", "7 days", "1h1d", "1h30", "nan", "inf", "1e9", "٣d", "999999999d", "9" * 400]
+    with all_faults() as about:
+        for text in texts:
+            with about(text), pytest.raises(ValueError, match=r"is not a duration: use 7d|is longer than"):
+                parse_duration(text)
 
 
-@pytest.mark.parametrize("seconds", [0, 0.04, 5, 75, 3_725, 200_000])
-def test_what_is_said_in_words_can_be_read_again(seconds: float) -> None:
-    said = in_words(seconds).replace(" ", "")
-    assert abs(parse_duration(said).total_seconds() - seconds) <= 60 * 60
+def test_what_is_said_in_words_can_be_read_again() -> None:
+    with all_faults() as about:
+        for seconds in [0, 0.04, 5, 75, 3_725, 200_000]:
+            with about(seconds):
+                said = in_words(seconds).replace(" ", "")
+                assert abs(parse_duration(said).total_seconds() - seconds) <= 60 * 60
 
 
-@pytest.mark.parametrize(
-    ("hostile", "shown"),
-    [
+def test_text_from_rows_comes_out_inert() -> None:
+    cases = [
         ("a\x1b[2Jb", "a\\x1b[2Jb"),  # clears the screen
         ("a\r\nb", "a\\r\\nb"),  # forges a line
         ("a\u202eb", "a\\u202eb"),  # turns the text around
@@ -57,10 +60,11 @@ def test_what_is_said_in_words_can_be_read_again(seconds: float) -> None:
         ("a\x9b31mb", "a\\x9b31mb"),  # ESC [ in one character
         ("a\ud800b", "a\\ud800b"),  # cannot even be encoded
         ("über 税", "über 税"),  # honest text stays
-    ],
-)
-def test_text_from_rows_comes_out_inert(hostile: str, shown: str) -> None:
-    assert inert(hostile) == shown
+    ]
+    with all_faults() as about:
+        for hostile, shown in cases:
+            with about((hostile, shown)):
+                assert inert(hostile) == shown
 
 
 def test_long_text_is_cut() -> None:
@@ -79,13 +83,15 @@ def test_a_table_lines_up_and_its_cells_cannot_break_out() -> None:
     assert lines == ["  jobs  task", "     5  a\\nb", "  1000  c"]
 
 
-@pytest.mark.parametrize("within", [80, 40, 30])
-def test_a_table_fits_by_cutting_its_columns_of_text(within: int) -> None:
-    lines = table(("n", "worker", "host"), [(5, "w" * 60, "h" * 30), (12, "x", "y")], within=within)
-    assert max(map(len, lines)) == within
-    assert lines[1].startswith("   5  www")
-    assert "…" in lines[1]
-    assert lines[1].rstrip("…").endswith("hhh")
+def test_a_table_fits_by_cutting_its_columns_of_text() -> None:
+    with all_faults() as about:
+        for within in [80, 40, 30]:
+            with about(within):
+                lines = table(("n", "worker", "host"), [(5, "w" * 60, "h" * 30), (12, "x", "y")], within=within)
+                assert max(map(len, lines)) == within
+                assert lines[1].startswith("   5  www")
+                assert "…" in lines[1]
+                assert lines[1].rstrip("…").endswith("hhh")
 
 
 def test_a_table_that_cannot_be_narrower_keeps_its_numbers() -> None:
@@ -148,10 +154,8 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-@pytest.mark.parametrize("command", ["pulse_retry", "pulse_cancel", "pulse_prune"])
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_arguments_that_make_no_sense_are_refused() -> None:
+    arguments = [
         ["--older-than", "soon"],
         ["--batch", "0"],
         ["--batch", "99999999"],
@@ -163,8 +167,8 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         ["0"],
         [str(2**63)],
         ["--shard", "nowhere", "--all"],
-    ],
-)
-def test_arguments_that_make_no_sense_are_refused(command: str, wrong: list[str]) -> None:
-    with pytest.raises(CommandError):
-        run(command, *wrong)
+    ]
+    with all_faults() as about:
+        for command, wrong in product(["pulse_retry", "pulse_cancel", "pulse_prune"], arguments):
+            with about((command, wrong)), pytest.raises(CommandError):
+                run(command, *wrong)

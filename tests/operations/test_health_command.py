@@ -16,7 +16,9 @@ from django.test.utils import override_settings
 from pulse_django.models import Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
+from tests.database import empty_tables
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -42,13 +44,16 @@ def test_an_empty_fleet_is_well() -> None:
     assert (code, said["is_well"], said["conditions"]) == (0, True, [])
 
 
-@pytest.mark.parametrize("allowed", [(), ("--allow", "queue-overdue=30")])
-def test_each_threshold_has_its_say(allowed: tuple[str, ...]) -> None:
-    worker()
-    make_job(queue="mail", next_run_at=now(timedelta(seconds=-60)))
-    code, said = ask(*allowed)
-    assert code == (1 if allowed else 0)
-    assert [one["name"] for one in said["conditions"]] == (["queue-overdue"] if allowed else [])
+def test_each_threshold_has_its_say() -> None:
+    with all_faults() as about:
+        for allowed in [(), ("--allow", "queue-overdue=30")]:
+            with about(allowed):
+                empty_tables()
+                worker()
+                make_job(queue="mail", next_run_at=now(timedelta(seconds=-60)))
+                code, said = ask(*allowed)
+                assert code == (1 if allowed else 0)
+                assert [one["name"] for one in said["conditions"]] == (["queue-overdue"] if allowed else [])
 
 
 def test_a_queue_that_nobody_serves_is_unwell_and_one_that_is_paused_is_not() -> None:
@@ -98,12 +103,14 @@ def test_a_database_that_does_not_answer_is_unknown_and_not_unwell(monkeypatch: 
     assert (code, said["says"]) == (2, "connection refused is it running?")
 
 
-@pytest.mark.parametrize(
-    "nonsense", ["queue-overdue", "queue-overdue=x", "queue-overdue=-1", "queue-overdue=nan", "table-bloat=1", "AGE=1"]
-)
-def test_nonsense_is_refused(nonsense: str) -> None:
-    with pytest.raises(Exception, match="use NAME=NUMBER"):
-        call_command("pulse_health", "--allow", nonsense)
+def test_nonsense_is_refused() -> None:
+    thresholds = ["queue-overdue", "queue-overdue=x", "queue-overdue=-1", "queue-overdue=nan", "table-bloat=1", "AGE=1"]
+    with all_faults() as about:
+        for nonsense in thresholds:
+            with about(nonsense):
+                empty_tables()
+                with pytest.raises(Exception, match="use NAME=NUMBER"):
+                    call_command("pulse_health", "--allow", nonsense)
 
 
 class Answers(BaseHTTPRequestHandler):

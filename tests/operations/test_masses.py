@@ -13,6 +13,7 @@ from pulse_django.operations.batches import Pace, Walk
 from pulse_django.operations.interrupts import interruptible
 from pulse_django.words.job_options import NewJob
 from tests.factories import make_job
+from tests.faults import all_faults
 from tests.operations.steps import Time
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -72,16 +73,16 @@ def test_a_job_that_moves_on_before_its_batch_is_not_met(seven: list[int]) -> No
     assert (walk.met, walk.is_complete) == (4, True)
 
 
-@pytest.mark.parametrize("limit", [None, 5, 7])
-def test_it_looks_ahead_for_some_batches_and_misses_none(
-    seven: list[int], limit: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(masses, "AHEAD", 2)
-    batches = Batches()
-    walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
-    walk.run(Time())
-    assert [job_id for [job_id] in batches] == seven[:limit]
-    assert walk.is_complete
+def test_it_looks_ahead_for_some_batches_and_misses_none(seven: list[int]) -> None:
+    with all_faults() as about:
+        for limit in [None, 5, 7]:
+            with about(limit), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(masses, "AHEAD", 2)
+                batches = Batches()
+                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=1), limit=limit)
+                walk.run(Time())
+                assert [job_id for [job_id] in batches] == seven[:limit]
+                assert walk.is_complete
 
 
 def test_nothing_at_all_is_complete_at_once() -> None:
@@ -91,29 +92,32 @@ def test_nothing_at_all_is_complete_at_once() -> None:
     assert (batches, walk.is_complete) == ([], True)
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(1, [1]), (3, [3]), (5, [3, 2]), (7, [3, 3, 1]), (9, [3, 3, 1])])
-def test_a_limit_is_kept_exactly(seven: list[int], limit: int, sizes: list[int]) -> None:
-    batches = Batches()
-    walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3), limit=limit)
-    walk.run(Time())
-    assert [len(batch) for batch in batches] == sizes
-    assert walk.is_complete
+def test_a_limit_is_kept_exactly(seven: list[int]) -> None:
+    cases = [(1, [1]), (3, [3]), (5, [3, 2]), (7, [3, 3, 1]), (9, [3, 3, 1])]
+    with all_faults() as about:
+        for limit, sizes in cases:
+            with about((limit, sizes)):
+                batches = Batches()
+                walk = Walk(Job.objects.all(), batches, pace=Pace(batch=3), limit=limit)
+                walk.run(Time())
+                assert [len(batch) for batch in batches] == sizes
+                assert walk.is_complete
 
 
-@pytest.mark.parametrize(
-    ("per_minute", "batch", "size", "pause"),
-    [
+def test_a_throttle_spreads_the_work_evenly() -> None:
+    cases = [
         (60, 500, 1, 1.0),
         (90, 500, 1, 2 / 3),
         (1, 500, 1, 60.0),
         (120, 500, 2, 1.0),  # one second's worth
         (6_000, 3, 3, 0.03),  # a smaller batch wins
         (6_000_000, 500, 500, 0.005),
-    ],
-)
-def test_a_throttle_spreads_the_work_evenly(per_minute: int, batch: int, size: int, pause: float) -> None:
-    pace = Pace(batch=batch, per_minute=per_minute)
-    assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
+    ]
+    with all_faults() as about:
+        for per_minute, batch, size, pause in cases:
+            with about((per_minute, batch, size, pause)):
+                pace = Pace(batch=batch, per_minute=per_minute)
+                assert (pace.at_a_time, pace.seconds_for(pace.at_a_time)) == (size, pytest.approx(pause))
 
 
 def test_it_waits_between_batches_and_not_after_the_last(seven: list[int]) -> None:
@@ -155,15 +159,17 @@ def test_after_an_error_it_knows_what_it_did_and_what_it_cannot_know(seven: list
     assert not walk.is_complete
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_a_wish_the_second_an_order(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with interruptible() as stopping:
-        os.kill(os.getpid(), number)
-        assert stopping.wait(10)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-    assert signal.getsignal(number) is before
+def test_the_first_signal_is_a_wish_the_second_an_order() -> None:
+    with all_faults() as about:
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            with about(number):
+                before = signal.getsignal(number)
+                with interruptible() as stopping:
+                    os.kill(os.getpid(), number)
+                    assert stopping.wait(10)
+                    with pytest.raises(KeyboardInterrupt):
+                        os.kill(os.getpid(), number)
+                assert signal.getsignal(number) is before
 
 
 def test_outside_of_the_main_thread_no_signal_is_touched() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from pulse_django.operations.selection import Selection, unmatched
 from pulse_django.operations.verbs import CancelMany, PruneMany, RetryMany, retention
 from pulse_django.words.states import Status
+from tests.database import empty_tables
 from tests.factories import make_job, now
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -40,16 +43,18 @@ def test_filters_narrow() -> None:
         assert {jobs[job_id] for job_id in ids(Selection(**narrowed))} == statuses, narrowed
 
 
-@pytest.mark.parametrize("status", [Status.PENDING, Status.COMPLETED])
-@pytest.mark.parametrize("named", [True, False])
-def test_age_is_since_the_end_or_else_since_the_creation(status: Status, named: bool) -> None:
-    column = "finished_at" if status.is_terminal else "created_at"
-    old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
-    young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
-    statuses = (status,) if named else ()
-    assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
-    assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
-    assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
+def test_age_is_since_the_end_or_else_since_the_creation() -> None:
+    with all_faults() as about:
+        for status, named in product([Status.PENDING, Status.COMPLETED], [True, False]):
+            with about((status, named)):
+                empty_tables()
+                column = "finished_at" if status.is_terminal else "created_at"
+                old = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(days=-2))})
+                young = make_job(status, **{"created_at": now(timedelta(days=-3)), column: now(timedelta(hours=-1))})
+                statuses = (status,) if named else ()
+                assert ids(Selection(older_than=timedelta(days=1), statuses=statuses)) == {old.pk}
+                assert ids(Selection(newer_than=timedelta(days=1), statuses=statuses)) == {young.pk}
+                assert ids(Selection(older_than=timedelta(minutes=1), newer_than=timedelta(days=1))) == {young.pk}
 
 
 def test_ids_that_do_not_match_are_told_with_their_status() -> None:
@@ -101,9 +106,16 @@ class TestWhomAVerbTouches:
         aged = PruneMany(selection=Selection(statuses=named, older_than=timedelta(days=1))).jobs("default")
         assert {job.status for job in aged} == set(named)
 
-    @pytest.mark.parametrize("status", [status for status in Status if not status.is_terminal])
-    def test_prune_never_what_lives(self, status: Status) -> None:
-        make_job(status, created_at=now(timedelta(days=-999)))
-        assert not PruneMany(selection=Selection(statuses=(status,), older_than=timedelta())).jobs("default").exists()
-        with pytest.raises(ValueError, match="does not delete live jobs"):
-            retention(status)
+    def test_prune_never_what_lives(self) -> None:
+        with all_faults() as about:
+            for status in [status for status in Status if not status.is_terminal]:
+                with about(status):
+                    empty_tables()
+                    make_job(status, created_at=now(timedelta(days=-999)))
+                    assert (
+                        not PruneMany(selection=Selection(statuses=(status,), older_than=timedelta()))
+                        .jobs("default")
+                        .exists()
+                    )
+                    with pytest.raises(ValueError, match="does not delete live jobs"):
+                        retention(status)

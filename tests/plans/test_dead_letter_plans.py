@@ -15,6 +15,7 @@ from django.db import connection
 from pulse_django.console.dead_letters import group_sql, groups
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import Fingerprint
+from tests.faults import all_faults
 from tests.plans.fleet import ERA
 from tests.plans.test_plans import buffers, indexes_built_afterwards
 from tests.protocol.steps import sql
@@ -82,7 +83,7 @@ LIST = {
 }
 COMMON = "ValueError: order # of g"
 RARE = "KeyError: jggggh"
-ONE_GROUP = pytest.mark.parametrize("fingerprint", [COMMON, RARE])
+FINGERPRINTS = [COMMON, RARE]
 
 
 @pytest.mark.usefixtures("dead_letters", "unblocked")
@@ -107,23 +108,29 @@ class TestManyDeadLetters:
         assert not large[0].has_more
         assert large[-1].has_more
 
-    @ONE_GROUP
-    def test_a_group_costs_what_is_counted_of_it(self, fingerprint: str) -> None:
-        params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
-        plan = explain(group_sql.GROUP, params)
-        assert plan["Plan"]["Actual Rows"] == 1
-        assert tables_read(plan["Plan"]) == {INDEX}
-        assert buffers(plan) < (LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40)
+    def test_a_group_costs_what_is_counted_of_it(self) -> None:
+        with all_faults() as about:
+            for fingerprint in FINGERPRINTS:
+                with about(fingerprint):
+                    params = {"fingerprint": fingerprint} | groups._counting(groups.MOST_COUNTED_ALONE)
+                    plan = explain(group_sql.GROUP, params)
+                    assert plan["Plan"]["Actual Rows"] == 1
+                    assert tables_read(plan["Plan"]) == {INDEX}
+                    assert buffers(plan) < (
+                        LARGE // LARGE_GROUPS + groups.TASK_LETTERS + 300 if fingerprint == COMMON else 40
+                    )
 
-    @ONE_GROUP
-    def test_its_page_costs_a_buffer_for_each_dead_letter(self, fingerprint: str) -> None:
-        size = groups.LETTERS_ON_A_PAGE
-        place = {"finished_at": "infinity", "id": 2**63 - 1}
-        params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
-        plan = explain(group_sql.LETTERS, params)
-        assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
-        assert tables_read(plan["Plan"]) == {INDEX}
-        assert buffers(plan) < 2 * size
+    def test_its_page_costs_a_buffer_for_each_dead_letter(self) -> None:
+        with all_faults() as about:
+            for fingerprint in FINGERPRINTS:
+                with about(fingerprint):
+                    size = groups.LETTERS_ON_A_PAGE
+                    place = {"finished_at": "infinity", "id": 2**63 - 1}
+                    params = {"fingerprint": fingerprint, "sample": 300, "page_size": size} | place
+                    plan = explain(group_sql.LETTERS, params)
+                    assert plan["Plan"]["Actual Rows"] == (size + 1 if fingerprint == COMMON else 1)
+                    assert tables_read(plan["Plan"]) == {INDEX}
+                    assert buffers(plan) < 2 * size
 
     def test_an_older_page_costs_no_more_than_the_first(self) -> None:
         [(instant, job_id)] = sql(
@@ -135,14 +142,17 @@ class TestManyDeadLetters:
         assert plan["Plan"]["Actual Rows"] == 101
         assert buffers(plan) < 200
 
-    @ONE_GROUP
-    def test_all_of_a_group_are_found_without_a_sort(self, fingerprint: str) -> None:
-        plan = explain(
-            group_sql.OLDEST, {"fingerprint": fingerprint, "most": 2_000, "finished_at": "infinity", "id": 2**63 - 1}
-        )
-        assert plan["Plan"]["Actual Rows"] == (2_001 if fingerprint == COMMON else 1)
-        assert tables_read(plan["Plan"]) == {INDEX}
-        assert buffers(plan) < 2_200
+    def test_all_of_a_group_are_found_without_a_sort(self) -> None:
+        with all_faults() as about:
+            for fingerprint in FINGERPRINTS:
+                with about(fingerprint):
+                    plan = explain(
+                        group_sql.OLDEST,
+                        {"fingerprint": fingerprint, "most": 2_000, "finished_at": "infinity", "id": 2**63 - 1},
+                    )
+                    assert plan["Plan"]["Actual Rows"] == (2_001 if fingerprint == COMMON else 1)
+                    assert tables_read(plan["Plan"]) == {INDEX}
+                    assert buffers(plan) < 2_200
 
     def test_a_few_of_a_group_are_looked_up_by_their_ids(self) -> None:
         ids = list(Job.objects.dead_letters().order_by("finished_at").values_list("pk", flat=True)[:100])

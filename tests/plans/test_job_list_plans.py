@@ -18,6 +18,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from tests.faults import all_faults
 from tests.plans.fleet import FILL, past_days
 from tests.plans.test_plans import buffers, indexes_built_afterwards, undone
 from tests.protocol.steps import sql
@@ -144,23 +145,26 @@ class TestAMillionJobs:
         [(day,)] = sql("SELECT to_char(statement_timestamp() AT TIME ZONE 'UTC' - interval '4 days', 'YYYY-MM-DD')")
         return str(day)
 
-    @pytest.mark.parametrize("address", PAGES)
-    def test_a_page_reads_a_bounded_part(self, client: Client, day: str, address: str) -> None:
-        page = look(client, address.format(day=day))
-        shown, most = PAGES[address]
-        assert shown is None or page.jobs == shown
-        assert page.read <= most
-        assert len(page.queries) <= 9
-
-    @pytest.mark.parametrize("address", PAGES)
-    def test_a_page_counts_and_scans_nothing(self, client: Client, day: str, address: str) -> None:
-        page = look(client, address.format(day=day))
-        for query in page.queries:
-            assert "OFFSET" not in query.upper().replace("OFFSET 0", "")  # which only keeps the planner out
-            assert "COUNT(" not in query.upper() or re.search(r"LIMIT \d+\) ", query), "bounded, in a subquery"
-        for plan in page.plans:
-            assert scans(plan["Plan"]) == []
-            assert "JIT" not in plan, "compiling takes longer than the page may"
+    def test_a_page_reads_a_bounded_part_and_counts_and_scans_nothing(self, client: Client, day: str) -> None:
+        with all_faults() as about:
+            for address, (shown, most) in PAGES.items():
+                page = None
+                with about(f"{address}: it opens"):
+                    page = look(client, address.format(day=day))
+                if page is None:
+                    continue
+                with about(f"{address}: it reads a bounded part"):
+                    assert shown is None or page.jobs == shown
+                    assert page.read <= most
+                    assert len(page.queries) <= 9
+                with about(f"{address}: it counts and scans nothing"):
+                    for query in page.queries:
+                        assert "OFFSET" not in query.upper().replace("OFFSET 0", "")  # which only keeps the planner out
+                        is_bounded = re.search(r"LIMIT \d+\) ", query)
+                        assert "COUNT(" not in query.upper() or is_bounded, "bounded, in a subquery"
+                    for plan in page.plans:
+                        assert scans(plan["Plan"]) == []
+                        assert "JIT" not in plan, "compiling takes longer than the page may"
 
     def test_an_old_dead_letter_is_on_the_first_page(self, client: Client) -> None:
         sql("UPDATE pulse_django_job SET task = 'tests.lost' WHERE id = %s", DEAD_EVERY)

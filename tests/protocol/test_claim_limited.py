@@ -15,7 +15,9 @@ from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, limiter_o
 from pulse_django.words.lanes import Lane, deal
 from pulse_django.words.limiting import Limit, Rate
 from tests.citus import is_on_citus
+from tests.database import empty_tables
 from tests.factories import lease_of
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -156,21 +158,22 @@ def refusal(*lanes: Lane, limiter: str = "stripe", queue: str | None = None) -> 
 class TestRefusals:
     """A claim that brought nothing says which limit stood in the way, and why."""
 
-    @pytest.mark.parametrize(
-        ("numbers", "reason"),
-        [
+    def test_full_and_used_up(self) -> None:
+        cases = [
             ({"running": 1}, "full"),
             ({"per_key": 1}, "full"),
             ({"rate": Rate(1, per=MINUTE)}, "rate"),
             ({"rate_per_key": Rate(1, per=MINUTE)}, "rate"),
             ({"running": 1, "rate": Rate(1, per=MINUTE)}, "full"),
-        ],
-    )
-    def test_full_and_used_up(self, numbers: dict[str, Any], reason: str) -> None:
-        declare(**numbers)
-        lane = enqueue(key="a")
-        assert refusal(lane) is None
-        assert refusal(lane) == ("stripe", reason)
+        ]
+        with all_faults() as about:
+            for numbers, reason in cases:
+                with about((numbers, reason)):
+                    empty_tables()
+                    declare(**numbers)
+                    lane = enqueue(key="a")
+                    assert refusal(lane) is None
+                    assert refusal(lane) == ("stripe", reason)
 
     def test_closed_comes_first(self) -> None:
         declare(running=1)
@@ -196,16 +199,25 @@ class TestRefusals:
         assert refusal(lane, queue="default") is None
         assert refusal(lane, queue="default") == (whole, "full")
 
-    @pytest.mark.parametrize("numbers", [{"running": 5}, {"per_key": 5}], ids=["name", "key"])
-    def test_another_claimer_has_the_lock(self, numbers: dict[str, Any], rival: Rival) -> None:
-        declare(**numbers)
-        lane = enqueue(key="a")
-        scope = "stripe" if "running" in numbers else lane.key
-        rival.begin()  # the lock is where the limiter is
-        rival.run(sql, "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter", LOCK_CLASS, scope)
-        assert refusal(lane) == ("stripe", "contended")
-        rival.rollback()
-        assert refusal(lane) is None
+    def test_another_claimer_has_the_lock(self, rival: Rival) -> None:
+        cases = {"name": {"running": 5}, "key": {"per_key": 5}}
+        with all_faults() as about:
+            for case, numbers in cases.items():
+                with about(case):
+                    empty_tables()
+                    declare(**numbers)
+                    lane = enqueue(key="a")
+                    scope = "stripe" if "running" in numbers else lane.key
+                    rival.begin()  # the lock is where the limiter is
+                    rival.run(
+                        sql,
+                        "SELECT pg_advisory_xact_lock(%s, hashtext(%s)) FROM pulse_django_limiter",
+                        LOCK_CLASS,
+                        scope,
+                    )
+                    assert refusal(lane) == ("stripe", "contended")
+                    rival.rollback()
+                    assert refusal(lane) is None
 
 
 def test_people_override_field_by_field_and_for_a_time() -> None:
@@ -229,20 +241,20 @@ def test_lane_keys_say_what_they_were_made_of() -> None:
         assert (limiter_of(made), key_of(made)) == (limiter, key)
 
 
-@pytest.mark.parametrize(
-    ("held", "limit", "takes"),
-    [
+def test_slots_go_to_who_holds_fewest() -> None:
+    cases = [
         ((0, 0, 0), 3, (1, 1, 1)),
         ((0, 0, 0), 4, (2, 1, 1)),
         ((5, 0, 1), 3, (0, 2, 1)),
         ((9, 9, 9), 1, (1, 0, 0)),
         ((2, 0, 0), 0, (0, 0, 0)),
-    ],
-)
-def test_slots_go_to_who_holds_fewest(held: tuple[int, ...], limit: int, takes: tuple[int, ...]) -> None:
-    lanes = [Lane("q", 0, key) for key in "abc"]
-    dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
-    assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
+    ]
+    with all_faults() as about:
+        for held, limit, takes in cases:
+            with about((held, limit, takes)):
+                lanes = [Lane("q", 0, key) for key in "abc"]
+                dealt = deal(lanes, limit, held=dict(zip(lanes, held, strict=True)))
+                assert tuple(dealt.get(lane, 0) for lane in lanes) == takes
 
 
 def test_weights_divide_what_is_held() -> None:
@@ -322,9 +334,8 @@ class TestLimitsOfQueues:
         assert again.marks == answer.marks
 
 
-@pytest.mark.parametrize(
-    ("before", "limited", "after"),
-    [
+def test_a_job_that_moves_has_the_limit_of_its_new_queue(settings: Any) -> None:
+    cases = [
         ("", (), ""),
         ("", ("mail",), "queue=mail"),
         (":abcdk", ("mail",), "queue=mail:abcdk"),
@@ -334,19 +345,19 @@ class TestLimitsOfQueues:
         ("queue=default:abcdk", ("mail",), "queue=mail:abcdk"),
         ("stripe", ("mail",), "stripe"),
         ("stripe:abcdk", (), "stripe:abcdk"),
-    ],
-)
-def test_a_job_that_moves_has_the_limit_of_its_new_queue(
-    settings: Any, before: str, limited: tuple[str, ...], after: str
-) -> None:
-    settings.PULSE = {"QUEUE_LIMITS": {queue: {"running": 1} for queue in limited}}
-    job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
-    assert Job.objects.move([job.id], priority=3).changed
-    assert Job.objects.get().lane_key == before
-    assert Job.objects.move([job.id], queue="mail").changed
-    moved = Job.objects.get()
-    assert moved.lane_key == after
-    assert moved.ready == (before == after)
-    Job.objects.promote()
-    [lane] = [one.lane for one in Job.objects.waiting()]
-    assert lane == Lane("mail", 3, after)
+    ]
+    with all_faults() as about:
+        for before, limited, after in cases:
+            with about((before, limited, after)):
+                empty_tables()
+                settings.PULSE = {"QUEUE_LIMITS": {queue: {"running": 1} for queue in limited}}
+                job = Job.objects.enqueue(NewJob(task="t", lane_key=before))
+                assert Job.objects.move([job.id], priority=3).changed
+                assert Job.objects.get().lane_key == before
+                assert Job.objects.move([job.id], queue="mail").changed
+                moved = Job.objects.get()
+                assert moved.lane_key == after
+                assert moved.ready == (before == after)
+                Job.objects.promote()
+                [lane] = [one.lane for one in Job.objects.waiting()]
+                assert lane == Lane("mail", 3, after)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +17,8 @@ from pulse_django.models import Job
 from pulse_django.protocol.enqueue_many import ENQUEUE_CHUNK
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -113,20 +115,25 @@ def test_a_job_is_added_once_for_each_of_many_arguments() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "text", ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"]
-)
-def test_what_copy_spells_specially_is_an_argument_like_any_other(text: str) -> None:
-    [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
-    job = Job.objects.get(pk=job_id)
-    assert (job.args, job.kwargs) == ([text], {text: text})
+def test_what_copy_spells_specially_is_an_argument_like_any_other() -> None:
+    texts = ['"', "\\", '\\"', "{a,b}", "NULL", "\\N", "\\.", ",", "'", "a\tb\nc\rd", "%s", "{}", "\\u0041", "ünï😀"]
+    with all_faults() as about:
+        for text in texts:
+            with about(text):
+                empty_tables()
+                [job_id] = Job.objects.enqueue_many([NewJob(task="tests.add", args=[text], kwargs={text: text})])
+                job = Job.objects.get(pk=job_id)
+                assert (job.args, job.kwargs) == ([text], {text: text})
 
 
-@pytest.mark.parametrize("name", ["a\\b", "\\N", "\\.", "ünï😀"])
-def test_what_copy_spells_specially_is_a_name_like_any_other(name: str) -> None:
-    [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
-    job = Job.objects.get(pk=job_id)
-    assert (job.task, job.queue, job.trace) == (name, name, name)
+def test_what_copy_spells_specially_is_a_name_like_any_other() -> None:
+    with all_faults() as about:
+        for name in ["a\\b", "\\N", "\\.", "ünï😀"]:
+            with about(name):
+                empty_tables()
+                [job_id] = Job.objects.enqueue_many([NewJob(task=name, queue=name, trace=name)])
+                job = Job.objects.get(pk=job_id)
+                assert (job.task, job.queue, job.trace) == (name, name, name)
 
 
 @pytest.mark.one_server("Citus reports an error of COPY without its SQLSTATE")
@@ -176,17 +183,24 @@ def test_options_that_are_enums_are_stored_as_their_values() -> None:
         assert (job.priority, job.queue, job.max_attempts) == (7, "mail", 7)
 
 
-@pytest.mark.parametrize("days", [60, 120, 180, 240, 300])
-def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks(days: int) -> None:
-    delay = timedelta(days=days)
-    new = NewJob(task="tests.add", run_after=delay)
-    with transaction.atomic():
-        sql("SET LOCAL timezone = 'Europe/Berlin'")
-        ids = [Job.objects.enqueue(new).pk, *Job.objects.enqueue_many([new]), Job.objects.enqueue(NewJob(task="t")).pk]
-        Job.objects.reschedule(ids[2:], delay=delay)
-    waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
-    for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
-        assert abs(float(seconds) - delay.total_seconds()) < 60
+def test_a_delay_is_as_long_in_a_time_zone_that_changes_its_clocks() -> None:
+    with all_faults() as about:
+        for days in [60, 120, 180, 240, 300]:
+            with about(days):
+                empty_tables()
+                delay = timedelta(days=days)
+                new = NewJob(task="tests.add", run_after=delay)
+                with transaction.atomic():
+                    sql("SET LOCAL timezone = 'Europe/Berlin'")
+                    ids = [
+                        Job.objects.enqueue(new).pk,
+                        *Job.objects.enqueue_many([new]),
+                        Job.objects.enqueue(NewJob(task="t")).pk,
+                    ]
+                    Job.objects.reschedule(ids[2:], delay=delay)
+                waits = "extract(epoch FROM next_run_at) - extract(epoch FROM created_at)"
+                for (seconds,) in sql(f"SELECT {waits} FROM pulse_django_job"):
+                    assert abs(float(seconds) - delay.total_seconds()) < 60
 
 
 def test_two_instants_that_differ_in_their_fold_only_are_two() -> None:
@@ -223,17 +237,17 @@ def test_no_jobs_are_no_jobs() -> None:
     assert Job.objects.enqueue_many([]) == []
 
 
-@pytest.mark.parametrize(
-    "bad", ["nul\x00", "\ud800", math.nan, object(), b"x", 10**5000], ids=lambda b: type(b).__name__
-)
-@pytest.mark.parametrize("where", ["args", "kwargs"])
-def test_bad_arguments_are_refused_and_the_callers_transaction_goes_on(bad: Any, where: str) -> None:
-    with transaction.atomic():
-        good = Job.objects.enqueue(NewJob(task="tests.add"))
-        payload: Any = [bad] if where == "args" else {"bad": bad}
-        with pytest.raises(PayloadError, match=where):
-            Job.objects.enqueue(NewJob(task="tests.add", **{where: payload}))
-    assert list(Job.objects.values_list("pk", flat=True)) == [good.pk]
+def test_bad_arguments_are_refused_and_the_callers_transaction_goes_on() -> None:
+    with all_faults() as about:
+        for bad, where in product(["nul\x00", "\ud800", math.nan, object(), b"x", 10**5000], ["args", "kwargs"]):
+            with about((ascii(bad) if isinstance(bad, str) else type(bad), where)):
+                empty_tables()
+                with transaction.atomic():
+                    good = Job.objects.enqueue(NewJob(task="tests.add"))
+                    payload: Any = [bad] if where == "args" else {"bad": bad}
+                    with pytest.raises(PayloadError, match=where):
+                        Job.objects.enqueue(NewJob(task="tests.add", **{where: payload}))
+                assert list(Job.objects.values_list("pk", flat=True)) == [good.pk]
 
 
 def test_a_payload_over_the_limit_is_refused_with_both_numbers() -> None:

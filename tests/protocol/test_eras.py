@@ -21,7 +21,9 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.outcomes import Cancelled, Failed, Snoozed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
+from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job, now, today
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, sql, success
 from tests.rival import PATIENCE, Rival, backend_pid
 
@@ -102,9 +104,8 @@ class TestLeaving:
         Job.objects.reap()
         assert (era(job), Job.objects.get(pk=job.pk).status) == (today(), Status.CANCELLED)
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    def test_the_partition_of_a_day_refuses_what_is_not_over(self) -> None:
+        changes = [
             {"status": "RUNNING", "finished_at": None},
             {"locked_by": "me"},
             {"lease_until": now()},
@@ -113,12 +114,14 @@ class TestLeaving:
             {"refunds": -1},
             {"attempts": 11},
             {"losses": 2},
-        ],
-    )
-    def test_the_partition_of_a_day_refuses_what_is_not_over(self, wrong: dict[str, Any]) -> None:
-        job = make_job(Status.COMPLETED)
-        with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
-            Job.objects.filter(pk=job.pk).update(**wrong)
+        ]
+        with all_faults() as about:
+            for wrong in changes:
+                with about(wrong):
+                    empty_tables()
+                    job = make_job(Status.COMPLETED)
+                    with pytest.raises(IntegrityError, match="pulse_job_is_over"), transaction.atomic():
+                        Job.objects.filter(pk=job.pk).update(**wrong)
 
     def test_a_statement_that_meets_a_job_which_has_left_passes_it_by(self, rival: Rival) -> None:
         """It took its snapshot before, and waits for another row meanwhile."""
@@ -322,10 +325,13 @@ class TestDays:
         rival.rollback()
         assert Job.objects.drop_days(older_than=timedelta(days=7)) == [OLD]
 
-    @pytest.mark.parametrize("era", [0, 1, -20200101, 2_000_000_000, 20201399, 20210229])
-    def test_what_is_not_a_day_is_refused(self, era: int) -> None:
-        with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
-            sql("SELECT pulse_django_make_day(%s, 0)", era)
+    def test_what_is_not_a_day_is_refused(self) -> None:
+        with all_faults() as about:
+            for era in [0, 1, -20200101, 2_000_000_000, 20201399, 20210229]:
+                with about(era):
+                    empty_tables()
+                    with pytest.raises(Exception, match=r"not a day|out of range"), transaction.atomic():
+                        sql("SELECT pulse_django_make_day(%s, 0)", era)
 
     def test_eras_are_dates(self) -> None:
         assert day_of(era_of(date(2026, 11, 23))) == date(2026, 11, 23)

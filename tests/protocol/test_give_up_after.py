@@ -16,7 +16,9 @@ from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import Cancelled, Failed, Released, Snoozed, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
+from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -54,17 +56,17 @@ def test_a_job_without_a_limit_is_retried_as_before() -> None:
     assert (job.status, job.last_error) == (Status.RETRYING, "ValueError: no")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "decision", "status"),
-    [
-        (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
-        (Released(), Postpone(timedelta()), Status.PENDING),
-        (Cancelled(), Cancel("enough"), Status.CANCELLED),
-    ],
-    ids=["a snooze", "a release", "a cancel"],
-)
-def test_what_is_no_retry_is_not_limited(outcome: Any, decision: Any, status: Status) -> None:
-    assert settled(running(MINUTE), outcome, decision).status == status
+def test_what_is_no_retry_is_not_limited() -> None:
+    cases = {
+        "a snooze": (Snoozed(HOUR), Postpone(HOUR), Status.PENDING),
+        "a release": (Released(), Postpone(timedelta()), Status.PENDING),
+        "a cancel": (Cancelled(), Cancel("enough"), Status.CANCELLED),
+    }
+    with all_faults() as about:
+        for case, (outcome, decision, status) in cases.items():
+            with about(case):
+                empty_tables()
+                assert settled(running(MINUTE), outcome, decision).status == status
 
 
 def test_a_dead_letter_keeps_its_own_reason() -> None:

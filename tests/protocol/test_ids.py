@@ -12,6 +12,8 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.shards import shard_number_of
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.workflow_models import StoredBatch
+from tests.database import empty_tables
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -29,6 +31,9 @@ WAYS: dict[str, Callable[[], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_id_says_its_shard(way: str) -> None:
-    assert {shard_number_of(row_id) for row_id in WAYS[way]()} == {0}
+def test_an_id_says_its_shard() -> None:
+    with all_faults() as about:
+        for way in WAYS:
+            with about(way):
+                empty_tables()
+                assert {shard_number_of(row_id) for row_id in WAYS[way]()} == {0}

@@ -14,10 +14,12 @@ from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Lease
-from pulse_django.words.outcomes import Failed, Outcome, Snoozed, Succeeded, WorkerLost
+from pulse_django.words.outcomes import Failed, Snoozed, Succeeded, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
+from tests.database import empty_tables
 from tests.factories import AttemptFactory, lease_of, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -42,14 +44,17 @@ class TestReap:
             assert f"Reaping job {jobs[1].pk} failed" in caplog.text
         assert len(Job.objects.reap()) == 1
 
-    @pytest.mark.parametrize("limit", [0, -1])
-    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self, limit: int) -> None:
-        with transaction.atomic():
-            with pytest.raises(ValueError, match="limit"):
-                Job.objects.reap(limit=limit)
-            with pytest.raises(ValueError, match="limit"):
-                Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
-            make_job()
+    def test_a_limit_of_nothing_is_a_mistake_and_harms_no_transaction(self) -> None:
+        with all_faults() as about:
+            for limit in [0, -1]:
+                with about(limit):
+                    empty_tables()
+                    with transaction.atomic():
+                        with pytest.raises(ValueError, match="limit"):
+                            Job.objects.reap(limit=limit)
+                        with pytest.raises(ValueError, match="limit"):
+                            Job.objects.prune(Status.COMPLETED, older_than=timedelta(), limit=limit)
+                        make_job()
 
 
 class a_rule_against:  # noqa: N801 - reads as a phrase
@@ -113,15 +118,17 @@ class TestClaim:
 
 
 class TestHeartbeat:
-    @pytest.mark.parametrize("progress", ['"\\u0000"', "nope", '"\\ud800"', ""])
-    def test_progress_that_cannot_be_stored_costs_no_lease(
-        self, progress: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        jobs = [make_job(Status.RUNNING) for _ in range(3)]
-        leases = [lease_of(job) for job in jobs]
-        beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
-        assert beat.alive == set(leases)
-        assert "Saving the progress of 2 jobs failed" in caplog.text
+    def test_progress_that_cannot_be_stored_costs_no_lease(self, caplog: pytest.LogCaptureFixture) -> None:
+        with all_faults() as about:
+            for progress in ['"\\u0000"', "nope", '"\\ud800"', ""]:
+                with about(progress):
+                    empty_tables()
+                    caplog.clear()
+                    jobs = [make_job(Status.RUNNING) for _ in range(3)]
+                    leases = [lease_of(job) for job in jobs]
+                    beat = Job.objects.heartbeat(leases, {leases[0]: progress, leases[1]: '{"done": 1}'})
+                    assert beat.alive == set(leases)
+                    assert "Saving the progress of 2 jobs failed" in caplog.text
 
     def test_progress_without_bounds_is_refused_and_costs_no_lease(self) -> None:
         job = make_job(Status.RUNNING)
@@ -140,54 +147,60 @@ class TestHeartbeat:
 
 
 class TestSettle:
-    @pytest.mark.parametrize(
-        "outcome",
-        [
-            Failed(ErrorReport(error_class="x" * 300, message="no")),
-            Failed(ErrorReport(error_class="a\x00b", message="no")),
-            Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
-        ],
-        ids=["long class", "NUL in the class", "hostile message"],
-    )
-    def test_a_report_from_who_knows_where_is_made_to_fit(self, outcome: Outcome) -> None:
-        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-        reports = [
-            Report(lease_of(bad), outcome, Retry(timedelta(), "\x00" * 5_000)),
-            Report(lease_of(good), Succeeded(), Complete()),
-        ]
-        assert Job.objects.settle(reports).accepted == {
-            lease_of(bad): Status.RETRYING,
-            lease_of(good): Status.COMPLETED,
+    def test_a_report_from_who_knows_where_is_made_to_fit(self) -> None:
+        outcomes = {
+            "long class": Failed(ErrorReport(error_class="x" * 300, message="no")),
+            "NUL in the class": Failed(ErrorReport(error_class="a\x00b", message="no")),
+            "hostile message": Failed(ErrorReport(error_class="E", message="\x00\ud800" * 100_000, traceback="\x00")),
         }
+        with all_faults() as about:
+            for case, outcome in outcomes.items():
+                with about(case):
+                    empty_tables()
+                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+                    reports = [
+                        Report(lease_of(bad), outcome, Retry(timedelta(), "\x00" * 5_000)),
+                        Report(lease_of(good), Succeeded(), Complete()),
+                    ]
+                    assert Job.objects.settle(reports).accepted == {
+                        lease_of(bad): Status.RETRYING,
+                        lease_of(good): Status.COMPLETED,
+                    }
 
-    @pytest.mark.parametrize("result", ["nope", '"\\u0000"', '"\\ud800"'])
-    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self, result: str) -> None:
-        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-        reports = [
-            Report(lease_of(bad), Succeeded(result), Complete(result)),
-            Report(lease_of(good), Succeeded(), Complete()),
-        ]
-        assert Job.objects.settle(reports).accepted == {
-            lease_of(bad): Status.DEAD_LETTERED,
-            lease_of(good): Status.COMPLETED,
-        }
-        bad.refresh_from_db()
-        assert "storing its report failed" in bad.last_error
+    def test_a_result_that_is_not_json_is_a_dead_letter_and_its_neighbours_complete(self) -> None:
+        with all_faults() as about:
+            for result in ["nope", '"\\u0000"', '"\\ud800"']:
+                with about(result):
+                    empty_tables()
+                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+                    reports = [
+                        Report(lease_of(bad), Succeeded(result), Complete(result)),
+                        Report(lease_of(good), Succeeded(), Complete()),
+                    ]
+                    assert Job.objects.settle(reports).accepted == {
+                        lease_of(bad): Status.DEAD_LETTERED,
+                        lease_of(good): Status.COMPLETED,
+                    }
+                    bad.refresh_from_db()
+                    assert "storing its report failed" in bad.last_error
 
     def test_progress_that_cannot_be_stored_does_not_spoil_the_report(self) -> None:
         job = make_job(Status.RUNNING)
         report = Report(lease_of(job), Succeeded("1"), Complete("1"), progress="nope")
         assert Job.objects.settle([report]).accepted == {lease_of(job): Status.COMPLETED}
 
-    @pytest.mark.parametrize("delay", [timedelta.max, timedelta.min, CENTURIES])
-    def test_a_handler_may_ask_for_any_delay(self, delay: timedelta) -> None:
-        good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
-        reports = [
-            Report(lease_of(bad), Snoozed(delay), Postpone(delay)),
-            Report(lease_of(good), Succeeded(), Complete()),
-        ]
-        assert len(Job.objects.settle(reports).accepted) == 2
-        assert len(list(Job.objects.all())) == 2  # and everything can still be read
+    def test_a_handler_may_ask_for_any_delay(self) -> None:
+        with all_faults() as about:
+            for delay in [timedelta.max, timedelta.min, CENTURIES]:
+                with about(delay):
+                    empty_tables()
+                    good, bad = make_job(Status.RUNNING), make_job(Status.RUNNING)
+                    reports = [
+                        Report(lease_of(bad), Snoozed(delay), Postpone(delay)),
+                        Report(lease_of(good), Succeeded(), Complete()),
+                    ]
+                    assert len(Job.objects.settle(reports).accepted) == 2
+                    assert len(list(Job.objects.all())) == 2  # and everything can still be read
 
     def test_a_ledger_that_has_the_row_already_does_not_keep_the_run_from_ending(self) -> None:
         job = make_job(Status.RUNNING)
@@ -272,8 +285,7 @@ def test_late_verdicts_and_prunes_lock_attempts_in_one_order(rival: Rival) -> No
 
 
 class TestBounds:
-    @pytest.mark.parametrize("delay", [timedelta(seconds=-1), CENTURIES, timedelta.max])
-    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self, delay: timedelta) -> None:
+    def ask_for(self, delay: timedelta) -> None:
         with transaction.atomic():
             for act in (
                 lambda: Job.objects.retry([1], delay=delay),
@@ -284,6 +296,13 @@ class TestBounds:
                 with pytest.raises(ValueError, match=r"must be positive|is not between"):
                     act()
             make_job()
+
+    def test_what_an_operator_asks_for_is_refused_before_it_breaks_a_transaction(self) -> None:
+        with all_faults() as about:
+            for delay in [timedelta(seconds=-1), CENTURIES, timedelta.max]:
+                with about(delay):
+                    empty_tables()
+                    self.ask_for(delay)
 
     def test_a_pause_that_ended_is_not_continued_by_the_next(self) -> None:
         Queue.objects.pause("default", lasting=timedelta(hours=1))
@@ -303,11 +322,14 @@ class TestBounds:
 class TestRelatedManagers:
     """A related manager's filter does not reach our statements, so the verbs refuse to be its."""
 
-    @pytest.mark.parametrize("verb", ["reap", "lanes"])
-    def test_verbs_are_not_asked_of_children(self, verb: str) -> None:
-        parent = make_job()
-        with pytest.raises(TypeError, match=r"Job\.objects"):
-            getattr(parent.children, verb)()
+    def test_verbs_are_not_asked_of_children(self) -> None:
+        with all_faults() as about:
+            for verb in ["reap", "lanes"]:
+                with about(verb):
+                    empty_tables()
+                    parent = make_job()
+                    with pytest.raises(TypeError, match=r"Job\.objects"):
+                        getattr(parent.children, verb)()
 
     def test_no_stranger_is_pruned_or_claimed_through_a_relation(self) -> None:
         parent, stranger = make_job(), make_job(Status.COMPLETED)

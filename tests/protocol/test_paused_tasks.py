@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from pulse_django.words.limiting import Limit
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.crash.processes import run_script
+from tests.database import empty_tables
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql, success
 from tests.rival import Rival
 
@@ -128,26 +131,35 @@ class TestAPause:
         rival.commit()
         assert Job.objects.claim(ME)
 
-    @pytest.mark.parametrize("name", HOSTILE)
-    def test_a_name_is_compared_as_it_is(self, name: str) -> None:
-        PausedKey.objects.pause_task(name, reason="'\0%s", by="ann")
-        enqueue(name), enqueue(SEND)
-        assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
-        assert Job.objects.set_aside() == ["default"]
-        assert PausedKey.objects.resume_task(name)
-        assert Job.objects.bring_back() == ["default"]
-        assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
+    def test_a_name_is_compared_as_it_is(self) -> None:
+        with all_faults() as about:
+            for name in HOSTILE:
+                with about(name):
+                    empty_tables()
+                    PausedKey.objects.pause_task(name, reason="'\0%s", by="ann")
+                    enqueue(name), enqueue(SEND)
+                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [SEND]
+                    assert Job.objects.set_aside() == ["default"]
+                    assert PausedKey.objects.resume_task(name)
+                    assert Job.objects.bring_back() == ["default"]
+                    assert tasks_of(Job.objects.claim(ME, limit=9)) == [name]
 
-    @pytest.mark.parametrize("name", ["", "x" * 201, "a\nb", 7, None])
-    def test_what_is_no_name_is_refused(self, name: Any) -> None:
-        for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
-            with pytest.raises(InvalidJob, match="task"):
-                verb(name)
+    def test_what_is_no_name_is_refused(self) -> None:
+        with all_faults() as about:
+            for name in ["", "x" * 201, "a\nb", 7, None]:
+                with about(name):
+                    empty_tables()
+                    for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+                        with pytest.raises(InvalidJob, match="task"):
+                            verb(name)
 
-    @pytest.mark.parametrize("for_", [timedelta(), -MINUTE, timedelta.max])
-    def test_so_is_a_time_that_cannot_be(self, for_: timedelta) -> None:
-        with pytest.raises(InvalidJob, match="for_"):
-            PausedKey.objects.pause_task(SEND, for_=for_)
+    def test_so_is_a_time_that_cannot_be(self) -> None:
+        with all_faults() as about:
+            for for_ in [timedelta(), -MINUTE, timedelta.max]:
+                with about(for_):
+                    empty_tables()
+                    with pytest.raises(InvalidJob, match="for_"):
+                        PausedKey.objects.pause_task(SEND, for_=for_)
 
     def test_a_key_cannot_be_taken_for_a_task(self) -> None:
         with pytest.raises(InvalidJob, match="begins with 'task='"):
@@ -209,11 +221,14 @@ class TestInOneQueue:
         assert PausedKey.objects.resume_task(SEND)
         assert [one.lane_key for one in PausedKey.objects.all()] == [pause_of_task(OTHER, "mail")]
 
-    @pytest.mark.parametrize("name", ["", "x" * 101, "a\nb", 7])
-    def test_what_is_no_queue_is_refused(self, name: Any) -> None:
-        for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
-            with pytest.raises(InvalidJob, match="queue"):
-                verb(SEND, queue=name)
+    def test_what_is_no_queue_is_refused(self) -> None:
+        with all_faults() as about:
+            for name in ["", "x" * 101, "a\nb", 7]:
+                with about(name):
+                    empty_tables()
+                    for verb in (PausedKey.objects.pause_task, PausedKey.objects.resume_task):
+                        with pytest.raises(InvalidJob, match="queue"):
+                            verb(SEND, queue=name)
 
     def test_names_that_look_like_one_another_are_kept_apart(self) -> None:
         """Whatever stands between a task and a queue must be in neither."""
@@ -366,15 +381,16 @@ class TestBringingBack:
         assert sorted(Job.objects.filter(ready=None).values_list("task", flat=True)) == ["a"]
         assert sorted(tasks_of(Job.objects.claim(ME, limit=9))) == ["b", "c"]
 
-    @pytest.mark.parametrize(
-        ("key", "is_due", "expected"),
-        [("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)],
-    )
-    def test_a_job_is_ready_if_a_claim_may_look_at_it(self, key: str, is_due: bool, expected: bool) -> None:
-        job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
-        assert Job.objects.bring_back() == ["default"]
-        job.refresh_from_db()
-        assert job.ready is expected
+    def test_a_job_is_ready_if_a_claim_may_look_at_it(self) -> None:
+        cases = [("", True, True), ("", False, True), (":0000a", True, True), (":0000a", False, False)]
+        with all_faults() as about:
+            for key, is_due, expected in cases:
+                with about((key, is_due, expected)):
+                    empty_tables()
+                    job = make_job(task=SEND, lane_key=key, ready=None, next_run_at=now(-MINUTE if is_due else MINUTE))
+                    assert Job.objects.bring_back() == ["default"]
+                    job.refresh_from_db()
+                    assert job.ready is expected
 
     def test_the_first_enqueued_come_first(self) -> None:
         first, second, third = enqueue(SEND, 3)
@@ -436,24 +452,26 @@ CHANGES: dict[str, tuple[Callable[[Job], object], bool]] = {
 
 
 class TestVerbs:
-    @pytest.mark.parametrize("key", ["", ":0000a"])
-    @pytest.mark.parametrize("verb", CHANGES)
-    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self, verb: str, key: str) -> None:
-        change, is_due = CHANGES[verb]
-        job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
-        PausedKey.objects.pause_task(SEND)
-        assert Job.objects.set_aside() == ["default"]
-        change(job)
-        Job.objects.promote()
-        assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
-        Job.objects.set_aside()
-        PausedKey.objects.resume_task(SEND)
-        Job.objects.bring_back()
-        Job.objects.promote()
-        assert len(Job.objects.claim(ME, limit=9)) == is_due
-        sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
-        Job.objects.promote()
-        assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
+    def test_a_job_that_is_set_aside_can_be_changed_and_stays_paused(self) -> None:
+        with all_faults() as about:
+            for key, verb in product(["", ":0000a"], CHANGES):
+                with about((key, verb)):
+                    empty_tables()
+                    change, is_due = CHANGES[verb]
+                    job = Job.objects.enqueue(NewJob(task=SEND, lane_key=key, unique=UniqueKey.of("k", Unique())))
+                    PausedKey.objects.pause_task(SEND)
+                    assert Job.objects.set_aside() == ["default"]
+                    change(job)
+                    Job.objects.promote()
+                    assert not Job.objects.claim(ME, limit=9), "whatever its verb wrote"
+                    Job.objects.set_aside()
+                    PausedKey.objects.resume_task(SEND)
+                    Job.objects.bring_back()
+                    Job.objects.promote()
+                    assert len(Job.objects.claim(ME, limit=9)) == is_due
+                    sql("UPDATE pulse_django_job SET next_run_at = statement_timestamp()")
+                    Job.objects.promote()
+                    assert len(Job.objects.claim(ME, limit=9)) == (not is_due)
 
     def test_it_can_be_cancelled_and_expires(self) -> None:
         cancelled, expired = make_job(task=SEND), make_job(task=SEND, expires_at=now(-MINUTE))

@@ -19,7 +19,9 @@ from pulse_django.words.outcomes import Failed, OutcomeName, Succeeded, WorkerLo
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script
+from tests.database import empty_tables
 from tests.factories import lease_of, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, expire, next_run_is_due, sql, success
 from tests.rival import Rival, backend_pid
 
@@ -231,21 +233,24 @@ def test_a_worker_that_claims_its_own_lost_job_again_is_a_zombie_to_itself() -> 
     assert row_of(job.pk) == before
 
 
-@pytest.mark.parametrize("part", ["holder", "attempt", "job_id"])
-def test_every_part_of_the_lease_is_in_the_fence_of_every_verb(part: str) -> None:
-    job = make_job(Status.RUNNING, attempts=3)
-    lease = lease_of(job)
-    wrong = Lease(
-        lease.job_id + (part == "job_id"),
-        lease.holder + "x" * (part == "holder"),
-        lease.attempt - (part == "attempt"),
-    )
-    before = row_of(job.pk)
-    assert Job.objects.heartbeat([wrong]).lost == {wrong}
-    assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
-    assert Job.objects.release([wrong]).lost == {wrong}
-    assert row_of(job.pk) == before
-    assert not Attempt.objects.exists()
+def test_every_part_of_the_lease_is_in_the_fence_of_every_verb() -> None:
+    with all_faults() as about:
+        for part in ["holder", "attempt", "job_id"]:
+            with about(part):
+                empty_tables()
+                job = make_job(Status.RUNNING, attempts=3)
+                lease = lease_of(job)
+                wrong = Lease(
+                    lease.job_id + (part == "job_id"),
+                    lease.holder + "x" * (part == "holder"),
+                    lease.attempt - (part == "attempt"),
+                )
+                before = row_of(job.pk)
+                assert Job.objects.heartbeat([wrong]).lost == {wrong}
+                assert Job.objects.settle([Report(wrong, Succeeded(), Complete())]).lost == {wrong}
+                assert Job.objects.release([wrong]).lost == {wrong}
+                assert row_of(job.pk) == before
+                assert not Attempt.objects.exists()
 
 
 def test_attempt_zero_is_no_master_key() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from itertools import product
 
 import pytest
 from django.db import connection
@@ -19,7 +20,9 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
 from pulse_django.words.states import Status
+from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import claim_one, expire, sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -61,9 +64,7 @@ BUDGETS = [
 HOUR = timedelta(hours=1)
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=str)
-@pytest.mark.parametrize("why", OVER)
-def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budget) -> None:
+def reap_and_decide(why: str, budget: Budget) -> None:
     job = make_job(
         Status.RUNNING,
         **{why: True},
@@ -107,6 +108,14 @@ def test_the_reap_statement_and_decide_are_the_same_rule(why: str, budget: Budge
     assert job.attempts == budget.attempts
     assert job.refunds == budget.refunds or isinstance(expected, Retry)
     assert (reaped.lease, reaped.token) == (lease_of_entry(entry), entry.token)
+
+
+def test_the_reap_statement_and_decide_are_the_same_rule() -> None:
+    with all_faults() as about:
+        for budget, why in product(BUDGETS, OVER):
+            with about((budget, why)):
+                empty_tables()
+                reap_and_decide(why, budget)
 
 
 def lease_of_entry(entry: Attempt) -> Lease:

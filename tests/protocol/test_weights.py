@@ -13,6 +13,8 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import Limit, Rate
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.protocol.test_claim_limited import MINUTE, declare
 
@@ -61,22 +63,24 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("weights", "limit", "slots", "claimed", "is_left"), PLAIN)
-def test_a_claim_brings_no_more_than_its_worker_has_slots_for(
-    weights: list[int], limit: int, slots: tuple[int, int], claimed: list[int], is_left: bool
-) -> None:
-    enqueue(*weights)
-    assert claim(limit, Slots(*slots)) == (claimed, is_left)
+def test_a_claim_brings_no_more_than_its_worker_has_slots_for() -> None:
+    with all_faults() as about:
+        for weights, limit, slots, claimed, is_left in PLAIN:
+            with about((weights, limit, slots, claimed, is_left)):
+                empty_tables()
+                enqueue(*weights)
+                assert claim(limit, Slots(*slots)) == (claimed, is_left)
 
 
-@pytest.mark.parametrize(("weights", "limit", "slots", "claimed", "is_left"), PLAIN)
-def test_a_claim_that_deals_no_slots_grants_the_same(
-    weights: list[int], limit: int, slots: tuple[int, int], claimed: list[int], is_left: bool
-) -> None:
-    enqueue(*weights)
-    found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
-    assert [one.options.weight for one in found] == claimed
-    assert not found.is_left, "it does not ask"
+def test_a_claim_that_deals_no_slots_grants_the_same() -> None:
+    with all_faults() as about:
+        for weights, limit, slots, claimed, is_left in PLAIN:
+            with about((weights, limit, slots, claimed, is_left)):
+                empty_tables()
+                enqueue(*weights)
+                found = Job.objects.claim(ME, limit=limit, slots=Slots(*slots))
+                assert [one.options.weight for one in found] == claimed
+                assert not found.is_left, "it does not ask"
 
 
 def test_lighter_jobs_of_other_queues_do_not_take_the_place_of_a_heavy_one() -> None:
@@ -96,23 +100,28 @@ def test_claims_of_single_jobs_ask_for_no_slots() -> None:
 
 
 # The weights in line; what is claimed at first and after one of these has ended, under a limit of 10.
-@pytest.mark.parametrize(
-    ("weights", "first", "then"),
-    [
+def test_a_limit_counts_weights() -> None:
+    cases = [
         ([4, 4, 4, 1], [4, 4], [4]),
         ([3, 3, 3, 3, 1], [3, 3, 3], [3]),
         ([10, 1], [10], [1]),
         ([5, 6, 1], [5], [6, 1]),
-    ],
-)
-def test_a_limit_counts_weights(weights: list[int], first: list[int], then: list[int]) -> None:
-    declare(running=10)
-    lane = enqueue(*weights, limiter="stripe")
-    assert claim_limited(lane) == first
-    assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
-    sql("UPDATE pulse_django_job_hot SET lease_until = statement_timestamp() - interval '1 s' WHERE id = %s", _first())
-    Job.objects.reap()
-    assert claim_limited(lane)[: len(then)] == then
+    ]
+    with all_faults() as about:
+        for weights, first, then in cases:
+            with about((weights, first, then)):
+                empty_tables()
+                declare(running=10)
+                lane = enqueue(*weights, limiter="stripe")
+                assert claim_limited(lane) == first
+                assert claim_limited(lane) == [], "nothing lighter takes the room that the next one needs"
+                sql(
+                    "UPDATE pulse_django_job_hot SET lease_until = statement_timestamp() - interval '1 s'"
+                    " WHERE id = %s",
+                    _first(),
+                )
+                Job.objects.reap()
+                assert claim_limited(lane)[: len(then)] == then
 
 
 def _first() -> int:

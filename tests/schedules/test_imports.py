@@ -14,6 +14,8 @@ from django.core.management import CommandError, call_command
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
 from pulse_django.schedules.imports import Found, from_celery_beat, from_crontab, from_django_q
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -99,9 +101,8 @@ class TestCeleryBeat:
         assert beat_task("often", every=(15, "minutes")).timing == Every(timedelta(minutes=15))
         assert beat_task("off", every=(15, "minutes"), enabled=False).is_disabled
 
-    @pytest.mark.parametrize(
-        ("fields", "why"),
-        [
+    def test_what_cannot_be_said_here_says_why(self) -> None:
+        cases = [
             ({"every": (15, "minutes"), "one_off": True}, "runs once"),
             ({}, "follows the sun"),
             ({"cron": ("0", "3", "1-7", "*", "mon", "UTC")}, "fit both fields"),
@@ -109,10 +110,12 @@ class TestCeleryBeat:
             ({"every": (100, "microseconds")}, "not between"),
             ({"every": (15, "minutes"), "args": "no json"}, "Expecting value"),
             ({"every": (15, "minutes"), "kwargs": "[1]"}, "no dict"),
-        ],
-    )
-    def test_what_cannot_be_said_here_says_why(self, fields: dict[str, Any], why: str) -> None:
-        assert why in beat_task("odd", **fields).why_not
+        ]
+        with all_faults() as about:
+            for fields, why in cases:
+                with about((fields, why)):
+                    empty_tables()
+                    assert why in beat_task("odd", **fields).why_not
 
     def test_the_command_lists_and_creates_once(self) -> None:
         beat_task("nightly", cron=("0", "3", "*", "*", "*", "Europe/Berlin"), kwargs='{"number": 7}')
@@ -131,53 +134,55 @@ class TestCeleryBeat:
 
 @pytest.mark.usefixtures("q")
 class TestDjangoQ:
-    @pytest.mark.parametrize(
-        ("kind", "timing"),
-        [
+    def test_each_kind(self, settings: Any) -> None:
+        cases = [
             ("H", Every(timedelta(hours=1), phase=timedelta(minutes=35))),
             ("D", Cron("35 16 * * *", "Europe/Berlin")),
             ("W", Cron("35 16 * * 3", "Europe/Berlin")),
             ("M", Cron("35 16 13 * *", "Europe/Berlin")),
             ("Q", Cron("35 16 13 2,5,8,11 *", "Europe/Berlin")),
             ("Y", Cron("35 16 13 5 *", "Europe/Berlin")),
-        ],
-    )
-    def test_each_kind(self, kind: str, timing: Any, settings: Any) -> None:
-        settings.TIME_ZONE = "Europe/Berlin"
-        assert q_schedule(kind).timing == timing
+        ]
+        with all_faults() as about:
+            for kind, timing in cases:
+                with about((kind, timing)):
+                    empty_tables()
+                    settings.TIME_ZONE = "Europe/Berlin"
+                    assert q_schedule(kind).timing == timing
 
     def test_minutes_and_expressions(self, settings: Any) -> None:
         settings.TIME_ZONE = "Europe/Berlin"
         assert q_schedule("I", minutes=5).timing == Every(timedelta(minutes=5))
         assert q_schedule("C", cron="0 3 * * *").timing == Cron("0 3 * * *", "Europe/Berlin")
 
-    @pytest.mark.parametrize(
-        ("args", "kwargs", "expected"),
-        [
+    def test_arguments_are_read_as_literals(self) -> None:
+        cases = [
             ("1, 2", None, ([1, 2], {})),
             ("(1, 'a')", None, ([1, "a"], {})),
             ("7", "number=1, name='a'", ([7], {"number": 1, "name": "a"})),
             (None, "{'number': 1}", ([], {"number": 1})),
-        ],
-    )
-    def test_arguments_are_read_as_literals(self, args: Any, kwargs: Any, expected: Any) -> None:
-        found = q_schedule("H", args=args, kwargs=kwargs)
-        assert (found.args, found.kwargs) == expected
+        ]
+        with all_faults() as about:
+            for args, kwargs, expected in cases:
+                with about((args, kwargs, expected)):
+                    empty_tables()
+                    found = q_schedule("H", args=args, kwargs=kwargs)
+                    assert (found.args, found.kwargs) == expected
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
+    def test_what_cannot_be_said_here_says_why(self) -> None:
+        cases = [
             {"schedule_type": "O"},
             {"schedule_type": "BW"},
             {"repeats": 3},
             {"args": "__import__('os')"},
             {"kwargs": "a=open('x')"},
             {"schedule_type": "M", "next_run": datetime(2026, 5, 31, 12, tzinfo=UTC)},
-        ],
-        ids=str,
-    )
-    def test_what_cannot_be_said_here_says_why(self, fields: dict[str, Any]) -> None:
-        assert q_schedule("H", **fields).why_not
+        ]
+        with all_faults() as about:
+            for fields in cases:
+                with about(fields):
+                    empty_tables()
+                    assert q_schedule("H", **fields).why_not
 
 
 class TestCrontab:

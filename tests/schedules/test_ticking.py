@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from pulse_django.words.ticks import Pause, decide
 from pulse_django.words.timings import Missed, Overlap
+from tests.database import empty_tables
 from tests.factories import WorkerFactory, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -169,14 +172,16 @@ class TestOverlap:
         schedule.refresh_from_db()
         return schedule
 
-    @pytest.mark.parametrize(
-        ("overlap", "outcome", "jobs"), [("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1)]
-    )
-    def test_while_the_last_job_is_not_finished(self, overlap: str, outcome: str, jobs: int) -> None:
-        schedule = self.fired(overlap)
-        tick_due("default", until=schedule.next_at)
-        assert ticks_of(schedule) == ["FIRED", outcome]
-        assert Job.objects.count() == jobs
+    def test_while_the_last_job_is_not_finished(self) -> None:
+        cases = [("allow", "FIRED", 2), ("skip", "OVERLAP", 1), ("wait", "WAITING", 1)]
+        with all_faults() as about:
+            for overlap, outcome, jobs in cases:
+                with about((overlap, outcome, jobs)):
+                    empty_tables()
+                    schedule = self.fired(overlap)
+                    tick_due("default", until=schedule.next_at)
+                    assert ticks_of(schedule) == ["FIRED", outcome]
+                    assert Job.objects.count() == jobs
 
     def test_a_tick_that_waits_fires_when_the_last_job_is_finished(self) -> None:
         schedule = self.fired("wait")
@@ -255,36 +260,35 @@ class TestPausesAndChanges:
         assert Tick.objects.first().note == "the schedule was changed before this tick was decided"  # type: ignore[union-attr]
         assert tick_due("default").schedules == 0
 
-    @pytest.mark.parametrize("missed", list(Missed))
-    @pytest.mark.parametrize("overlap", list(Overlap))
-    @pytest.mark.parametrize("grace", [None, 90 * MINUTE])
-    @pytest.mark.parametrize("is_paused", [False, True])
-    @pytest.mark.parametrize("edit", ["none", "arguments", "time"])
-    def test_each_edit_with_each_policy(
-        self, missed: Missed, overlap: Overlap, grace: timedelta | None, is_paused: bool, edit: str
-    ) -> None:
-        timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
-        schedule = make(timing=timing, since=3 * HOUR)
-        first, end = schedule.next_at, now()
-        assert first is not None
-        decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
-        expected = [tick.outcome.value for tick in decided.ticks]
-        if is_paused:
-            Schedule.objects.pause(schedule.pk, reason="no")
-            schedule.refresh_from_db()
-        if edit == "arguments":
-            schedule.kwargs = {"customer": 9}
-        elif edit == "time":
-            schedule.every = 2 * HOUR
-            expected = ["MISSED"] * len(expected)
-        if edit != "none":
-            schedule.save(by="ada")
-        tick_due("default", until=end)
-        assert ticks_of(schedule) == expected
-        assert Job.objects.count() == expected.count("FIRED")
-        schedule.refresh_from_db()
-        assert schedule.next_at is not None
-        assert schedule.next_at > end
+    def test_each_edit_with_each_policy(self) -> None:
+        with all_faults() as about:
+            for missed, overlap, grace, is_paused, edit in product(
+                list(Missed), list(Overlap), [None, 90 * MINUTE], [False, True], ["none", "arguments", "time"]
+            ):
+                with about((missed, overlap, grace, is_paused, edit)):
+                    empty_tables()
+                    timing = Every(HOUR, missed=missed, overlap=overlap, grace=grace)
+                    schedule = make(timing=timing, since=3 * HOUR)
+                    first, end = schedule.next_at, now()
+                    assert first is not None
+                    decided = decide(timing, first, end, pause=Pause(reason="no") if is_paused else None)
+                    expected = [tick.outcome.value for tick in decided.ticks]
+                    if is_paused:
+                        Schedule.objects.pause(schedule.pk, reason="no")
+                        schedule.refresh_from_db()
+                    if edit == "arguments":
+                        schedule.kwargs = {"customer": 9}
+                    elif edit == "time":
+                        schedule.every = 2 * HOUR
+                        expected = ["MISSED"] * len(expected)
+                    if edit != "none":
+                        schedule.save(by="ada")
+                    tick_due("default", until=end)
+                    assert ticks_of(schedule) == expected
+                    assert Job.objects.count() == expected.count("FIRED")
+                    schedule.refresh_from_db()
+                    assert schedule.next_at is not None
+                    assert schedule.next_at > end
 
     def test_a_change_of_the_arguments_keeps_what_is_due(self) -> None:
         schedule = make(since=SECOND)
@@ -351,23 +355,23 @@ class TestOneBadSchedule:
         assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
         assert "colour" in Tick.objects.get(schedule=bad).note
 
-    @pytest.mark.parametrize(
-        "values",
-        [
+    def test_what_was_written_by_hand(self) -> None:
+        cases = [
             {"cron": "no cron", "every": None, "tz": "UTC"},
             {"cron": "0 3 * * *", "every": None, "tz": "Nowhere/Land"},
             {"args": "text"},
             {"kwargs": [1]},
             {"missed": "maybe"},
             {"every": timedelta(0)},
-        ],
-        ids=str,
-    )
-    def test_what_was_written_by_hand(self, values: dict[str, Any]) -> None:
-        bad, good = make("bad", since=SECOND), make("good", since=SECOND)
-        Schedule.objects.filter(pk=bad.pk).update(**values)
-        tick_due("default")
-        assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
+        ]
+        with all_faults() as about:
+            for values in cases:
+                with about(values):
+                    empty_tables()
+                    bad, good = make("bad", since=SECOND), make("good", since=SECOND)
+                    Schedule.objects.filter(pk=bad.pk).update(**values)
+                    tick_due("default")
+                    assert (ticks_of(bad), ticks_of(good)) == (["REFUSED"], ["FIRED"])
 
     def test_a_job_that_the_table_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A batch that fails is decided one by one."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
 
 from pulse_django.words.ticks import MOST_TICKS, Pause, Tick, TickOutcome, decide, first_after, jittered
 from pulse_django.words.timings import Cron, Every, Missed, Overlap
+from tests.faults import all_faults
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
@@ -56,31 +58,31 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("missed", "overlap", "is_running", "is_waiting", "soon", "late"), TABLE)
-@pytest.mark.parametrize("grace", [None, 20 * MINUTE, 90 * MINUTE])
-@pytest.mark.parametrize("pause", [None, "on", "ended before the last"])
-def test_missed_overlap_grace_and_pause(
-    missed: str, overlap: str, is_running: bool, is_waiting: bool, soon: str, late: str, grace: Any, pause: Any
-) -> None:
-    for after, expected in ((SECOND, soon), (30 * MINUTE, late)):
-        now = NOON + 2 * HOUR + after
-        ticks = [NOON, NOON + HOUR, NOON + 2 * HOUR]
-        is_in_grace = [grace is None or now - at <= grace for at in ticks]
-        until = {None: NOON, "on": now + HOUR, "ended before the last": NOON + 90 * MINUTE}[pause]
-        judged = [at >= until for at in ticks]
-        if not all(is_in_grace) or not all(judged):
-            expected = simulated(missed, overlap, is_running, is_waiting, ticks, now, is_in_grace, judged)
-        paused = None if pause is None else Pause(reason="no", until=None if pause == "on" else until)
-        found = outcomes(
-            now,
-            missed=missed,
-            overlap=overlap,
-            grace=grace,
-            is_running=is_running,
-            is_waiting=is_waiting,
-            pause=paused,
-        )
-        assert found == expected, (missed, overlap, is_running, is_waiting, grace, pause, after)
+def test_missed_overlap_grace_and_pause() -> None:
+    with all_faults() as about:
+        for (missed, overlap, is_running, is_waiting, soon, late), grace, pause in product(
+            TABLE, [None, 20 * MINUTE, 90 * MINUTE], [None, "on", "ended before the last"]
+        ):
+            with about((missed, overlap, is_running, is_waiting, soon, late, grace, pause)):
+                for after, expected in ((SECOND, soon), (30 * MINUTE, late)):
+                    now = NOON + 2 * HOUR + after
+                    ticks = [NOON, NOON + HOUR, NOON + 2 * HOUR]
+                    is_in_grace = [grace is None or now - at <= grace for at in ticks]
+                    until = {None: NOON, "on": now + HOUR, "ended before the last": NOON + 90 * MINUTE}[pause]
+                    judged = [at >= until for at in ticks]
+                    if not all(is_in_grace) or not all(judged):
+                        expected = simulated(missed, overlap, is_running, is_waiting, ticks, now, is_in_grace, judged)
+                    paused = None if pause is None else Pause(reason="no", until=None if pause == "on" else until)
+                    found = outcomes(
+                        now,
+                        missed=missed,
+                        overlap=overlap,
+                        grace=grace,
+                        is_running=is_running,
+                        is_waiting=is_waiting,
+                        pause=paused,
+                    )
+                    assert found == expected, (missed, overlap, is_running, is_waiting, grace, pause, after)
 
 
 def simulated(
@@ -161,6 +163,8 @@ def test_jitter_is_the_same_everywhere_and_spreads() -> None:
     assert jittered(Every(HOUR), "warm", NOON) == NOON
 
 
-@pytest.mark.parametrize("missed", list(Missed))
-def test_a_tick_in_time_fires_whatever_happens_to_missed_ones(missed: Missed) -> None:
-    assert outcomes(NOON + MINUTE, missed=missed) == "F"
+def test_a_tick_in_time_fires_whatever_happens_to_missed_ones() -> None:
+    with all_faults() as about:
+        for missed in list(Missed):
+            with about(missed):
+                assert outcomes(NOON + MINUTE, missed=missed) == "F"

@@ -11,6 +11,8 @@ from pulse_django import Every, Unique, task
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.models import Job, Schedule, Tick
 from pulse_django.schedules.ticking import run_now, tick_due
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -36,17 +38,21 @@ def due(name: str, **fields: Any) -> Schedule:
     return schedule
 
 
-@pytest.mark.parametrize("declared", [report, strict])
-def test_a_tick_that_meets_a_job_with_its_key_does_not_fire(declared: Any) -> None:
-    there = declared.enqueue(customer=1)
-    first, second = due("one", task=declared, kwargs={"customer": 1}), due("two", task=declared, kwargs={"customer": 2})
-    tick_due("default")
-    met, fired = Tick.objects.get(schedule=first), Tick.objects.get(schedule=second)
-    assert (met.outcome, met.note, met.job_id) == ("OVERLAP", f"job {there.id} has its unique key", None)
-    assert fired.outcome == "FIRED"
-    assert Job.objects.get(pk=fired.job_id).kwargs == {"customer": 2}
-    assert Job.objects.count() == 2
-    assert Schedule.objects.get(pk=first.pk).next_at is not None
+def test_a_tick_that_meets_a_job_with_its_key_does_not_fire() -> None:
+    with all_faults() as about:
+        for declared in [report, strict]:
+            with about(declared.name):
+                empty_tables()
+                there = declared.enqueue(customer=1)
+                first = due("one", task=declared, kwargs={"customer": 1})
+                second = due("two", task=declared, kwargs={"customer": 2})
+                tick_due("default")
+                met, fired = Tick.objects.get(schedule=first), Tick.objects.get(schedule=second)
+                assert (met.outcome, met.note, met.job_id) == ("OVERLAP", f"job {there.id} has its unique key", None)
+                assert fired.outcome == "FIRED"
+                assert Job.objects.get(pk=fired.job_id).kwargs == {"customer": 2}
+                assert Job.objects.count() == 2
+                assert Schedule.objects.get(pk=first.pk).next_at is not None
 
 
 def test_a_tick_of_a_task_that_replaces_changes_the_job_that_waits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client
 
 from tests.crash.workers import workers  # noqa: F401 - a fixture
-from tests.database import empty_tables
-from tests.two_databases import SECOND, second_database
+from tests.database import empty_tables, ensure_template
+from tests.two_databases import MODULE, MORE, SECOND, TWO_SHARDS, created, known
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,15 +26,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.session("dropping its second database ends connections of the pooler"))
 
 
+@pytest.fixture(scope="session")
+def second_name(django_db_setup: Any, django_db_blocker: Any) -> Iterator[str]:
+    """Make the second database, once for each process that runs tests."""
+    with django_db_blocker.unblock(), created(SECOND, ensure_template()) as name:
+        with known(SECOND, name), TWO_SHARDS:
+            call_command("migrate", "pulse_django", database=SECOND, verbosity=0)  # numbers the ids
+        yield name
+
+
 @pytest.fixture(scope="package")
-def environment(django_db_setup: Any, django_db_blocker: Any) -> Iterator[dict[str, str]]:
-    with django_db_blocker.unblock(), second_database() as environment:
-        yield environment
+def environment(second_name: str, django_db_blocker: Any) -> Iterator[dict[str, str]]:
+    """Know the second database. Gives the environment for a worker that knows both."""
+    with django_db_blocker.unblock(), known(SECOND, second_name) as url, TWO_SHARDS:
+        yield {"DJANGO_SETTINGS_MODULE": MODULE, MORE: json.dumps({SECOND: url})}
 
 
 @pytest.fixture(autouse=True)
 def _clean(pulse_db: None, environment: dict[str, str]) -> Iterator[None]:
     yield
+    empty_tables(SECOND)
+
+
+def empty_shards() -> None:
+    """Begin anew in both."""
+    empty_tables()
     empty_tables(SECOND)
 
 

@@ -22,6 +22,7 @@ from pulse_django.store import traffic
 from pulse_django.store.queues import QueueManager
 from pulse_django.store.workers import Presence
 from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from tests.faults import all_faults
 from tests.shards.conftest import away
 from tests.shards.console import SHARDED
 from tests.shards.test_console_dead_letters import die
@@ -205,10 +206,12 @@ class TestQueues:
         page = self.act(operator, "mail", "pause", seen)
         assert "Nothing was changed." in page
 
-    @pytest.mark.parametrize("seen", ["", "none", "x", "0=none 1=x", "0=none", "9=none", "=", "0"])
-    def test_a_form_that_does_not_say_what_it_saw_changes_nothing(self, operator: Client, seen: str) -> None:
-        self.act(operator, "mail", "pause", seen)
-        assert not self.paused()[SECOND]
+    def test_a_form_that_does_not_say_what_it_saw_changes_nothing(self, operator: Client) -> None:
+        with all_faults() as about:
+            for seen in ["", "none", "x", "0=none 1=x", "0=none", "9=none", "=", "0"]:
+                with about(seen):
+                    self.act(operator, "mail", "pause", seen)
+                    assert not self.paused()[SECOND]
 
     def test_a_shard_that_is_away_is_named(self, operator: Client) -> None:
         fill()

@@ -15,7 +15,8 @@ from pulse_django.protocol import transfer
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Order
-from tests.shards.conftest import away
+from tests.faults import all_faults
+from tests.shards.conftest import away, empty_shards
 from tests.shards.console import SHARDED, moved
 from tests.two_databases import SECOND
 
@@ -39,18 +40,22 @@ def test_the_page_of_a_job_opens_whichever_shard_it_is_in(operator: Client) -> N
         assert operator.get(f"{page(there.id).removesuffix('change/')}{name}/").status_code == 200
 
 
-@pytest.mark.parametrize(("name", "data", "status"), [
-    ("cancel", {}, Status.CANCELLED),
-    ("move", {"queue": "elsewhere", "priority": 3}, Status.PENDING),
-    ("postpone", {"delay": 300}, Status.PENDING),
-])  # fmt: skip
-def test_an_act_reaches_the_job_in_its_shard(operator: Client, name: str, data: Any, status: Status) -> None:
-    there = tasks.add.using(database=SECOND).enqueue(2, 2)
-    before = Job.objects.using(SECOND).get()
-    assert "changed in the meantime" not in act(operator, there, name, **data).content.decode()
-    job = Job.objects.using(SECOND).get()
-    assert job.status == status
-    assert (job.queue, job.status, job.next_run_at) != (before.queue, before.status, before.next_run_at)
+def test_an_act_reaches_the_job_in_its_shard(operator: Client) -> None:
+    cases = [
+        ("cancel", {}, Status.CANCELLED),
+        ("move", {"queue": "elsewhere", "priority": 3}, Status.PENDING),
+        ("postpone", {"delay": 300}, Status.PENDING),
+    ]
+    with all_faults() as about:
+        for name, data, status in cases:
+            with about(name):
+                empty_shards()
+                there = tasks.add.using(database=SECOND).enqueue(2, 2)
+                before = Job.objects.using(SECOND).get()
+                assert "changed in the meantime" not in act(operator, there, name, **data).content.decode()
+                job = Job.objects.using(SECOND).get()
+                assert job.status == status
+                assert (job.queue, job.status, job.next_run_at) != (before.queue, before.status, before.next_run_at)
 
 
 def test_it_follows_a_job_that_was_moved(operator: Client) -> None:
@@ -102,9 +107,11 @@ def test_nobody_sees_more_than_before(operator: Client) -> None:
         assert client.get(page(there.id)).status_code == 403
 
 
-@pytest.mark.parametrize("strange", ["x", "9" * 30, (7 << 48) + 1, (1 << 48) + 999_999])
-def test_an_id_of_no_job_is_no_error(operator: Client, strange: Any) -> None:
-    assert operator.get(page(strange), follow=True).status_code == 200
+def test_an_id_of_no_job_is_no_error(operator: Client) -> None:
+    with all_faults() as about:
+        for strange in ["x", "9" * 30, (7 << 48) + 1, (1 << 48) + 999_999]:
+            with about(strange):
+                assert operator.get(page(strange), follow=True).status_code == 200
 
 
 def test_the_page_of_an_object_has_its_jobs_of_all_shards(operator: Client) -> None:

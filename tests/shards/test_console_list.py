@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from itertools import product
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,7 +19,8 @@ from pulse_django.console.jobs.admin import JobAdmin
 from pulse_django.models import Job
 from pulse_django.words.states import Status
 from testproject.shop import tasks
-from tests.shards.conftest import away
+from tests.faults import all_faults
+from tests.shards.conftest import away, empty_shards
 from tests.shards.console import SHARDED, moved
 from tests.two_databases import SECOND, SHARDS
 
@@ -79,25 +81,31 @@ def test_a_search_asks_every_shard(operator: Client) -> None:
 PATTERNS = ["ab" * 8, "aaaaaaaabbbbbbbb", "bbbbbbbbaaaaaaaa", "a" * 11, "b" * 11, "abbabaababbbabaaabbab", "ab", ""]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_pages_hold_every_job_once_and_the_newest_first(operator: Client, pattern: str) -> None:
-    ids = fill(pattern)
-    pages = walk(operator)
-    assert flat(pages) == ids[::-1]
-    assert all(len(page) == 5 for page in pages[:-1])
+def test_pages_hold_every_job_once_and_the_newest_first(operator: Client) -> None:
+    with all_faults() as about:
+        for pattern in PATTERNS:
+            with about(pattern):
+                empty_shards()
+                ids = fill(pattern)
+                pages = walk(operator)
+                assert flat(pages) == ids[::-1]
+                assert all(len(page) == 5 for page in pages[:-1])
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_way_back_holds_every_job_once_too(operator: Client, pattern: str) -> None:
-    ids = fill(pattern)
-    page = operator.get(LIST).content.decode()
-    while links := re.findall('<a rel="next" href="([^"]*)"', page):
-        page = operator.get(LIST + links[0].replace("&amp;", "&")).content.decode()
-    back = [shown(page)]
-    while links := re.findall('<a rel="prev" href="([^"]*)"', page):
-        page = operator.get(LIST + links[0].replace("&amp;", "&")).content.decode()
-        back.insert(0, shown(page))
-    assert flat(back) == ids[::-1]
+def test_the_way_back_holds_every_job_once_too(operator: Client) -> None:
+    with all_faults() as about:
+        for pattern in PATTERNS:
+            with about(pattern):
+                empty_shards()
+                ids = fill(pattern)
+                page = operator.get(LIST).content.decode()
+                while links := re.findall('<a rel="next" href="([^"]*)"', page):
+                    page = operator.get(LIST + links[0].replace("&amp;", "&")).content.decode()
+                back = [shown(page)]
+                while links := re.findall('<a rel="prev" href="([^"]*)"', page):
+                    page = operator.get(LIST + links[0].replace("&amp;", "&")).content.decode()
+                    back.insert(0, shown(page))
+                assert flat(back) == ids[::-1]
 
 
 def test_a_page_that_is_older_links_to_what_came_since(operator: Client) -> None:
@@ -109,15 +117,17 @@ def test_a_page_that_is_older_links_to_what_came_since(operator: Client) -> None
     assert sorted(flat(found)) == sorted([*ids[5:], *latest])
 
 
-@pytest.mark.parametrize("pattern", PATTERNS[:6])
-@pytest.mark.parametrize("to", list(SHARDS))
-def test_jobs_that_were_moved_stand_where_they_stood(operator: Client, pattern: str, to: str) -> None:
-    ids = fill(pattern)
-    [other] = SHARDS.keys() - {to}
-    before = walk(operator)
-    moved(other, to, ids=tuple(ids[::3]))
-    assert walk(operator) == before
-    assert flat(before) == ids[::-1]
+def test_jobs_that_were_moved_stand_where_they_stood(operator: Client) -> None:
+    with all_faults() as about:
+        for pattern, to in product(PATTERNS[:6], list(SHARDS)):
+            with about((pattern, to)):
+                empty_shards()
+                ids = fill(pattern)
+                [other] = SHARDS.keys() - {to}
+                before = walk(operator)
+                moved(other, to, ids=tuple(ids[::3]))
+                assert walk(operator) == before
+                assert flat(before) == ids[::-1]
 
 
 def test_a_job_that_is_moved_between_two_pages_is_not_lost(operator: Client) -> None:
@@ -145,16 +155,18 @@ class TestFilters:
             assert not re.search("By shard|stored_in", page)
             assert operator.get(LIST, {"shard": SECOND}).status_code == 302
 
-    @pytest.mark.parametrize(
-        "query", ["queue=mail", "q=task:add", "status__exact=PENDING", "age=1h", "queue=mail&age=1h"]
-    )
-    def test_others_hold_in_each_shard(self, operator: Client, query: str) -> None:
-        ids = fill("abbabaababba", queue="mail")
-        Job.objects.using("default").create(task="shop.other", queue="other", status=Status.WAITING)
-        Job.objects.using(SECOND).create(task="shop.other", queue="other", status=Status.WAITING)
-        found = flat(walk(operator, query))
-        assert [one for one in found if one in ids] == ids[::-1]
-        assert len(found) == len(set(found)) == len(ids) + (2 if query == "age=1h" else 0)
+    def test_others_hold_in_each_shard(self, operator: Client) -> None:
+        cases = ["queue=mail", "q=task:add", "status__exact=PENDING", "age=1h", "queue=mail&age=1h"]
+        with all_faults() as about:
+            for query in cases:
+                with about(query):
+                    empty_shards()
+                    ids = fill("abbabaababba", queue="mail")
+                    Job.objects.using("default").create(task="shop.other", queue="other", status=Status.WAITING)
+                    Job.objects.using(SECOND).create(task="shop.other", queue="other", status=Status.WAITING)
+                    found = flat(walk(operator, query))
+                    assert [one for one in found if one in ids] == ids[::-1]
+                    assert len(found) == len(set(found)) == len(ids) + (2 if query == "age=1h" else 0)
 
     def test_a_search_by_windows_ends_with_every_match(self, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(page_window, "WINDOW", 3)
@@ -242,11 +254,14 @@ def sent_about_jobs(client: Client, query: dict[str, str], alias: str) -> list[s
     return [one["sql"] for one in sent if TABLE in one["sql"]]
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_each_of_several_shards_is_asked_as_a_single_one_is(operator: Client, query: dict[str, str]) -> None:
-    fill("abababab")
-    with override_settings(PULSE={}):
-        alone = sent_about_jobs(operator, query, "default")
-    assert not any(str(1 << 48) in one for one in alone), "no range of a shard is asked about"
-    for alias in SHARDS:
-        assert len(sent_about_jobs(operator, query, alias)) <= len(alone)
+def test_each_of_several_shards_is_asked_as_a_single_one_is(operator: Client) -> None:
+    with all_faults() as about:
+        for query in QUERIES:
+            with about(query):
+                empty_shards()
+                fill("abababab")
+                with override_settings(PULSE={}):
+                    alone = sent_about_jobs(operator, query, "default")
+                assert not any(str(1 << 48) in one for one in alone), "no range of a shard is asked about"
+                for alias in SHARDS:
+                    assert len(sent_about_jobs(operator, query, alias)) <= len(alone)

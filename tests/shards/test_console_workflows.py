@@ -17,7 +17,8 @@ from pulse_django.models import Job, Limiter, PausedKey, Schedule, StoredBatch, 
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
 from testproject.shop import tasks
-from tests.shards.conftest import away
+from tests.faults import all_faults
+from tests.shards.conftest import away, empty_shards
 from tests.shards.console import SHARDED
 from tests.two_databases import SECOND, SHARDS
 
@@ -44,19 +45,20 @@ class TestWorkflows:
     def opened(self, pattern: str) -> list[int]:
         return [Batch.open("one", using={"a": "default", "b": SECOND}[letter]).id for letter in pattern]
 
-    @pytest.mark.parametrize("pattern", ["abbabaab", "aaaabbbb", "bbbbaaaa", "aaaaa", "bbbbb", "ab"])
-    def test_pages_hold_each_once_and_the_newest_first(
-        self, operator: Client, monkeypatch: pytest.MonkeyPatch, pattern: str
-    ) -> None:
-        monkeypatch.setattr(workflows, "PAGE", 3)
-        ids, found, address = self.opened(pattern), [], "?"
-        while address:
-            page = operator.get(self.LIST + address).content.decode()
-            found += [int(one) for one in re.findall(r"/storedbatch/(\d+)/change/", page)]
-            older = re.findall(r'<a href="(\?[^"]*before=[^"]*)"', page)
-            address = older[0].replace("&amp;", "&") if older else ""
-            assert len(found) <= len(ids)
-        assert found == ids[::-1]
+    def test_pages_hold_each_once_and_the_newest_first(self, operator: Client) -> None:
+        with all_faults() as about:
+            for pattern in ["abbabaab", "aaaabbbb", "bbbbaaaa", "aaaaa", "bbbbb", "ab"]:
+                with about(pattern), pytest.MonkeyPatch.context() as patch:
+                    empty_shards()
+                    patch.setattr(workflows, "PAGE", 3)
+                    ids, found, address = self.opened(pattern), [], "?"
+                    while address:
+                        page = operator.get(self.LIST + address).content.decode()
+                        found += [int(one) for one in re.findall(r"/storedbatch/(\d+)/change/", page)]
+                        older = re.findall(r'<a href="(\?[^"]*before=[^"]*)"', page)
+                        address = older[0].replace("&amp;", "&") if older else ""
+                        assert len(found) <= len(ids)
+                    assert found == ids[::-1]
 
     def test_the_list_names_shards(self, operator: Client) -> None:
         self.opened("ab")

@@ -23,6 +23,8 @@ from pulse_django.store.shards import number_ids, problem_with_numbers
 from pulse_django.words.identity import Identity
 from pulse_django.workflows.builder import Workflow
 from testproject.shop import tasks
+from tests.faults import all_faults
+from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
 MAIL_IN_SECOND = {"SHARDS": SHARDS, "QUEUE_SHARDS": {"mail": SECOND}}
@@ -81,16 +83,23 @@ class TestByQueue:
             child = post.enqueue("a")
         assert where(child) == "default"
 
-    @pytest.mark.parametrize("anchored", [post_once, post_few, post_limited, post.using(idempotency_key="k")])
     @override_settings(PULSE=MAIL_IN_SECOND)
-    def test_a_child_is_refused_whose_key_or_limit_is_elsewhere(self, anchored: Any) -> None:
-        assert where(anchored.enqueue("a")) == SECOND
-        with running(run_in("default")), pytest.raises(InvalidJob, match="its parent needs shard 'default', and"):
-            anchored.enqueue("b")
-        with running(run_in("default")):
-            assert where(anchored.using(database=SECOND).enqueue("c")) == SECOND
-        with pytest.raises(InvalidJob, match="using='default' needs shard 'default', and"):
-            anchored.using(database="default").enqueue("d")
+    def test_a_child_is_refused_whose_key_or_limit_is_elsewhere(self) -> None:
+        options = [post_once, post_few, post_limited, post.using(idempotency_key="k")]
+        with all_faults() as about:
+            for anchored in options:
+                with about(anchored.name):
+                    empty_shards()
+                    assert where(anchored.enqueue("a")) == SECOND
+                    with (
+                        running(run_in("default")),
+                        pytest.raises(InvalidJob, match="its parent needs shard 'default', and"),
+                    ):
+                        anchored.enqueue("b")
+                    with running(run_in("default")):
+                        assert where(anchored.using(database=SECOND).enqueue("c")) == SECOND
+                    with pytest.raises(InvalidJob, match="using='default' needs shard 'default', and"):
+                        anchored.using(database="default").enqueue("d")
 
     @override_settings(PULSE=MAIL_IN_SECOND)
     def test_tasks_that_share_a_limit_share_its_shard(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -36,6 +37,8 @@ from pulse_django.words.states import Status
 from testproject.shop import tasks
 from testproject.shop.models import Invoice
 from tests.crash.workers import Workers, wait_until
+from tests.faults import all_faults
+from tests.shards.conftest import empty_shards
 from tests.two_databases import SECOND, SHARDS
 
 pytestmark = [
@@ -87,18 +90,22 @@ class TestIds:
         assert tasks.add.get_result(there.id).args == [2, 2]
         assert api.cancel(there.id).cancelled == {moved.pk}
 
-    @pytest.mark.parametrize("wrong", ["s2:1", ":1", "1.0", " 1", "9" * 20])
-    def test_what_is_no_id_is_refused(self, wrong: str) -> None:
-        with pytest.raises(InvalidJob):
-            api.get(wrong)
-        with pytest.raises(TaskResultDoesNotExist):
-            PulseBackend("default", {}).get_result(wrong)
+    def test_what_is_no_id_is_refused(self) -> None:
+        with all_faults() as about:
+            for wrong in ["s2:1", ":1", "1.0", " 1", "9" * 20]:
+                with about(wrong):
+                    with pytest.raises(InvalidJob):
+                        api.get(wrong)
+                    with pytest.raises(TaskResultDoesNotExist):
+                        PulseBackend("default", {}).get_result(wrong)
 
-    @pytest.mark.parametrize("strange", [4711, (1 << 48) + 4711, (7 << 48) + 1])
-    def test_an_id_of_no_job_is_looked_for_everywhere(self, strange: int) -> None:
-        with pytest.raises(TaskResultDoesNotExist):
-            PulseBackend("default", {}).get_result(str(strange))
-        assert api.cancel(strange).refused == {strange}
+    def test_an_id_of_no_job_is_looked_for_everywhere(self) -> None:
+        with all_faults() as about:
+            for strange in [4711, (1 << 48) + 4711, (7 << 48) + 1]:
+                with about(strange):
+                    with pytest.raises(TaskResultDoesNotExist):
+                        PulseBackend("default", {}).get_result(str(strange))
+                    assert api.cancel(strange).refused == {strange}
 
     def test_one_call_reaches_jobs_of_all_shards(self) -> None:
         here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
@@ -151,22 +158,24 @@ class TestIds:
 
 
 class TestCalls:
-    @pytest.mark.parametrize("using", [{}, {"using": SECOND}])
-    @pytest.mark.parametrize("spell", [str, int])
-    def test_every_call_reaches_the_job_that_is_named(self, spell: Callable[[int], Any], using: Any) -> None:
-        [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
-        job = Job.objects.using(SECOND).get(pk=first)
-        named = spell(job.pk)
-        assert api.get(named, **using).args == [1, 1]
-        assert api.progress(named, **using) is None
-        assert api.cancel(named, reason="no", **using).cancelled == {first}
-        assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
-        run = claimed(Job.objects.using(SECOND).get(pk=second))
-        named = spell(second)
-        assert set(api.release(named, **using).accepted) == {run.claim.lease}
-        in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
-        assert api.retry(named, **using).revived == {second}
-        assert not Job.objects.exists()
+    def test_every_call_reaches_the_job_that_is_named(self) -> None:
+        with all_faults() as about:
+            for using, spell in product([{}, {"using": SECOND}], [str, int]):
+                with about((spell.__name__, using)):
+                    empty_shards()
+                    [first, second] = api.enqueue_many(tasks.add, [(1, 1), (2, 2)], using=SECOND)
+                    job = Job.objects.using(SECOND).get(pk=first)
+                    named = spell(job.pk)
+                    assert api.get(named, **using).args == [1, 1]
+                    assert api.progress(named, **using) is None
+                    assert api.cancel(named, reason="no", **using).cancelled == {first}
+                    assert set(api.jobs(status=Status.CANCELLED, using=SECOND).values_list("pk", flat=True)) == {first}
+                    run = claimed(Job.objects.using(SECOND).get(pk=second))
+                    named = spell(second)
+                    assert set(api.release(named, **using).accepted) == {run.claim.lease}
+                    in_second(pk=second).update(status=Status.DEAD_LETTERED, finished_at=job.created_at)
+                    assert api.retry(named, **using).revived == {second}
+                    assert not Job.objects.exists()
 
     def test_a_handler_that_gives_numbers_means_its_own_database(self) -> None:
         run = claimed(tasks.add.using(database=SECOND).enqueue(1, 1))

@@ -29,6 +29,7 @@ from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks
 from tests.crash.workers import Workers, wait_until
+from tests.faults import all_faults
 from tests.shards.conftest import away
 from tests.two_databases import MORE, SECOND, SHARDS, new_database
 from tests.worker import handlers
@@ -157,9 +158,8 @@ def test_a_shard_is_added_under_load(workers: Workers, environment: dict[str, st
 
 
 class TestSlots:
-    @pytest.mark.parametrize(
-        ("slots", "mine", "others", "more"),
-        [
+    def test_a_share(self) -> None:
+        cases = [
             (8, 0, [], 8),
             (8, 0, [0], 4),
             (8, 4, [0], 0),
@@ -170,10 +170,11 @@ class TestSlots:
             (3, 1, [1], 1),
             (3, 1, [2], 1),
             (8, 0, [8, 0], 3),
-        ],
-    )
-    def test_a_share(self, slots: int, mine: int, others: list[int], more: int) -> None:
-        assert fair_share(slots, mine, others) == more
+        ]
+        with all_faults() as about:
+            for slots, mine, others, more in cases:
+                with about((slots, mine, others, more)):
+                    assert fair_share(slots, mine, others) == more
 
     @pytest.fixture
     def flights(self) -> dict[str, InFlight]:
@@ -197,14 +198,16 @@ class TestSlots:
         assert len(self.all.active) == 7
         assert self.all.of(taken[0]) is first
 
-    @pytest.mark.parametrize("shards", range(1, 9))
-    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self, shards: int) -> None:
-        flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
-        InFlightOfShards(flights)
-        for _ in range(20):
-            assert all(one.room() > 0 for one in flights.values())
-            for one in flights.values():
-                one.learn([0.0001])
+    def test_a_child_with_nothing_in_hand_claims_whatever_it_has_learned(self) -> None:
+        with all_faults() as about:
+            for shards in range(1, 9):
+                with about(shards):
+                    flights = {str(number): InFlight(SharedLeases(PREFIX), str(number), 8) for number in range(shards)}
+                    InFlightOfShards(flights)
+                    for _ in range(20):
+                        assert all(one.room() > 0 for one in flights.values())
+                        for one in flights.values():
+                            one.learn([0.0001])
 
     def test_a_shard_that_has_learned_nothing_gets_its_share_beside_others_that_have(self) -> None:
         """Else it waits until the backlogs of the others are empty."""

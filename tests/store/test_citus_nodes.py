@@ -18,6 +18,8 @@ from pulse_django.store.shards import TOKENS, number_ids, position_of
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from tests.citus import is_on_citus
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -45,10 +47,13 @@ def test_plain_postgresql_has_no_node_to_move_to() -> None:
         shards("move", "--shard", "default", "--node", "db-1:5432", "--yes")
 
 
-@pytest.mark.parametrize("text", ["db-1", ":5432", "db-1:port"])
-def test_what_is_no_node_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="is not a node such as"):
-        shards("move", "--shard", "default", "--node", text)
+def test_what_is_no_node_is_refused() -> None:
+    with all_faults() as about:
+        for text in ["db-1", ":5432", "db-1:port"]:
+            with about(text):
+                empty_tables()
+                with pytest.raises(CommandError, match="is not a node such as"):
+                    shards("move", "--shard", "default", "--node", text)
 
 
 def test_a_node_goes_with_no_other_shard() -> None:

@@ -8,6 +8,8 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Duty
+from tests.database import empty_tables
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.rival import Rival
 
@@ -72,23 +74,30 @@ def test_one_that_is_being_taken_is_left_and_not_waited_for(rival: Rival) -> Non
     assert taken() == {"sweep"}
 
 
-@pytest.mark.parametrize("begins_empty", [True, False])
-def test_of_many_at_once_one_gets_it(begins_empty: bool) -> None:
+def test_of_many_at_once_one_gets_it() -> None:
+
     def ask(_: int) -> set[str]:
         try:
             return taken()
         finally:
             connection.close()
 
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(20):
-            if begins_empty:
-                sql("DELETE FROM pulse_django_duty")
-            else:
-                sql("INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity', '-infinity') ON CONFLICT DO NOTHING")
-                sql("UPDATE pulse_django_duty SET taken_at = '-infinity'")
-            got = list(pool.map(ask, range(8)))
-            assert sum("sweep" in one for one in got) == 1, got
+    with all_faults() as about:
+        for begins_empty in [True, False]:
+            with about(begins_empty):
+                empty_tables()
+                with ThreadPoolExecutor(8) as pool:
+                    for _ in range(20):
+                        if begins_empty:
+                            sql("DELETE FROM pulse_django_duty")
+                        else:
+                            sql(
+                                "INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity', '-infinity')"
+                                " ON CONFLICT DO NOTHING"
+                            )
+                            sql("UPDATE pulse_django_duty SET taken_at = '-infinity'")
+                        got = list(pool.map(ask, range(8)))
+                        assert sum("sweep" in one for one in got) == 1, got
 
 
 def test_it_tells_the_servers_clock() -> None:

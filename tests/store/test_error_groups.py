@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from pulse_django.store.sql_functions import Fingerprint
 from pulse_django.words.error_details import MAX_FRAME, MAX_SUMMARY, ErrorReport
+from tests.faults import all_faults
+from tests.undoing import undone
 
 pytestmark = pytest.mark.django_db
 
@@ -90,16 +92,18 @@ class TestTheFrame:
         assert len(said) <= MAX_SUMMARY
         assert said.endswith(" [uuid.py:__init__]")
 
-    @pytest.mark.parametrize("name", ["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"])
-    def test_any_name_of_a_file_fits(self, name: str) -> None:
-        scope: dict[str, Any] = {}
-        exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
-        with pytest.raises(KeyError) as raised:
-            scope["f"]()
-        said = ErrorReport.of(raised.value).last_error
-        assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
-        [fingerprint] = fingerprints(said)
-        assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"
+    def test_any_name_of_a_file_fits(self) -> None:
+        with all_faults() as about:
+            for name in ["a b].py", "x" * 500, "naïve.py", "/srv/app/\u202eorders.py"]:
+                with about(name), undone():
+                    scope: dict[str, Any] = {}
+                    exec(compile("def f():\n    raise KeyError('k')", name, "exec"), scope)
+                    with pytest.raises(KeyError) as raised:
+                        scope["f"]()
+                    said = ErrorReport.of(raised.value).last_error
+                    assert len(said) <= len("KeyError: 'k' []") + MAX_FRAME
+                    [fingerprint] = fingerprints(said)
+                    assert fingerprint == f"{said.partition(' ')[2].partition(' ')[2]} KeyError: #"
 
     def test_of_an_encrypted_job_it_is_kept_and_the_message_is_not(self) -> None:
         said = ErrorReport.of(raised(), places_only=True).last_error

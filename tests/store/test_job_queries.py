@@ -10,7 +10,9 @@ from django.db.models import F
 from pulse_django.models import Attempt, Job
 from pulse_django.store.sql_functions import Fingerprint
 from pulse_django.words.states import Status
+from tests.database import empty_tables
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -54,9 +56,8 @@ def fingerprint(error: str) -> str:
     return found
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_numbers_ids_and_addresses_make_no_difference() -> None:
+    cases = [
         ("ValueError: order 17 is not open", "ValueError: order 4711 is not open"),
         ("OSError: host 10.0.0.1:5432 is away", "OSError: host 10.0.0.99:5433 is away"),
         (
@@ -71,15 +72,16 @@ def fingerprint(error: str) -> str:
         ("FileNotFoundError: /srv/a/b.txt", "FileNotFoundError: /home/zoë/c"),
         ("E: C:\\Users\\ada is gone", "E: D:/x is gone"),
         ("E: took 3s", "E: took 2.75s"),
-    ],
-)
-def test_numbers_ids_and_addresses_make_no_difference(one: str, other: str) -> None:
-    assert fingerprint(one) == fingerprint(other)
+    ]
+    with all_faults() as about:
+        for one, other in cases:
+            with about((one, other)):
+                empty_tables()
+                assert fingerprint(one) == fingerprint(other)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
+def test_words_make_one() -> None:
+    cases = [
         ("ValueError: no", "TypeError: no"),
         ("ValueError: no [a.py:f]", "ValueError: no [a.py:g]"),
         ("ValueError: no [a.py:f]", "ValueError: no [b.py:f]"),
@@ -87,15 +89,21 @@ def test_numbers_ids_and_addresses_make_no_difference(one: str, other: str) -> N
         ("ValueError: can't and won't", "ValueError: can't or won't"),
         ("Http404: no", "S3Error: no"),
         ("ValueError: added", "ValueError: faded"),  # words, though all their letters are hexadecimal
-    ],
-)
-def test_words_make_one(one: str, other: str) -> None:
-    assert fingerprint(one) != fingerprint(other)
+    ]
+    with all_faults() as about:
+        for one, other in cases:
+            with about((one, other)):
+                empty_tables()
+                assert fingerprint(one) != fingerprint(other)
 
 
-@pytest.mark.parametrize("error", ["x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000])
-def test_any_error_has_one_that_fits_the_index(error: str) -> None:
-    assert len(fingerprint(error)) <= 200
+def test_any_error_has_one_that_fits_the_index() -> None:
+    errors = ["x" * 2_000, "\U0001f4a9" * 2_000, "%s %(x)s {} \\1 \\m", "1" * 2_000]
+    with all_faults() as about:
+        for error in errors:
+            with about(error):
+                empty_tables()
+                assert len(fingerprint(error)) <= 200
 
 
 def test_the_ledger_tells_when_a_lost_worker_was_heard_of_last() -> None:

@@ -12,7 +12,9 @@ from pulse_django.protocol import claim
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
+from tests.database import empty_tables
 from tests.factories import lease_of, make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql, success
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -63,11 +65,14 @@ def test_200_mb_of_one_letter_are_refused_however_small_they_are_stored() -> Non
 
 
 @uncompressed
-@pytest.mark.parametrize("column", ["args", "kwargs", "progress"])
-def test_each_column_that_a_claim_brings_is_measured(column: str) -> None:
-    job = make_job()
-    with pytest.raises(IntegrityError, match=TEXT_BOUND), transaction.atomic():
-        update_letters(job, column)
+def test_each_column_that_a_claim_brings_is_measured() -> None:
+    with all_faults() as about:
+        for column in ["args", "kwargs", "progress"]:
+            with about(column):
+                empty_tables()
+                job = make_job()
+                with pytest.raises(IntegrityError, match=TEXT_BOUND), transaction.atomic():
+                    update_letters(job, column)
 
 
 def test_a_result_is_measured() -> None:
@@ -129,14 +134,17 @@ def test_the_checkpoint_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(Job.objects.claim(ME, limit=100)) for _ in range(3)] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_what_is_enqueued_is_measured_in_bytes_of_its_text(many: bool) -> None:
-    new = NewJob(task="tests.add", args=["é", 1e20], kwargs={"a": 1})
-    if many:
-        Job.objects.enqueue_many([new])
-    else:
-        assert Job.objects.enqueue(new).payload_bytes == Job.objects.get().payload_bytes
-    assert Job.objects.get().payload_bytes == len('["\\u00e9",100000000000000000000.0]{"a":1}')
+def test_what_is_enqueued_is_measured_in_bytes_of_its_text() -> None:
+    with all_faults() as about:
+        for many in [False, True]:
+            with about(many):
+                empty_tables()
+                new = NewJob(task="tests.add", args=["é", 1e20], kwargs={"a": 1})
+                if many:
+                    Job.objects.enqueue_many([new])
+                else:
+                    assert Job.objects.enqueue(new).payload_bytes == Job.objects.get().payload_bytes
+                assert Job.objects.get().payload_bytes == len('["\\u00e9",100000000000000000000.0]{"a":1}')
 
 
 @uncompressed

@@ -32,6 +32,7 @@ from pulse_django.worker.run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervi
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of
+from tests.faults import all_faults
 from tests.worker.test_shared_leases import PREFIX, claim
 
 SLOTS = 4
@@ -318,9 +319,8 @@ def test_a_worker_is_shown_with_the_slots_that_its_chunks_take(worker: Worker) -
 CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":chunk=u")
 
 
-@pytest.mark.parametrize(
-    ("takes", "gathered", "free", "most", "jobs"),
-    [
+def test_a_claim_brings_whole_chunks_for_free_slots() -> None:
+    cases = [
         ({CHUNKS: 2}, 0, 4, 200, {CHUNKS: 20}),  # a slot takes ten
         ({CHUNKS: 2}, 3, 4, 200, {CHUNKS: 17}),  # three wait already
         ({CHUNKS: 1}, 10, 4, 200, {}),
@@ -334,18 +334,19 @@ CHUNKS, PLAIN, OTHER = Lane("q", 0, ":chunk=t"), Lane("q", 0), Lane("q", 0, ":ch
         ({CHUNKS: 4}, 3, 4, 35, {CHUNKS: 27}),
         ({CHUNKS: 4}, 0, 4, 5, {CHUNKS: 5}),  # but not if no claim would bring a whole one
         ({CHUNKS: 4}, 8, 4, 1, {CHUNKS: 1}),
-    ],
-)
-def test_a_claim_brings_whole_chunks_for_free_slots(
-    takes: dict[Lane, int], gathered: int, free: int, most: int, jobs: dict[Lane, int]
-) -> None:
-    sizes = {CHUNKS: 10, OTHER: 1}
-    assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
+    ]
+    with all_faults() as about:
+        for takes, gathered, free, most, jobs in cases:
+            with about((takes, gathered, free, most, jobs)):
+                sizes = {CHUNKS: 10, OTHER: 1}
+                assert in_jobs(takes, sizes, gathered={CHUNKS.key: gathered}, free=free, most=most) == jobs
 
 
-@pytest.mark.parametrize(("most", "jobs"), [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})])
-def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon(most: int, jobs: dict[Lane, int]) -> None:
-    assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
+def test_less_than_a_chunk_waits_if_there_is_room_for_all_of_it_soon() -> None:
+    with all_faults() as about:
+        for most, jobs in [(9, {}), (10, {CHUNKS: 10}), (19, {CHUNKS: 10})]:
+            with about((most, jobs)):
+                assert in_jobs({CHUNKS: 2}, {CHUNKS: 10}, gathered={}, free=4, most=most, more_soon=True) == jobs
 
 
 def test_a_chunk_counts_as_one_lease_when_slots_are_dealt() -> None:

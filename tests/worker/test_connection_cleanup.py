@@ -26,6 +26,7 @@ from pulse_django.worker.executors.connection_cleanup import (
 )
 from pulse_django.worker.executors.orm_threads import OrmThreads, ThreadOfRun
 from tests.crash.workers import wait_until
+from tests.faults import all_faults
 from tests.proxy import LateProxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,11 +53,19 @@ class HandlerThread:
         self._pool.shutdown()
 
 
+@contextmanager
+def handler_thread() -> Iterator[HandlerThread]:
+    thread = HandlerThread()
+    try:
+        yield thread
+    finally:
+        thread.end()
+
+
 @pytest.fixture
 def thread() -> Iterator[HandlerThread]:
-    thread = HandlerThread()
-    yield thread
-    thread.end()
+    with handler_thread() as thread:
+        yield thread
 
 
 def ask(sql: str) -> Any:
@@ -91,10 +100,11 @@ def max_age(seconds: int | None) -> Iterator[None]:
         settings["CONN_MAX_AGE"] = before
 
 
-@pytest.mark.parametrize("seconds", [0, None, 60])
-def test_a_connection_is_kept(thread: HandlerThread, seconds: int | None) -> None:
-    with max_age(seconds):
-        assert len({thread.call(session) for _ in range(5)}) == 1
+def test_a_connection_is_kept() -> None:
+    with all_faults() as about:
+        for seconds in [0, None, 60]:
+            with about(seconds), handler_thread() as thread, max_age(seconds):
+                assert len({thread.call(session) for _ in range(5)}) == 1
 
 
 def test_a_connection_that_is_too_old_is_closed(thread: HandlerThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +137,7 @@ STATEMENTS = {  # what a handler does, and what the next one asks
 }
 
 
-@pytest.mark.parametrize("left", STATEMENTS)
-def test_what_a_handler_sets_is_reset_and_its_connection_kept(thread: HandlerThread, left: str) -> None:
+def set_and_ask(thread: HandlerThread, left: str) -> None:
     statements, question = STATEMENTS[left]
     before, first = thread.call(lambda: ask(question)), thread.call(session)
     changed = thread.call(lambda: [run(*statements)(), ask(question)][1])
@@ -136,6 +145,13 @@ def test_what_a_handler_sets_is_reset_and_its_connection_kept(thread: HandlerThr
     assert thread.call(lambda: ask(question)) == before
     if left != "a hostile timeout":  # it may have ended the reset as well
         assert thread.call(session) == first
+
+
+def test_what_a_handler_sets_is_reset_and_its_connection_kept() -> None:
+    with all_faults() as about:
+        for left in STATEMENTS:
+            with about(left), handler_thread() as thread:
+                set_and_ask(thread, left)
 
 
 def prepare() -> None:
@@ -186,26 +202,34 @@ def lose_session() -> None:
         run("SELECT pg_terminate_backend(pg_backend_pid())")()
 
 
-@pytest.mark.parametrize(
-    "handler",
-    [
-        prepare, begin, enter_atomic, turn_autocommit_off, set_isolation, set_rows, wrap_statements, hear_notices,
-        fail_in_transaction, lose_session,
-    ],
-)  # fmt: skip
-def test_a_connection_that_cannot_be_reset_is_closed(thread: HandlerThread, handler: Callable[[], None]) -> None:
-    first = thread.call(session)
-    thread.call(handler)
-    assert thread.call(session) != first
-    assert thread.call(
-        lambda: (
-            connection.get_autocommit(),
-            connection.in_atomic_block,
-            connection.execute_wrappers,
-            connection.connection.isolation_level,
-        )
-    ) == (True, False, [], None)
-    wait_until_gone(first)
+def test_a_connection_that_cannot_be_reset_is_closed() -> None:
+    handlers = [
+        prepare,
+        begin,
+        enter_atomic,
+        turn_autocommit_off,
+        set_isolation,
+        set_rows,
+        wrap_statements,
+        hear_notices,
+        fail_in_transaction,
+        lose_session,
+    ]
+    with all_faults() as about:
+        for handler in handlers:
+            with about(handler.__name__), handler_thread() as thread:
+                first = thread.call(session)
+                thread.call(handler)
+                assert thread.call(session) != first
+                assert thread.call(
+                    lambda: (
+                        connection.get_autocommit(),
+                        connection.in_atomic_block,
+                        connection.execute_wrappers,
+                        connection.connection.isolation_level,
+                    )
+                ) == (True, False, [], None)
+                wait_until_gone(first)
 
 
 def wait_until_gone(pid: int) -> None:

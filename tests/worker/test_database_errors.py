@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -24,7 +25,9 @@ from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Watchdog
 from tests.crash.workers import wait_until
+from tests.database import empty_tables
 from tests.factories import make_job
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.worker.steps import reporter_for
 
@@ -68,32 +71,34 @@ def raise_state(state: str) -> None:
     sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}', MESSAGE = 'as a test wanted'; END $$")
 
 
-@pytest.mark.parametrize(("state", "fault"), STATES.items())
-def test_every_sqlstate_has_a_meaning(state: str, fault: DatabaseFault) -> None:
-    with pytest.raises(DatabaseError) as raised:
-        raise_state(state)
-    assert sqlstate_of(raised.value) == state
-    assert fault_of(raised.value) is fault
+def test_every_sqlstate_has_a_meaning() -> None:
+    with all_faults() as about:
+        for state, fault in STATES.items():
+            with about(state):
+                with pytest.raises(DatabaseError) as raised:
+                    raise_state(state)
+                assert sqlstate_of(raised.value) == state
+                assert fault_of(raised.value) is fault
 
 
-@pytest.mark.parametrize(
-    ("statement", "fault"),
-    [
+def test_real_trouble_is_recognised() -> None:
+    cases = [
         ("BEGIN READ ONLY; DELETE FROM pulse_django_job", DatabaseFault.CUT_OFF),
         ("SET statement_timeout = 20; SELECT pg_sleep(5)", DatabaseFault.BUSY),
         ("SELECT pg_terminate_backend(pg_backend_pid())", DatabaseFault.CUT_OFF),
         ("SELECT 1 FROM no_such_table", DatabaseFault.CHANGING),
         ("SELECT no_such_column FROM pulse_django_job", DatabaseFault.CHANGING),
         ("SELECT 1 / 0", DatabaseFault.MISTAKE),
-    ],
-)
-def test_real_trouble_is_recognised(statement: str, fault: DatabaseFault) -> None:
-    try:
-        with pytest.raises(Error) as raised:
-            sql(statement)
-        assert fault_of(raised.value) is fault
-    finally:
-        connection.close()
+    ]
+    with all_faults() as about:
+        for statement, fault in cases:
+            with about(statement):
+                try:
+                    with pytest.raises(Error) as raised:
+                        sql(statement)
+                    assert fault_of(raised.value) is fault
+                finally:
+                    connection.close()
 
 
 def test_a_server_that_is_not_there_and_a_connection_that_was_cut_are_cut_off() -> None:
@@ -120,22 +125,27 @@ def test_patience_grows_and_has_an_end_and_is_not_in_step() -> None:
     )
 
 
-@pytest.fixture
-def loop(impatient: None) -> Iterator[Any]:
-    """Calls a step in a thread until the test is over."""
+Start = Callable[[GuardedConnection, Callable[[], object]], threading.Thread]
+
+
+@contextmanager
+def loops() -> Iterator[Start]:
+    """Give a function that calls a step in a thread until the case is over."""
     over, threads = threading.Event(), []
 
-    def start(database: GuardedConnection, step: Any) -> threading.Thread:
+    def start(database: GuardedConnection, step: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=keep_calling, args=(database, over, step))
         threads.append(thread)
         thread.start()
         return thread
 
-    yield start
-    over.set()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
+    try:
+        yield start
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive()
 
 
 def fails_first(monkeypatch: pytest.MonkeyPatch, verb: str, state: str) -> list[str]:
@@ -162,9 +172,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pauses, dict.fromkeys(DatabaseFault, (0.01, 0.02)))
 
 
-@pytest.mark.parametrize("state", KINDS)
-def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = fails_first(monkeypatch, "claim", state)
+@pytest.mark.usefixtures("impatient")
+def test_the_claims_go_on() -> None:
+    with all_faults() as about:
+        for state in KINDS:
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                empty_tables()
+                claim_after(state, patch, start)
+
+
+def claim_after(state: str, patch: pytest.MonkeyPatch, start: Start) -> None:
+    """Let the first claim fail, and wait for the next."""
+    calls = fails_first(patch, "claim", state)
     job, database, identity = make_job(), GuardedConnection("default", "claims"), Identity("me")
     claimed: list[Any] = []
 
@@ -172,52 +191,66 @@ def test_the_claims_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch
         claimed.extend(database.call(database.jobs.claim, identity))
         return 0.01
 
-    thread = loop(database, step)
+    thread = start(database, step)
     wait_until(lambda: bool(claimed))
     assert thread.is_alive()
     assert len(calls) >= 2
     assert [claim.job_id for claim in claimed] == [job.pk]
 
 
-@pytest.mark.parametrize("state", KINDS)
-def test_the_reports_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = fails_first(monkeypatch, "settle", state)
-    make_job(task="testproject.shop.tasks.add", args=[1, 2])
-    in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
-    [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
-    in_flight.begin(run)
-    performed = perform(run)
-    in_flight.ended(run)
-    reporter = reporter_for(in_flight)
-    reporter.report(performed)
-    loop(reporter.database, reporter.run_once)
-    wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
-    assert len(calls) >= 2
+@pytest.mark.usefixtures("impatient")
+def test_the_reports_go_on() -> None:
+    with all_faults() as about:
+        for state in KINDS:
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                empty_tables()
+                calls = fails_first(patch, "settle", state)
+                make_job(task="testproject.shop.tasks.add", args=[1, 2])
+                in_flight = InFlight(SharedLeases("me:boot:"), "default", 1)
+                [run] = in_flight.take(Job.objects.claim(Identity("me", "boot")), 1e9)
+                in_flight.begin(run)
+                performed = perform(run)
+                in_flight.ended(run)
+                reporter = reporter_for(in_flight)
+                reporter.report(performed)
+                start(reporter.database, reporter.run_once)
+                wait_until(lambda: Job.objects.get().status == Status.COMPLETED)
+                assert len(calls) >= 2
 
 
-@pytest.mark.parametrize("state", KINDS)
-def test_the_heartbeats_go_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_the_heartbeats_go_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.3}
-    calls = fails_first(monkeypatch, "heartbeat", state)
-    make_job()
-    shared_leases = SharedLeases("me:boot:")
-    [claim] = Job.objects.claim(Identity("me", "boot"))
-    entry = shared_leases.hold(claim, 0.6)
-    beat = Heartbeat(GuardedConnection("default", "heartbeat"), lambda: [Charge(shared_leases)])
-    loop(beat.database, beat.run_once)
-    wait_until(lambda: entry.extended_at() > 0)
-    assert len(calls) >= 2
+    with all_faults() as about:
+        for state in KINDS:
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                empty_tables()
+                calls = fails_first(patch, "heartbeat", state)
+                make_job()
+                shared_leases = SharedLeases("me:boot:")
+                [claim] = Job.objects.claim(Identity("me", "boot"))
+                entry = shared_leases.hold(claim, 0.6)
+                beat = Heartbeat(
+                    GuardedConnection("default", "heartbeat"), lambda leases=shared_leases: [Charge(leases)]
+                )
+                start(beat.database, beat.run_once)
+                wait_until(lambda entry=entry: entry.extended_at() > 0)
+                assert len(calls) >= 2
 
 
-@pytest.mark.parametrize("state", ["57P01", "40001", "53300", "23514"])
-def test_the_watchdog_goes_on(state: str, loop: Any, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_the_watchdog_goes_on(settings: Any) -> None:
     settings.PULSE = {"LEASE_TTL": 0.6, "HEARTBEAT_INTERVAL": 0.1, "WATCHDOG_INTERVAL": 0.05}
-    calls = fails_first(monkeypatch, "reap", state)
-    make_job(Status.RUNNING, expired=True)
-    dog = Watchdog(GuardedConnection("default", "watchdog"))
-    loop(dog.database, lambda: dog.pause_after(dog.sweep()))
-    wait_until(lambda: Job.objects.get().status == Status.RETRYING)
-    assert len(calls) >= 2
+    with all_faults() as about:
+        for state in ["57P01", "40001", "53300", "23514"]:
+            with about(state), pytest.MonkeyPatch.context() as patch, loops() as start:
+                empty_tables()
+                calls = fails_first(patch, "reap", state)
+                make_job(Status.RUNNING, expired=True)
+                dog = Watchdog(GuardedConnection("default", "watchdog"))
+                start(dog.database, lambda dog=dog: dog.pause_after(dog.sweep()))
+                wait_until(lambda: Job.objects.get().status == Status.RETRYING)
+                assert len(calls) >= 2
 
 
 def test_statements_of_the_runtime_are_never_compiled() -> None:

@@ -24,6 +24,7 @@ from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.sweeps import Swept
 from pulse_django.worker.watchdog import Watchdog
 from pulse_django.worker.worker_options import WorkerOptions
+from tests.faults import all_faults
 from tests.protocol.steps import sql
 from tests.worker.test_housekeeping import presence
 
@@ -58,12 +59,12 @@ def test_a_fleet_of_a_thousand_sends_no_more_polls_and_sweeps_than_200_a_second(
     assert 1_000 / poll + 1_000 / sweep + 1_000 / presence_interval < 200
 
 
-@pytest.mark.parametrize("interval", [1, 2, 5])
-def test_each_worker_polls_before_a_job_is_due_that_was_enqueued_without_a_notification(
-    settings: Any, interval: int
-) -> None:
-    settings.PULSE = {"POLL_INTERVAL": interval}
-    assert max(claimer_beside(1_000)._until_poll() for _ in range(50)) < SOON.total_seconds()
+def test_each_worker_polls_before_a_job_is_due_that_was_enqueued_without_a_notification(settings: Any) -> None:
+    with all_faults() as about:
+        for interval in [1, 2, 5]:
+            with about(interval):
+                settings.PULSE = {"POLL_INTERVAL": interval}
+                assert max(claimer_beside(1_000)._until_poll() for _ in range(50)) < SOON.total_seconds()
 
 
 def test_what_does_not_hear_wake_ups_polls_as_often_as_alone() -> None:
@@ -112,11 +113,15 @@ def test_an_idle_worker_of_a_large_fleet_notes_its_presence_half_as_often_and_te
     heartbeat.database.hang_up()
 
 
-@pytest.mark.parametrize("ping_every", [0.05, 0.2, 0.5, 10.0, float("inf")])
-def test_a_keeper_looks_often_enough_to_tell_systemd_in_time_that_it_lives(ping_every: float) -> None:
-    keeper = SimpleNamespace(
-        _children=SimpleNamespace(stop_by=None), _child_slots=[], _systemd=SimpleNamespace(ping_every=ping_every)
-    )
-    pause = Keeper._until_next_look(keeper)  # type: ignore[arg-type]
-    assert pause <= LONGEST_TICK
-    assert pause + ping_every <= 2 * ping_every, "systemd waits for twice as long as a ping is due after"
+def test_a_keeper_looks_often_enough_to_tell_systemd_in_time_that_it_lives() -> None:
+    with all_faults() as about:
+        for ping_every in [0.05, 0.2, 0.5, 10.0, float("inf")]:
+            with about(ping_every):
+                keeper = SimpleNamespace(
+                    _children=SimpleNamespace(stop_by=None),
+                    _child_slots=[],
+                    _systemd=SimpleNamespace(ping_every=ping_every),
+                )
+                pause = Keeper._until_next_look(keeper)  # type: ignore[arg-type]
+                assert pause <= LONGEST_TICK
+                assert pause + ping_every <= 2 * ping_every, "systemd waits for twice as long as a ping is due after"

@@ -16,6 +16,7 @@ from pulse_django.execution.log_records import Line, Place
 from pulse_django.worker import log_format
 from pulse_django.worker.json_log import Json
 from pulse_django.worker.log_batches import write_all
+from tests.faults import all_faults
 
 PLACE = Place("tests.json_log", __file__, "a_test")
 FORGED = 'x\n2026-01-01 00:00:00,000 CRITICAL forged"}\r\x1b[2K\u202e\u2028'
@@ -94,18 +95,20 @@ class Sulky:
         raise LookupError
 
 
-@pytest.mark.parametrize("value", [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object(), Sulky(), 10**5_000], ids=type)
-def test_a_fact_that_json_has_no_word_for_costs_no_line(
-    logger: logging.Logger, stream: io.StringIO, value: Any
-) -> None:
-    add_handler(logger, stream)
-    circle: list[Any] = []
-    circle.append(circle)
-    logger.info("here", extra={"fact": value, "job_id": 7})
-    logger.info("there", extra={"fact": circle})
-    assert [said["message"] for said in written(stream)] == ["here", "there"]
-    assert all(said["fact"] for said in written(stream))
-    assert written(stream)[0]["job_id"] == 7, "a value that can be written stays what it is"
+def test_a_fact_that_json_has_no_word_for_costs_no_line(logger: logging.Logger) -> None:
+    values = [float("nan"), {1: {2, 3}}, {(1, 2): 3}, object(), Sulky(), 10**5_000]
+    with all_faults() as about:
+        for value in values:
+            with about(type(value)):
+                logger.handlers.clear()
+                add_handler(logger, stream := io.StringIO())
+                circle: list[Any] = []
+                circle.append(circle)
+                logger.info("here", extra={"fact": value, "job_id": 7})
+                logger.info("there", extra={"fact": circle})
+                assert [said["message"] for said in written(stream)] == ["here", "there"]
+                assert all(said["fact"] for said in written(stream))
+                assert written(stream)[0]["job_id"] == 7, "a value that can be written stays what it is"
 
 
 def test_a_stack_is_in_the_object_of_its_line(logger: logging.Logger, stream: io.StringIO) -> None:

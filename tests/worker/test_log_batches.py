@@ -6,6 +6,7 @@ import io
 import logging
 import threading
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugT
 from pulse_django.execution.log_records import Line, Place
 from pulse_django.worker.log_batches import write_all
 from pulse_django.worker.log_format import Plain
+from tests.faults import all_faults
 
 
 class Counting(io.StringIO):
@@ -147,53 +149,61 @@ class TestLinesWithoutRecords:
 
     @pytest.fixture
     def logger(self) -> logging.Logger:
+        return self.new_logger()
+
+    def new_logger(self) -> logging.Logger:
         """Return a logger that is not registered: pytest adds its own handlers to registered ones."""
         return logging.Logger(self.PLACE.logger, logging.DEBUG)
 
     def line(self, kind: type[Line] = Line) -> Line:
         return kind(self.PLACE, logging.INFO, "job %d %s", (7, "a\x1bb\n"), lambda: {"job_id": 7})
 
-    @pytest.mark.parametrize("formatter", [None, logging.Formatter(), Plain()])
-    @pytest.mark.parametrize("debug", [True, False])
-    @pytest.mark.parametrize("one", [None, RequireDebugTrue(), RequireDebugFalse()])
-    def test_they_look_the_same(
-        self, logger: logging.Logger, formatter: logging.Formatter | None, debug: bool, one: Any
-    ) -> None:
-        logger.addHandler(plain := handler(stream := Counting()))
-        plain.setFormatter(formatter)
-        if one is not None:
-            plain.addFilter(one)
-        logger.addHandler(AdminEmailHandler())  # of level ERROR: it needs no record of this line
-        logger.handlers[-1].setLevel(logging.ERROR)
-        line, recordless = self.line(), self.line(Recordless)
-        recordless.created = line.created
-        with override_settings(DEBUG=debug):
-            write_all([(logger, line.record())])
-            expected = stream.getvalue()
-            assert bool(expected) == (one is None or isinstance(one, RequireDebugTrue) == debug)
-            write_all([(logger, recordless)])
-        assert stream.getvalue() == expected * 2
+    def test_they_look_the_same(self) -> None:
+        with all_faults() as about:
+            for formatter, debug, one in product(
+                [None, logging.Formatter(), Plain()], [True, False], [None, RequireDebugTrue(), RequireDebugFalse()]
+            ):
+                with about((formatter, debug, one)):
+                    logger = self.new_logger()
+                    logger.addHandler(plain := handler(stream := Counting()))
+                    plain.setFormatter(formatter)
+                    if one is not None:
+                        plain.addFilter(one)
+                    logger.addHandler(AdminEmailHandler())  # of level ERROR: it needs no record of this line
+                    logger.handlers[-1].setLevel(logging.ERROR)
+                    line, recordless = self.line(), self.line(Recordless)
+                    recordless.created = line.created
+                    with override_settings(DEBUG=debug):
+                        write_all([(logger, line.record())])
+                        expected = stream.getvalue()
+                        assert bool(expected) == (one is None or isinstance(one, RequireDebugTrue) == debug)
+                        write_all([(logger, recordless)])
+                    assert stream.getvalue() == expected * 2
 
-    @pytest.mark.parametrize("reason", ["a filter", "a formatter", "a handler", "an error", "a format", "disabled"])
-    def test_a_record_is_made_where_something_reads_it(self, logger: logging.Logger, reason: str) -> None:
-        logger.addHandler(plain := handler(stream := Counting()))
-        line = self.line()
-        if reason == "a filter":
-            plain.addFilter(lambda record: record.job_id == 7)
-        elif reason == "a formatter":
-            plain.setFormatter(Shouting())
-        elif reason == "a handler":
-            logger.addHandler(logging.NullHandler())
-        elif reason == "an error":
-            line.error = ValueError("that was it")
-        elif reason == "a format":
-            plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
-        else:
-            logger.disabled = True
-        write_all([(logger, line)])
-        text = stream.getvalue()
-        assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
-        assert ("that was it" in text) == (reason == "an error")
+    def test_a_record_is_made_where_something_reads_it(self) -> None:
+        reasons = ["a filter", "a formatter", "a handler", "an error", "a format", "disabled"]
+        with all_faults() as about:
+            for reason in reasons:
+                with about(reason):
+                    logger = self.new_logger()
+                    logger.addHandler(plain := handler(stream := Counting()))
+                    line = self.line()
+                    if reason == "a filter":
+                        plain.addFilter(lambda record: record.job_id == 7)
+                    elif reason == "a formatter":
+                        plain.setFormatter(Shouting())
+                    elif reason == "a handler":
+                        logger.addHandler(logging.NullHandler())
+                    elif reason == "an error":
+                        line.error = ValueError("that was it")
+                    elif reason == "a format":
+                        plain.setFormatter(logging.Formatter("%(job_id)s %(message)s"))
+                    else:
+                        logger.disabled = True
+                    write_all([(logger, line)])
+                    text = stream.getvalue()
+                    assert text.lower().startswith({"a format": "7 job 7", "disabled": ""}.get(reason, "job 7")), text
+                    assert ("that was it" in text) == (reason == "an error")
 
     def test_a_value_that_cannot_be_shown_costs_its_line_and_no_other(self, logger: logging.Logger) -> None:
         class Unshowable:

@@ -9,6 +9,7 @@ import pytest
 
 from pulse_django.words.leases import Claim, Lease
 from pulse_django.worker.shared_leases import CAPACITY, HeldLease, SharedLeases
+from tests.faults import all_faults
 
 PREFIX = "host:boot.1:"
 
@@ -71,23 +72,25 @@ def test_a_later_beat_keeps_what_an_earlier_one_said_of_a_cancellation(shared_le
     assert entry.extended_at() == 20.0
 
 
-@pytest.mark.parametrize(
-    "successor", [claim(1, serial=1, attempt=2), claim(1, serial=2, attempt=1), claim(2, serial=1, attempt=1)]
-)
-def test_an_entry_that_is_used_again_never_shows_an_old_answer(shared_leases: SharedLeases, successor: Claim) -> None:
-    entry = shared_leases.hold(claim(1, serial=1, attempt=1), 30)
-    before = only(shared_leases)
-    for answer in (shared_leases.lost, shared_leases.cancelled):
-        answer([before])
-    shared_leases.extended([before], 99.0)
-    entry.drop()
-    after = shared_leases.hold(successor, 30)
-    assert only(shared_leases).index == before.index, "the same entry, or this proves nothing"
-    assert (after.extended_at(), after.is_lost(), after.is_cancelled()) == (0.0, False, False)
-    shared_leases.extended([before], 100.0)  # a beat that was under way meanwhile
-    shared_leases.lost([before])
-    assert (after.extended_at(), after.is_lost(), after.is_cancelled()) == (0.0, False, False)
-    assert (entry.extended_at(), entry.is_lost(), entry.is_cancelled()) == (0.0, False, False)
+def test_an_entry_that_is_used_again_never_shows_an_old_answer() -> None:
+    successors = [claim(1, serial=1, attempt=2), claim(1, serial=2, attempt=1), claim(2, serial=1, attempt=1)]
+    with all_faults() as about:
+        for successor in successors:
+            with about(successor):
+                shared_leases = SharedLeases(PREFIX)
+                entry = shared_leases.hold(claim(1, serial=1, attempt=1), 30)
+                before = only(shared_leases)
+                for answer in (shared_leases.lost, shared_leases.cancelled):
+                    answer([before])
+                shared_leases.extended([before], 99.0)
+                entry.drop()
+                after = shared_leases.hold(successor, 30)
+                assert only(shared_leases).index == before.index, "the same entry, or this proves nothing"
+                assert (after.extended_at(), after.is_lost(), after.is_cancelled()) == (0.0, False, False)
+                shared_leases.extended([before], 100.0)  # a beat that was under way meanwhile
+                shared_leases.lost([before])
+                assert (after.extended_at(), after.is_lost(), after.is_cancelled()) == (0.0, False, False)
+                assert (entry.extended_at(), entry.is_lost(), entry.is_cancelled()) == (0.0, False, False)
 
 
 def test_an_answer_to_the_successor_is_not_mixed_with_what_was_said_before(shared_leases: SharedLeases) -> None:

@@ -33,6 +33,7 @@ from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.crash.workers import LONG_LEASE, Workers, wait_until
 from tests.factories import make_job, now
+from tests.faults import all_faults
 from tests.worker import handlers
 from tests.worker.test_housekeeping import presence
 from tests.worker.test_shared_leases import PREFIX
@@ -197,34 +198,41 @@ class TestAClaimer:
 
 
 class TestWhoIsWoken:
-    @pytest.mark.parametrize("payload", ["", "mail", "mail\x02", "mail\x02x.0", "\x027", "a\nb", "mail\x02" + "9" * 20])
-    def test_whatever_else_is_said_wakes_all(self, payload: str) -> None:
-        wake_up = WakeUp.read(payload)
-        assert (wake_up.queue, wake_up.payload) == (payload, payload)
-        assert [wake_up.place_of(rank, 5) for rank in range(5)] == [0] * 5
-        assert wake_up.after(0, 5) is None
+    def test_whatever_else_is_said_wakes_all(self) -> None:
+        payloads = ["", "mail", "mail\x02", "mail\x02x.0", "\x027", "a\nb", "mail\x02" + "9" * 20]
+        with all_faults() as about:
+            for payload in payloads:
+                with about(payload):
+                    wake_up = WakeUp.read(payload)
+                    assert (wake_up.queue, wake_up.payload) == (payload, payload)
+                    assert [wake_up.place_of(rank, 5) for rank in range(5)] == [0] * 5
+                    assert wake_up.after(0, 5) is None
 
     def test_any_queue_wakes_all(self) -> None:
         assert WakeUp.new(ANY_QUEUE).payload == ANY_QUEUE
 
-    @pytest.mark.parametrize("queue", ["mail", "a.b", "1.2", "über\nmorgen"])
-    def test_what_is_written_is_read(self, queue: str) -> None:
-        wake_up = WakeUp.new(queue)._replace(first=6)
-        assert WakeUp.read(wake_up.payload) == wake_up
+    def test_what_is_written_is_read(self) -> None:
+        with all_faults() as about:
+            for queue in ["mail", "a.b", "1.2", "über\nmorgen"]:
+                with about(queue):
+                    wake_up = WakeUp.new(queue)._replace(first=6)
+                    assert WakeUp.read(wake_up.payload) == wake_up
 
-    @pytest.mark.parametrize("total", [*range(1, 20), 1_000])
-    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self, total: int) -> None:
-        first = WakeUp.new("mail")
-        said, woken = [first], []  # type: ignore[var-annotated]
-        for steps in range(12):
-            places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
-            now = [(one, place) for one, place in places if place is not None]
-            assert steps or len(now) == min(2, total)
-            woken += [place for _, place in now]
-            said = [following for one, place in now if (following := one.after(place, total)) is not None]
-            said = [WakeUp.read(one.payload) for one in said]
-        assert sorted(woken) == list(range(total))
-        assert said == []
+    def test_two_are_woken_and_if_each_passes_it_on_all_are_once(self) -> None:
+        with all_faults() as about:
+            for total in [*range(1, 20), 1_000]:
+                with about(total):
+                    first = WakeUp.new("mail")
+                    said, woken = [first], []  # type: ignore[var-annotated]
+                    for steps in range(12):
+                        places = [(one, one.place_of(rank, total)) for one in said for rank in range(total)]
+                        now = [(one, place) for one, place in places if place is not None]
+                        assert steps or len(now) == min(2, total)
+                        woken += [place for _, place in now]
+                        said = [following for one, place in now if (following := one.after(place, total)) is not None]
+                        said = [WakeUp.read(one.payload) for one in said]
+                    assert sorted(woken) == list(range(total))
+                    assert said == []
 
     def test_over_time_all_are_woken_alike(self) -> None:
         woken = Counter(
@@ -342,14 +350,14 @@ class TestReports:
         assert (told, notified) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("run_after", "is_soon"),
-    [
+def test_jobs_that_are_due_soon_wake_workers() -> None:
+    cases = [
         (None, True),
         (timedelta(seconds=2), True),
         (timedelta(hours=1), False),
         (datetime(2031, 1, 1, tzinfo=UTC), True),  # the database has the clock: a worker finds out
-    ],
-)
-def test_jobs_that_are_due_soon_wake_workers(run_after: Any, is_soon: bool) -> None:
-    assert is_due_soon(run_after) == is_soon
+    ]
+    with all_faults() as about:
+        for run_after, is_soon in cases:
+            with about((run_after, is_soon)):
+                assert is_due_soon(run_after) == is_soon

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -11,6 +10,7 @@ from django.core.management.base import CommandError
 
 from pulse_django.conf import PulseSettings
 from pulse_django.worker.worker_options import WorkerOptions
+from tests.faults import all_faults
 
 SETTINGS = PulseSettings(
     processes=2, concurrency=3, queues=("mail",), grace=timedelta(seconds=7), max_jobs=100, max_rss=200
@@ -25,9 +25,8 @@ def test_settings_are_the_defaults() -> None:
     assert (options.burst, options.watchdog) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [
+def test_flags_win() -> None:
+    cases = [
         ("processes", 5),
         ("concurrency", 1),
         ("queues", ("a", "b")),
@@ -37,10 +36,11 @@ def test_settings_are_the_defaults() -> None:
         ("burst", True),
         ("watchdog", False),
         ("aliases", ("other",)),
-    ],
-)
-def test_flags_win(flag: str, value: Any) -> None:
-    assert getattr(WorkerOptions.of(SETTINGS, "me", {flag: value}), flag) == value
+    ]
+    with all_faults() as about:
+        for flag, value in cases:
+            with about((flag, value)):
+                assert getattr(WorkerOptions.of(SETTINGS, "me", {flag: value}), flag) == value
 
 
 def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
@@ -48,9 +48,8 @@ def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
     assert WorkerOptions.of(SETTINGS, "me", flags) == WorkerOptions.of(SETTINGS, "me", {})
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_flags_that_make_no_sense_are_refused() -> None:
+    cases = [
         (["--processes", "0"], "--processes must be at least 1"),
         (["--concurrency", "-1"], "--concurrency must be at least 1"),
         (["--grace", "-1"], "--grace cannot be negative"),
@@ -59,8 +58,8 @@ def test_flags_that_were_not_given_and_flags_of_others_change_nothing() -> None:
         (["--queues", "a\x07b"], "unprintable characters"),
         (["--shard", "nowhere"], "'nowhere' is not in DATABASES"),
         (["--reload"], "requires DEBUG = True"),
-    ],
-)
-def test_flags_that_make_no_sense_are_refused(flags: list[str], message: str) -> None:
-    with pytest.raises(CommandError, match=message):
-        call_command("pulse_worker", *flags)
+    ]
+    with all_faults() as about:
+        for flags, message in cases:
+            with about((flags, message)), pytest.raises(CommandError, match=message):
+                call_command("pulse_worker", *flags)

@@ -18,6 +18,8 @@ from pulse_django.models import Event, Job
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
 from pulse_django.workflows import event_links
+from tests.faults import all_faults
+from tests.undoing import undone
 from tests.workflows.tasks import approved
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
@@ -53,10 +55,12 @@ def test_who_confirms_sends_the_event_and_the_waiting_job_goes_on(client: Client
     assert Job.objects.get(pk=job.id).status == Status.COMPLETED
 
 
-@pytest.mark.parametrize("method", ["get", "head"])
-def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client, method: str) -> None:
-    assert getattr(client, method)(link()).status_code == 200
-    assert not Event.objects.exists()
+def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client) -> None:
+    with all_faults() as about:
+        for method in ["get", "head"]:
+            with about(method), undone():
+                assert getattr(client, method)(link()).status_code == 200
+                assert not Event.objects.exists()
 
 
 def test_the_first_answer_counts(client: Client) -> None:
@@ -73,22 +77,32 @@ def test_an_event_that_was_sent_elsewhere_counts_too(client: Client) -> None:
     assert Event.objects.get().sent_by == "admin"
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
-def test_an_expired_link_sends_nothing(client: Client, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    page = getattr(client, method)(expired(monkeypatch))
-    assert page.status_code == 410
-    assert "has expired" in page.content.decode()
-    assert "<form" not in page.content.decode()
-    assert not Event.objects.exists()
+def test_an_expired_link_sends_nothing(client: Client) -> None:
+    with all_faults() as about:
+        for method in ["get", "post"]:
+            with about(method), pytest.MonkeyPatch.context() as patch, undone():
+                page = getattr(client, method)(expired(patch))
+                assert page.status_code == 410
+                assert "has expired" in page.content.decode()
+                assert "<form" not in page.content.decode()
+                assert not Event.objects.exists()
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
-def test_a_link_that_was_changed_is_not_found(client: Client, method: str) -> None:
-    made = link()
-    token = made.split("/")[-2]
-    for other in (token[:-1] + ("A" if token[-1] != "A" else "B"), token.swapcase(), "x" * 5_000, "a:b:c", "%00"):
-        assert getattr(client, method)(made.replace(token, other)).status_code == 404
-    assert not Event.objects.exists()
+def test_a_link_that_was_changed_is_not_found(client: Client) -> None:
+    with all_faults() as about:
+        for method in ["get", "post"]:
+            with about(method), undone():
+                made = link()
+                token = made.split("/")[-2]
+                for other in (
+                    token[:-1] + ("A" if token[-1] != "A" else "B"),
+                    token.swapcase(),
+                    "x" * 5_000,
+                    "a:b:c",
+                    "%00",
+                ):
+                    assert getattr(client, method)(made.replace(token, other)).status_code == 404
+                assert not Event.objects.exists()
 
 
 def test_a_link_of_another_use_of_the_key_is_not_found(client: Client) -> None:
@@ -122,19 +136,18 @@ def test_what_a_link_says_is_text(client: Client) -> None:
     assert "<b>" not in page
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
+def test_a_link_that_could_not_be_used_is_refused() -> None:
+    cases = [
         ({"title": ""}, InvalidJob, "title"),
         ({"by": "b" * 151}, InvalidJob, "by"),
         ({"payload": {1, 2}}, InvalidJob, "payload"),
         ({"payload": {"note": "x" * 1_800}}, InvalidWorkflow, "send less"),
         ({"expires_in": timedelta()}, InvalidWorkflow, "expires_in"),
-    ],
-)
-def test_a_link_that_could_not_be_used_is_refused(options: dict[str, Any], error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        link(**options)
+    ]
+    with all_faults() as about:
+        for options, error, says in cases:
+            with about((options, error, says)), undone(), pytest.raises(error, match=says):
+                link(**options)
 
 
 def test_a_project_without_the_page_is_told_what_to_add(settings: Any) -> None:
