@@ -17,7 +17,11 @@ from django.core.management import CommandError, get_commands, load_command_clas
 from tests.faults import all_faults
 
 ROOT = Path(__file__).parent.parent
-PAGES = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "adr" not in page.parts]
+PAGES = [
+    page
+    for page in [*ROOT.glob("*.md"), ROOT / "tests/README.md", *(ROOT / "docs").rglob("*.md")]
+    if "adr" not in page.parts
+]
 # Other people's programs.
 THEIRS = {"cd", "curl", "django-admin", "dmesg", "docker", "git", "journalctl", "openssl", "pkill"}
 

@@ -36,7 +36,7 @@ OF_THIS_REPOSITORY = (
     f"{REPOSITORY}/blob/main/",
     f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/",
 )
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "tests/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:
