@@ -110,7 +110,6 @@ def test_a_server_that_hangs_up_on_everybody_is_asked_again(workers: Workers, pr
     assert outcomes(job) == ["SUCCEEDED"]
 
 
-@pytest.mark.proof
 def test_a_server_that_crashes_under_load_loses_no_job_and_reaps_no_healthy_one(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +136,6 @@ def test_a_server_that_crashes_under_load_loses_no_job_and_reaps_no_healthy_one(
         worker.kill()
 
 
-@pytest.mark.proof
 def test_a_database_that_was_away_for_ten_leases_costs_no_run_its_attempt(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

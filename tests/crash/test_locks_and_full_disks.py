@@ -83,7 +83,6 @@ def test_a_locked_table_costs_neither_connections_nor_runs(workers: Workers) -> 
     _lock_the_table(workers, SETTINGS, LOCKED_FOR)
 
 
-@pytest.mark.proof
 @pytest.mark.session(COUNTS)
 @pytest.mark.parametrize("ttl", [2.0, 30.0])
 def test_a_table_that_is_locked_for_long_costs_neither_connections_nor_runs(workers: Workers, ttl: float) -> None:
@@ -122,7 +121,6 @@ def _come_and_go(seconds: float) -> int:
     return clients
 
 
-@pytest.mark.proof
 def test_a_row_that_somebody_locks_for_longer_than_a_lease_costs_no_run(workers: Workers) -> None:
     """Forty rows, and a watchdog that looks thirty times a second."""
     many = 40
@@ -137,7 +135,6 @@ def test_a_row_that_somebody_locks_for_longer_than_a_lease_costs_no_run(workers:
     assert_ran_once(jobs, worker)
 
 
-@pytest.mark.proof
 def test_a_server_that_takes_no_writes_for_three_leases_costs_no_run(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +154,6 @@ def test_a_server_that_takes_no_writes_for_three_leases_costs_no_run(
 
 
 @pytest.mark.parametrize("ttl", [4.0, 10.0])
-@pytest.mark.proof
 def test_a_full_disk_costs_no_run(workers: Workers, monkeypatch: pytest.MonkeyPatch, ttl: float) -> None:
     with small_disk() as disk, scratch_server(monkeypatch) as server, psycopg.connect(server.url) as report:
         folder = disk / "tables"

@@ -50,7 +50,6 @@ def uptime(server: Scratch) -> float:
     return float(server.ask("SELECT EXTRACT(epoch FROM clock_timestamp() - pg_postmaster_start_time())")[0][0])
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize("step", ["an hour ahead", "an hour back", "to the start", "back beyond the start"])
 def test_a_step_of_the_servers_clock_delays_no_recovery(
     workers: Workers, server: Scratch, clock: Clock, step: str

@@ -32,7 +32,6 @@ AT_A_TIME = 3  # workers; more would only wait for each other's processors
 GRACE = 5.0  # seconds; much longer than any of these jobs
 
 
-@pytest.mark.proof
 def test_sigterm_at_any_moment_loses_nothing_and_runs_nothing_twice(workers: Workers) -> None:
     """Twelve times; ``PULSE_SIGTERMS=200`` makes it the two hundred that the specification asks for (two minutes).
 

@@ -117,7 +117,6 @@ class TestAChildThatCannotReport:
 
 
 class TestTheKeeper:
-    @pytest.mark.proof
     def test_a_thread_of_its_that_ended_is_started_again_and_shown(self, workers: Workers) -> None:
         worker = workers.ready(settings=MODULES, env={"PULSE_HARM": "keeper threads"})
         make_job(status=Status.RUNNING, expired=True)  # to be reaped: a receiver then kills all threads

@@ -15,8 +15,6 @@ from testproject.new_project import ROOT, NewProject, blocks_of
 from tests.fresh.databases import own_database
 from tests.installed import built, python_with
 
-pytestmark = pytest.mark.proof  # installs the other package, from the index
-
 PAGE = (ROOT / "docs/how-to/migrating.md").read_text()
 TASKS = """
 from {api} import task

@@ -8,8 +8,6 @@ import pytest
 
 from testproject.new_project import NewProject
 
-pytestmark = pytest.mark.proof  # a dozen commands, each a process
-
 MISSING = "The tables of Pulse are missing in database 'default'. Run: python manage.py migrate"
 COMMANDS = [
     ("pulse_worker",),

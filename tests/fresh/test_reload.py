@@ -14,7 +14,6 @@ from testproject.new_project import NewProject
 from tests.crash.workers import wait_until
 
 GOOD = "from pulse_django import task\n\n\n@task\ndef say(word):\n    print(word)\n"
-pytestmark = pytest.mark.proof  # a project of its own, and its worker starts three times
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ SQL = re.compile(r"^\s*(?:SELECT|INSERT INTO|UPDATE \w+|DELETE FROM|WITH(?: RECU
 OF_CITUS = re.compile("pg_dist_|master_run_on_worker|citus_schema_")
 
 
-@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.proof)], ids=["client", "server"])
+@pytest.fixture(scope="module", params=[False, True], ids=["client", "server"])
 def sent(request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any) -> dict[str, str]:
     """Every statement of ours that the drive sends, with its parameters, and as it is written."""
     with django_db_blocker.unblock(), options(server_side_binding=request.param), drive.recording() as statements:

@@ -340,7 +340,6 @@ def move_and_kill(source: str, to: str, arrivals: int, env: dict[str, str]) -> b
     return is_alive
 
 
-@pytest.mark.proof
 def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, environment: dict[str, str]) -> None:
     """Waiting jobs are moved to and fro under live workers. PULSE_MOVED_JOBS says how many."""
     ids: set[int] = set()

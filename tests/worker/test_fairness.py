@@ -70,7 +70,6 @@ def test_a_job_of_low_priority_that_has_waited_for_long_comes_first(
     assert (order[0] == low) is is_first  # the first claim is of one job
 
 
-@pytest.mark.proof
 @pytest.mark.usefixtures("pulse_db")
 def test_long_jobs_hold_their_share_of_the_slots(workers: Workers) -> None:
     """One tenant has jobs of 500 ms, ten have jobs of 20 ms: leases are counted, and not starts."""

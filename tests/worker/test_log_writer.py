@@ -108,6 +108,7 @@ def test_the_end_does_not_wait_for_a_handler_that_hangs_and_says_what_it_cost(
         writer.close(0.2)
     finally:
         logger.removeHandler(stream)
+        handler.goes_on.set()
     said = capfd.readouterr().err.splitlines()
     assert said[:3] == ["line 0", "line 1", "line 2"]
     assert said[3].startswith("Dropped 3 log lines of the log handler Keeping")
