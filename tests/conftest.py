@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not is_pooled():  # there, what handlers do to their sessions stays behind for the tests that follow
         # Those that start processes come first: they take long and need little of the processors.
         items.sort(key=lambda item: not starts_workers(item))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests out of each collection of garbage from here on."""
+    gc.collect()
+    gc.freeze()
 
 
 def starts_workers(item: pytest.Item) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 # The first that fits. Everything else is quick: ``make test``.
 TARGETS = {
     "theme": ("themes/",),
-    "browser": ("browser/",),
+    "browser": ("browser/", "console/test_german_pages.py", "console/test_instants.py", "console/test_languages.py"),
     "proof": (
         "plans/",
         "typing/",
@@ -13,16 +13,22 @@ TARGETS = {
         "crash/test_failover.py",
         "fleet/test_agreement.py",
         "protocol/test_state_machine.py",
+        "protocol/test_torture.py",
+        "protocol/test_unique_torture.py",
         "security/test_shadows.py",
         "security/test_shapes.py",
         "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
+        "store/test_dumps.py",
         "store/test_migrations.py",
         "store/test_one_level.py",
+        "store/test_payload_size.py",
+        "store/test_round_trip.py",
         "test_benchmarks.py",
+        "test_model.py",
         "test_package.py",
         "test_tutorial.py",
     ),
-    "fresh": ("fresh/", "test_demo.py"),
+    "fresh": ("fresh/", "test_demo.py", "test_postgres_starter.py"),
     "crash": ("crash/",),
 }
 # One test with a real process for each class of failure. ``make test`` runs these as well.

@@ -137,8 +137,14 @@ class TestFiring:
         assert (ticks_of(first), ticks_of(second)) == ([], ["FIRED"])
 
     def test_ticks_of_thousands_at_one_instant_all_fire(self) -> None:
-        for number in range(1_200):
-            make(f"customer {number}", since=SECOND)
+        make("customer 0", since=SECOND)
+        columns = ", ".join(
+            field.column for field in Schedule._meta.concrete_fields if field.name not in ("id", "name")
+        )
+        sql(
+            f"INSERT INTO pulse_django_schedule (name, {columns})"
+            f" SELECT 'customer ' || n, {columns} FROM pulse_django_schedule, generate_series(1, 1199) AS n"
+        )
         found = 0
         while (ticked := tick_due("default")).schedules:
             found += len(ticked.job_ids)
