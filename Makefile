@@ -30,7 +30,7 @@ help:
 	@echo
 	@echo "Before you hand in a change of ..."
 	@echo "make crash       workers, leases, recovery: every test that starts real workers, and kills, freezes or cuts them off"
-	@echo "make browser     pages of the admin: they are used in Chromium, and read in German (axe-core: npm ci --prefix tests/accessibility)"
+	@echo "make browser     pages of the admin: used in Chromium, read in German, opened with hostile rows (axe-core: npm ci --prefix tests/accessibility)"
 	@echo "make fresh       README and documents: new projects made from them, examples of their pages, the port from Celery, the demo"
 	@echo "make proofs      statements and tables: plans at a million rows, shapes and shadows of every statement, state machines,"
 	@echo "                 races in their hundreds, dumps, upgrades, failover, types, the package, the tutorial, the benchmarks in short"

@@ -5,7 +5,15 @@ from __future__ import annotations
 # The first that fits. Everything else is quick: ``make test``.
 TARGETS = {
     "theme": ("themes/",),
-    "browser": ("browser/", "console/test_german_pages.py", "console/test_instants.py", "console/test_languages.py"),
+    "browser": (
+        "browser/",
+        "console/test_every_page.py",
+        "console/test_german_pages.py",
+        "console/test_instants.py",
+        "console/test_job_list.py::TestNonsense",
+        "console/test_languages.py",
+        "security/test_sql.py::test_addresses_of_the_admin",
+    ),
     "proof": (
         "plans/",
         "typing/",
@@ -14,7 +22,9 @@ TARGETS = {
         "fleet/test_agreement.py",
         "protocol/test_state_machine.py",
         "protocol/test_torture.py",
+        "protocol/test_unique.py::TestEveryVerb",
         "protocol/test_unique_torture.py",
+        "schedules/test_ticking.py::TestPausesAndChanges::test_each_edit_with_each_policy",
         "security/test_shadows.py",
         "security/test_shapes.py",
         "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
