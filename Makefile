@@ -19,7 +19,7 @@ PY := $(VENV)/bin/python
 CHOICES := $(shell printf '%s|%s|%s' '$(PYTHON)' '$(DJANGO)' '$(EXTRAS)' | cksum | cut -d' ' -f1)
 READY := $(VENV)/.ready-$(CHOICES)
 
-.PHONY: help test crash browser fresh proofs pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak lint types migrations conformance stop clean
+.PHONY: help test crash browser fresh proofs versions pooled themes citus chaos chaos-shards chaos-schedules chaos-limits chaos-graphs chaos-long mutants model demo pictures bench bench-core soak environment lint types migrations conformance stop clean
 
 help:
 	@echo "While you work:"
@@ -34,6 +34,7 @@ help:
 	@echo "make fresh       README and documents: new projects made from them, examples of their pages, the port from Celery, the demo"
 	@echo "make proofs      statements and tables: plans at a million rows, shapes and shadows of every statement, state machines,"
 	@echo "                 races in their hundreds, dumps, upgrades, failover, types, the package, the tutorial, the benchmarks in short"
+	@echo "make versions    anything, with another Python, Django or PostgreSQL: what their versions can change (see the top of the Makefile)"
 	@echo "make pooled      transactions: through PgBouncer in transaction mode"
 	@echo "make themes      templates: the admin under Unfold, Jazzmin and Grappelli, which are installed beside it (needs Chromium)"
 	@echo "make conformance tasks: Django's own tests of its Tasks framework on Pulse (Django 6.0 or newer)"
@@ -54,6 +55,7 @@ help:
 	@echo
 	@echo "make demo        see jobs being run, killed and recovered"
 	@echo "make pictures    take the documentation's pictures of the demo and the admin (needs Chromium)"
+	@echo "make environment make $(VENV), as every other target does that needs it"
 	@echo "make stop        stop PostgreSQL"
 	@echo "make clean       stop PostgreSQL, remove $(VENV) and caches; the data stay"
 
@@ -71,6 +73,10 @@ fresh: $(READY)
 
 proofs: $(READY)
 	@$(PY) -m pytest -n $(JOBS) -m proof $(ARGS)
+
+# What another version of Python, Django or PostgreSQL can change: VERSIONS in tests/targets.py.
+versions: $(READY)
+	@$(PY) -m pytest -n $(JOBS) -m versions $(ARGS)
 
 # What a pooler can change: statements and transactions. Which tests need a session of their own, and why, their marks say.
 POOLED = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_pooler.py tests/crash/test_exactly_once.py
@@ -157,6 +163,8 @@ bench-core: $(READY)
 # Looks every few seconds for what grows, and keeps what it saw in soak/results.json.
 soak: $(READY)
 	@PYTHONPATH=. $(PY) benchmarks/soak.py $(ARGS)
+
+environment: $(READY)
 
 lint: $(READY)
 	@$(PY) -m ruff check

@@ -61,8 +61,36 @@ FIRST_OF_EACH = {
     "chunk": "crash/test_chunks.py::test_a_process_that_is_killed_loses_the_jobs_that_were_not_decided",
     "workflow": "crash/test_workflows.py::test_what_a_worker_left_when_it_was_killed_is_followed_by_another",
 }
-# What another version of Python, Django or PostgreSQL can change: CI runs these with each.
-VERSIONS: tuple[str, ...] = ()
+# What another version of Python, Django or PostgreSQL can change, so that CI runs it with several: Django's Tasks, its
+# admin, what its ORM compiles; coroutines, threads and tracebacks of Python; plans and catalogues of PostgreSQL.
+VERSIONS = (
+    "console/test_acts.py",
+    "console/test_admin.py",
+    "console/test_every_page.py",
+    "console/test_job_list.py",
+    "crash/test_worker.py",
+    "execution/",
+    "fleet/test_conditions.py",
+    "operations/",
+    "plans/test_plans.py",
+    "protocol/test_claim.py",
+    "protocol/test_enqueue.py",
+    "protocol/test_eras.py",
+    "protocol/test_reap.py",
+    "protocol/test_settle.py",
+    "protocol/test_transitions.py",
+    "security/test_reprs.py",
+    "store/",
+    "test_conf.py",
+    "test_package.py",
+    "test_tutorial.py",
+    "typing/",
+    "worker/test_connection_cleanup.py",
+    "worker/test_executors.py",
+    "worker/test_handler_stacks.py",
+    "worker/test_survival.py",
+    "worker/test_threads.py",
+)
 
 
 def target_of(nodeid: str, *, starts_workers: bool) -> str:
