@@ -58,14 +58,14 @@ def starts_workers(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, since they share what is dear; each that starts workers goes alone."""
+    """Keep the tests of a file together, since they share what is dear. Those that wait share nothing and go alone."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # the largest number of tests first is not the longest first
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith("tests/crash/") else nodeid.partition("::")[0]
+            return nodeid if nodeid.startswith(("tests/crash/", "tests/browser/")) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
