@@ -22,6 +22,9 @@ from tests.targets import FIRST_OF_EACH, VERSIONS, target_of
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
+# Tests that share nothing with others of their file, and wait more than they compute.
+GO_ALONE = ("tests/browser/", "tests/crash/", "tests/upgrades/test_upgrades.py")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hash passwords in no time: half a second for each user of each test adds up to minutes."""
@@ -58,14 +61,14 @@ def starts_workers(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, since they share what is dear. Those that wait share nothing and go alone."""
+    """Keep the tests of a file together, since they share what is dear."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False  # the largest number of tests first is not the longest first
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith(("tests/crash/", "tests/browser/")) else nodeid.partition("::")[0]
+            return nodeid if nodeid.startswith(GO_ALONE) else nodeid.partition("::")[0]
 
     return ByFile(config, log)
 
