@@ -8,9 +8,10 @@ from contextlib import suppress
 from pulse_django.worker.channel import Channel
 from pulse_django.worker.handler_stacks import TITLE, AskedDump, dump_of, stack_in_dump
 
-# Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked.
+# Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked. It writes as
+# soon as the process gets a processor, which on a busy machine took more than 0.3 s. Nobody else waits meanwhile.
 PATIENCE_WITH_ANSWER = 0.15
-PATIENCE_WITH_DUMP = 0.3
+PATIENCE_WITH_DUMP = 1.0
 TICK = 0.02
 
 
@@ -27,7 +28,7 @@ class LastStack:
         self._file = self._channel.take_fd()
 
     def is_awaited(self, pid: int, now: float) -> bool:
-        """Ask, or look whether there is an answer. Return whether to wait for it: for less than half a second."""
+        """Ask, or look whether there is an answer. Return whether to wait for it: for about a second at most."""
         if self._asked_at is None:
             self._asked_at = now
             self._channel.send({"where": True})
