@@ -70,7 +70,7 @@ def test_the_compiled_file_is_of_the_text_beside_it() -> None:
     written = (MESSAGES / "django.po").read_text()
     translated = {ast.literal_eval(line[6:]) for line in re.findall(r'^msgid ".*"$', written, re.MULTILINE)} - {""}
     assert translated == catalogue().keys(), "django-admin compilemessages, in pulse_django"
-    assert re.findall(r'^msgid (".+")\nmsgstr ""\n(?!")', written, re.MULTILINE) == [], "nobody translated these"
+    assert re.findall(r'^msgid (".+")\nmsgstr ""\n(?!")', written, re.MULTILINE) == [], "these have no translation"
     for text in re.findall(r'^msgstr (".+")$', written, re.MULTILINE):
         assert ast.literal_eval(text) in catalogue().values()
 

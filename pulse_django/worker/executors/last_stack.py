@@ -9,7 +9,7 @@ from pulse_django.worker.channel import Channel
 from pulse_django.worker.handler_stacks import TITLE, AskedDump, dump_of, stack_in_dump
 
 # Seconds for its answer. It needs the interpreter, which the handler may hold: then faulthandler is asked. It writes as
-# soon as the process gets a processor, which on a busy machine took more than 0.3 s. Nobody else waits meanwhile.
+# soon as the process gets a processor, which on a busy machine took more than 0.3 s. No other run waits for it.
 PATIENCE_WITH_ANSWER = 0.15
 PATIENCE_WITH_DUMP = 1.0
 TICK = 0.02
