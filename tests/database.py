@@ -63,7 +63,7 @@ FORGET = (
 def empty_tables(alias: str = DEFAULT_DB_ALIAS) -> None:
     """Delete all rows in one message."""
     name = citus.schema_name() if citus.is_on_citus() else str(connections[alias].settings_dict["NAME"])
-    assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be somebody's own"
+    assert name.startswith("test_"), f"{name!r} is not a test database: its jobs may be real"
     tables = TABLES if alias == DEFAULT_DB_ALIAS else [table for table in TABLES if table.startswith("pulse_django")]
     with connections[alias].cursor() as cursor:
         cursor.execute(";".join(f"DELETE FROM {table}" for table in tables))

@@ -24,7 +24,7 @@ FLUSH = "SELECT pg_stat_force_next_flush() FROM (SELECT count(*) FROM pulse_djan
 def empty_and_vacuum() -> None:
     """Begin anew, without the dead rows of the case before: they are a finding of their own."""
     empty_tables()
-    sql(FLUSH)  # or what this session deleted would be counted after the VACUUM
+    sql(FLUSH)  # or the deleted rows would be counted after the VACUUM
     sql(f"VACUUM {', '.join(TABLES)}")
 
 
