@@ -8,11 +8,11 @@ import pytest
 
 from tests.crash.workers import wait_until
 from tests.upgrades.scene import LONG, Scene
-from tests.upgrades.test_upgrades import _UNFINISHED, EACH, PATIENCE, logs, scene, stop
+from tests.upgrades.test_upgrades import _UNFINISHED, PATIENCE, in_state, logs, scene, stop
 
 __all__ = ["scene"]  # the fixture
 JOBS, ALLOWED = 4, 1
-BEFORE_LIMITS = [one for one in EACH if str(one.id).startswith("0012")]
+BEFORE_LIMITS = in_state("0012")
 
 _LIMIT = """
 INSERT INTO pulse_django_limiter (name, numbers, override) VALUES ('proof', '{}', '{"running": 1}')

@@ -6,10 +6,10 @@ import pytest
 
 from tests.crash.workers import wait_until
 from tests.upgrades.scene import LONG, Scene
-from tests.upgrades.test_upgrades import EACH, PATIENCE, logs, scene, stop
+from tests.upgrades.test_upgrades import PATIENCE, in_state, logs, scene, stop
 
 __all__ = ["scene"]  # the fixture
-BEFORE_WORKFLOWS = [one for one in EACH if str(one.id).startswith("0019")]
+BEFORE_WORKFLOWS = in_state("0019")
 
 # A needs nothing and B needs A; both are in a batch, whose callback waits.
 _WORKFLOW = """

@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -35,9 +36,18 @@ def chosen(states: Sequence[Earlier]) -> Sequence[Earlier]:
     return [states[round(place * (len(states) - 1) / (many - 1))] for place in range(many)]
 
 
+def parameters(states: Sequence[Earlier | None]) -> list[Any]:
+    return [pytest.param(one, id=one.state if one else "present") for one in states]
+
+
+def in_state(number: str) -> list[Any]:
+    """Return the parameter of the earlier state whose last migration has this number, however few states are chosen."""
+    return parameters([one for one in earlier_states() if one.state.startswith(number)])
+
+
 # From each earlier state; while there is none, from the present one to a migration that a test adds.
 EARLIER: list[Earlier | None] = [*chosen(earlier_states())] or [None]
-EACH = [pytest.param(one, id=one.state if one else "present") for one in EARLIER]
+EACH = parameters(EARLIER)
 
 _UNFINISHED = "SELECT count(*) FROM pulse_django_job WHERE finished_at IS NULL"
 # Of a completed job the ledger holds one success, all attempts, and nothing else but that it was handed back.
