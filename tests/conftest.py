@@ -18,7 +18,7 @@ from tests import citus
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer
 from tests.rival import Rival
-from tests.targets import FIRST_OF_EACH, VERSIONS, target_of
+from tests.targets import DJANGO_VERSIONS, FIRST_OF_EACH, VERSIONS, target_of
 
 ROOM_FOR_RIVALS = 30  # connections that tests and workers have open transactions on at a time
 
@@ -44,9 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("quick")
         if path.startswith(VERSIONS):
             item.add_marker("versions")
+        if path.startswith(DJANGO_VERSIONS):
+            item.add_marker("django_versions")
     if not is_pooled():  # there, what handlers do to their sessions stays behind for the tests that follow
-        # Those that start processes come first: they take long and need little of the processors.
-        items.sort(key=lambda item: not starts_workers(item))
+        # Files that start processes come first: they take long and need little of the processors. Files stay whole:
+        # what their tests share is made once.
+        first = {item.path for item in items if starts_workers(item)}
+        items.sort(key=lambda item: item.path not in first)
 
 
 def pytest_collection_finish() -> None:
