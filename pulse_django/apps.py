@@ -32,6 +32,7 @@ class PulseConfig(AppConfig):
         from .execution.registry import registry
         from .fleet.conditions.checks import check_alerts
         from .models import Schedule
+        from .schedules.checks import check_schedules
         from .schedules.declarations import check_call
 
         Schedule.check_call = check_call
@@ -46,6 +47,7 @@ class PulseConfig(AppConfig):
         checks.register(check_tasks)
         checks.register(check_encryption)
         checks.register(check_limits)
+        checks.register(check_schedules)
         checks.register(check_backend)
         checks.register(check_data)
         checks.register(check_database, checks.Tags.database)

@@ -10,6 +10,8 @@
 | ``pulse_django.E006`` | a watchdog interval longer than a lease |
 | ``pulse_django.E007`` | the jobs live in a database that is not PostgreSQL |
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
+| ``pulse_django.E021`` | a schedule that the code declares does not fit its task |
+| ``pulse_django.E022`` | two schedules that the code declares have one name |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |

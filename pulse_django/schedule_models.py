@@ -11,7 +11,14 @@ from django.utils.translation import gettext_lazy as _
 from .exceptions import InvalidSchedule
 from .managers import ScheduleManager
 from .protocol import schedules
-from .store.schedules import SCHEDULE_CONSTRAINTS, SCHEDULE_INDEXES, DeclarationRow, ScheduleRow, TickRow
+from .store.schedules import (
+    SCHEDULE_CONSTRAINTS,
+    SCHEDULE_INDEXES,
+    TICK_CONSTRAINTS,
+    DeclarationRow,
+    ScheduleRow,
+    TickRow,
+)
 from .words.schedule_definitions import Definition
 
 
@@ -61,6 +68,7 @@ class Tick(TickRow):
     class Meta:
         verbose_name = _("tick")
         verbose_name_plural = _("ticks")
+        constraints = TICK_CONSTRAINTS
         default_permissions = ()
 
 

@@ -78,8 +78,8 @@ DJANGO_VERSIONS = (
     "test_conf.py",
     "typing/",
 )
-# What another version of anything can change, so that CI runs it with several: also coroutines, threads and tracebacks of
-# Python; plans and catalogues of PostgreSQL.
+# What another version of anything can change, so that CI runs it with several: coroutines, threads and tracebacks of
+# Python, and plans and catalogues of PostgreSQL, too.
 VERSIONS = (
     *DJANGO_VERSIONS,
     "crash/test_worker.py",

@@ -59,12 +59,6 @@ def test_only_the_protocol_writes_to_jobs() -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_a_file_holds_one_idea() -> None:
-    lines = {name: len(text.splitlines()) for name, text in TEXTS.items()}
-    faults = [f"{name}: {count} lines" for name, count in lines.items() if count > 300]
-    assert not faults, "which second idea do they hold?\n" + "\n".join(faults)
-
-
 def test_a_file_says_what_it_is() -> None:
     faults = [name for name, text in TEXTS.items() if text.strip() and not ast.get_docstring(trees()[name])]
     assert not faults, "no docstring:\n" + "\n".join(faults)

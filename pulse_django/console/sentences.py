@@ -57,7 +57,10 @@ _FORMS = (
     _("paused for %(time)s until %(until)s (%(reason)s), jobs due for %(due)s"),
     _("%(jobs)s jobs or more, in %(queues)s"),
     # schedules
-    _("due for %(time)s, task %(task)s"),
+    _("due for %(time)s, task %(task)s: no watchdog is running"),
+    _("due for %(time)s, task %(task)s: it is catching up with missed ticks"),
+    _("due for %(time)s, task %(task)s: no live worker has the task"),
+    _("due for %(time)s, task %(task)s: watchdogs fail to decide it, or a transaction has locked its row"),
     _("refused at %(at)s: %(note)s"),
     # the schema and the server
     _("the sequence is missing: run migrate"),

@@ -9,15 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import models
+from django.db import models, transaction
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.schedules import MAX_BY
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.limits import MAX_DELAY
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import clean_text, error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import (
     OVERRIDABLE,
     SAY_WHEN,
@@ -27,7 +28,7 @@ from pulse_django.words.schedule_definitions import (
     overridden,
     timing_of,
 )
-from pulse_django.words.ticks import TickOutcome, first_after, without_firing
+from pulse_django.words.ticks import Tick, TickOutcome, first_after, without_firing
 from pulse_django.words.timings import Timing
 
 from .declarations import Declarer, declare_once
@@ -161,20 +162,42 @@ def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
 
 
 def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
-    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did."""
-    alias, zone = schedules.write_alias, conf.time_zone()
-    wanted = {one.name: {"task": one.task, **one.fields(zone)} for one in definitions}
+    """Let the schedules be what this code declares, unless a worker that started later has declared. Say if it did.
+
+    A declaration that is refused stops no other one. Its schedule is written with the reason, and its ticks are
+    refused; if it cannot be written, the log says so.
+    """
+    alias, wanted, unwritten = schedules.write_alias, {}, set()
+    for one in definitions:
+        try:
+            wanted[one.name] = _declared(schedules.model, one)
+        except Exception as error:
+            logger.error("Schedule %s cannot be declared: %s", one_line(one.name), error_in_one_line(error))
+            unwritten.add(one.name)
     return declare_once(
         alias,
         declarer,
         wanted,
         silence=silence,
         stored=lambda: schedules.using(alias).filter(name__in=list(wanted)).count(),
-        store=lambda: _apply(schedules, declarer.scope, wanted, clock(alias)),
+        store=lambda: _apply(schedules, declarer.scope, wanted, unwritten, clock(alias)),
     )
 
 
-def _apply(schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], now: datetime) -> None:
+def _declared(model: type[Schedule], definition: Definition) -> dict[str, Any]:
+    """Return a definition as JSON, with the reason if its task refuses the call."""
+    definition.check(conf.current().max_payload_bytes)
+    fields = {"task": definition.task, **definition.fields(conf.time_zone())}
+    try:
+        model.check_call(definition)
+    except InvalidSchedule as error:
+        fields["refused"] = str(error)
+    return fields
+
+
+def _apply(
+    schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], unwritten: Collection[str], now: datetime
+) -> None:
     alias = schedules.write_alias
     rows = schedules.using(alias).filter(models.Q(declared_in=scope) | models.Q(name__in=list(wanted)))
     there = {row.name: row for row in rows.order_by("id").select_for_update(no_key=True)}
@@ -186,11 +209,21 @@ def _apply(schedules: Any, scope: str, wanted: Mapping[str, dict[str, Any]], now
         if row is None:
             row = schedules.model(name=name)
         is_new = row.declared is None or row.gone_at is not None
-        if is_new or row.declared != fields or row.declared_in != scope:
-            row.declared, row.declared_in, row.task = fields, scope, fields["task"]
-            _change(row, {}, now, alias, by="", why="", is_new=is_new)
+        if not (is_new or row.declared != fields or row.declared_in != scope):
+            continue
+        row.declared, row.declared_in, row.task = fields, scope, fields["task"]
+        try:
+            with transaction.atomic(using=alias):
+                _change(row, {}, now, alias, by="", why="", is_new=is_new, is_checked=True)
+                if why := fields.get("refused"):
+                    write_ticks(alias, [(row.pk, Tick(now, TickOutcome.REFUSED, why), None)])
+                    logger.error("Schedule %s is refused: %s", one_line(name), one_line(why))
+        except Exception as error:
+            if fault_of(error) is not DatabaseFault.MISTAKE:
+                raise
+            logger.error("Schedule %s cannot be written: %s", one_line(name), error_in_one_line(error))
     for row in there.values():
-        if row.name not in wanted and row.declared is not None and row.gone_at is None:
+        if row.name not in (*wanted, *unwritten) and row.declared is not None and row.gone_at is None:
             row.gone_at, row.next_at, row.waiting_at = now, None, None
             models.Model.save(row, using=alias, update_fields=["gone_at", "next_at", "waiting_at"])
             logger.warning("Schedule %r is not declared by the code any more: it stops", row.name)
@@ -206,6 +239,7 @@ def _change(
     why: str,
     others: Mapping[str, Any] | None = None,
     is_new: bool = False,
+    is_checked: bool = False,
 ) -> None:
     """Write a row whose lock is held, with these fields changed. If it is due at other instants, find the next one."""
     if unknown := fields.keys() - set(OVERRIDABLE):
@@ -222,7 +256,8 @@ def _change(
         holds = overridden(row.declared, row.overrides)
     for name, value in {**columns_of(holds), **(others or {})}.items():
         setattr(row, name, value)
-    check(row)
+    if not is_checked:
+        check(row)
     if before != {name: getattr(row, name) for name in _COLUMNS_THAT_SAY_WHEN} or row.gone_at is not None:
         row.gone_at = None
         if was_due is not None and was_due[0] is not None and was_due[1] is not None and was_due[0] <= now:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulse_django import conf
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import run_joined
+from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.ticks import Tick, TickOutcome
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pulse_django.models import Schedule
 
 MOST_DUE = 500  # schedules in one transaction
+# The longest that a tick may wait for a lock of another transaction: all schedules of the batch wait with it.
+LOCK_WAIT = timedelta(milliseconds=250)
 
 # How long until the next instant, and whether a tick waits whose job is finished. No lock, no sort, two index probes.
 _LOOK = """
@@ -59,10 +61,13 @@ WHERE schedule.gone_at IS NULL
         )
     )
     AND schedule.id = COALESCE(%s::bigint, schedule.id)
-ORDER BY schedule.next_at, schedule.id
+    AND schedule.id <> ALL (%s::bigint[])
+ORDER BY schedule.next_at {order}, schedule.id
 LIMIT %s
 FOR NO KEY UPDATE OF schedule SKIP LOCKED
 """
+
+_WAIT_BRIEFLY = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
 _UNFINISHED = "SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL"
 
@@ -184,9 +189,8 @@ def lock_due(
     schedules: Any,
     known: Collection[str],
     *,
-    limit: int = MOST_DUE,
-    only: int | None = None,
     until: datetime | None = None,
+    **which: Any,
 ) -> tuple[list[Schedule], datetime | None]:
     """Lock schedules that are due, or whose tick waits no longer, and return them and the server's clock.
 
@@ -194,13 +198,33 @@ def lock_due(
     another clock than the server's.
     """
     alias = schedules.write_alias
-    params = [until, list(known), conf.current().worker_silence, only, limit]
-    rows = run_joined(alias, _LOCK_DUE, params)
+    rows = _lock(alias, known, until=until, **which)
     if not rows:
         return [], until
     # Read now that they are locked: the statement before may have waited, and has an older snapshot.
     found = schedules.using(alias).in_bulk([schedule_id for schedule_id, _ in rows])
     return [found[schedule_id] for schedule_id, _ in rows], until or max(now for _, now in rows)
+
+
+def ids_of_due(alias: str, known: Collection[str], **which: Any) -> list[int]:
+    """Return the ids of the schedules that ``lock_due`` would lock. It does not read the rows: one may be odd."""
+    with joined(alias):
+        return [schedule_id for schedule_id, _ in _lock(alias, known, **which)]
+
+
+def _lock(
+    alias: str,
+    known: Collection[str],
+    *,
+    only: int | None = None,
+    without: Collection[int] = (),
+    oldest_first: bool = False,
+    until: datetime | None = None,
+) -> list[tuple[int, datetime]]:
+    run_joined(alias, _WAIT_BRIEFLY, [f"{LOCK_WAIT.total_seconds() * 1_000:.0f}ms"])
+    params = [until, list(known), conf.current().worker_silence, only, list(without), MOST_DUE]
+    rows: list[Any] = run_joined(alias, _LOCK_DUE.format(order="ASC" if oldest_first else "DESC"), params)
+    return rows
 
 
 def unfinished(alias: str, job_ids: Collection[int]) -> frozenset[int]:

@@ -15,9 +15,13 @@ from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.encryption import encrypts
 from pulse_django.execution.placement import shard_of_schedule
 from pulse_django.execution.registry import key_of, registry
-from pulse_django.execution.tasks_framework import Task
+from pulse_django.execution.tasks_framework import GenericTask, Task
+from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.timings import Every, Timing
+
+logger = SafeLogger("pulse_django.schedules")
 
 if TYPE_CHECKING:
     from pulse_django.managers import ScheduleManager
@@ -69,6 +73,8 @@ class Schedule:
         ends_at: datetime | None = None,
     ) -> None:
         """Declare it. Give a ``Cron`` or an ``Every``, or the interval alone as ``every``."""
+        if not isinstance(task, GenericTask):
+            raise InvalidSchedule(f"{name}: task is {task!r}, not a task. Decorate the function with @task")
         if (timing is None) == (every is None):
             raise InvalidSchedule(f"{name}: give either a Cron, an Every or every=timedelta(...)")
         values = {
@@ -107,25 +113,44 @@ class Schedule:
 
 
 def declared_in(alias: str) -> list[Definition]:
-    """Return the schedules that the code of this process declares and that this database fires."""
-    all_of_them = declared()
+    """Return the schedules that the code of this process declares and that this database fires.
+
+    The log says which ones it leaves out. The system checks say it too, before a worker runs.
+    """
+    found, problems = declared()
+    for problem in problems:
+        logger.error("%s", one_line(problem))
     if not has_several_shards():
-        return all_of_them
-    return [
-        one for one in all_of_them if shard_of_schedule(one.name, one.task, one.queue, one.args, one.kwargs) == alias
-    ]
+        return found
+    return [one for one in found if _fires_in(alias, one)]
 
 
-def declared() -> list[Definition]:
-    """Return all schedules that the code of this process declares."""
+def declared() -> tuple[list[Definition], list[str]]:
+    """Return all schedules that the code of this process declares, and why some of them are left out."""
     registry.discover()
     with _lock:
         found = {name: one.definition for name, one in _declared.items()}
+    problems = []
     for definition in _of_tasks():
-        if definition.name in found:
-            raise InvalidSchedule(f"Two schedules are called {definition.name!r}: that of the task has its name")
-        found[definition.name] = definition
-    return list(found.values())
+        if other := found.get(definition.name):
+            problems.append(
+                f"Two schedules are called {definition.name!r}: of {other.task} and of {definition.task}. "
+                f"The second one does not run"
+            )
+        else:
+            found[definition.name] = definition
+    return list(found.values()), problems
+
+
+def _fires_in(alias: str, definition: Definition) -> bool:
+    try:
+        shard = shard_of_schedule(
+            definition.name, definition.task, definition.queue, definition.args, definition.kwargs
+        )
+    except Exception as error:  # of the project's placement
+        logger.error("Schedule %s has no shard: %s", one_line(definition.name), error_in_one_line(error))
+        return False
+    return shard == alias
 
 
 def forget(name: str) -> None:

@@ -6,69 +6,143 @@ one has locked. There is no leader.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import Error
-
-from pulse_django.backend import new_job
-from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule, PulseError
-from pulse_django.execution.call_signatures import checked
+from pulse_django.exceptions import AlreadyEnqueued, InvalidSchedule
 from pulse_django.execution.notify import wake_workers
-from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import changed
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.statements import UNSTORABLE
-from pulse_django.protocol.tick import Advance, advance, key_of_tick, lock_due, unfinished
+from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, lock_due, unfinished
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, DatabaseFault, fault_of, sqlstate_of
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.labels import encode_meta
 from pulse_django.words.payloads import error_in_one_line, one_line
-from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
-from pulse_django.words.timings import Overlap, Timing
+from pulse_django.words.ticks import Tick, TickOutcome
 
-from .declarations import refuse_if_encrypted
+from .planning import jobs_of, planned
 
 logger = SafeLogger("pulse_django.schedules")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ticked:
-    """What was decided in one transaction."""
+# Rows that one transaction may write, and seconds that their planning may take: so long all other schedules wait.
+MOST_ROWS = 500
+LONGEST_PLANNING = 0.25
+# Seconds in one step for schedules that are decided one by one, because their batch failed.
+LONGEST_ALONE = 1.0
+# So many that fail one after another have an error of all, or the log would say it for each.
+ALL_FAIL = 5
+# Seconds until a schedule is tried again that could not be decided, nor its ticks refused.
+FIRST_RETRY, LAST_RETRY = 2.0, 60.0
 
-    schedules: int  # that were due and not locked by another process
+
+@dataclass(slots=True, kw_only=True)
+class Ticked:
+    """What was decided."""
+
+    schedules: int = 0  # that were due and not locked by another process
     ticks: list[tuple[Schedule, Tick]] = field(default_factory=list)
     job_ids: list[int] = field(default_factory=list)
+    has_more: bool = False  # that is due and was left for the next step
+
+    def add(self, other: Ticked) -> None:
+        self.schedules += other.schedules
+        self.ticks += other.ticks
+        self.job_ids += other.job_ids
+        self.has_more = self.has_more or other.has_more
+
+
+class Ticker:
+    """Decides the ticks of one database in short steps.
+
+    A schedule that fails is decided alone, and its ticks are refused. If even that fails, it is tried again later. A
+    schedule that is far behind catches up in parts, beside the others.
+    """
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._failed: dict[int, tuple[int, float]] = {}  # by id: how often, and when to try again
+
+    def step(self, *, until: datetime | None = None) -> Ticked:
+        """Decide ticks that are due: of the schedules that are least late, and if some are left, of the latest."""
+        registry.discover()
+        ticked = self._batch(until, oldest_first=False)
+        if ticked.has_more:
+            ticked.has_more = False  # this batch says it again
+            ticked.add(self._batch(until, oldest_first=True))
+        now = time.monotonic()
+        if again := [schedule_id for schedule_id, (_, at) in self._failed.items() if at <= now]:
+            ticked.add(self._alone(again, until))
+        return ticked
+
+    def only(self, schedule_id: int, until: datetime | None = None) -> Ticked:
+        """Decide ticks of one schedule."""
+        registry.discover()
+        return self._alone([schedule_id], until)
+
+    def _batch(self, until: datetime | None, *, oldest_first: bool) -> Ticked:
+        which: dict[str, Any] = {"without": list(self._failed), "oldest_first": oldest_first, "until": until}
+        try:
+            return _tick(self.alias, **which)
+        except Exception as error:
+            if _is_of_all(error):
+                raise
+        return self._alone(ids_of_due(self.alias, list(registry), **which), until)
+
+    def _alone(self, schedule_ids: Sequence[int], until: datetime | None) -> Ticked:
+        ticked, failed, end = Ticked(), 0, time.monotonic() + LONGEST_ALONE
+        for place, schedule_id in enumerate(schedule_ids):
+            if place and time.monotonic() > end:
+                ticked.has_more = True
+                break
+            try:
+                ticked.add(self._one(schedule_id, until))
+                self._failed.pop(schedule_id, None)
+            except Exception as error:
+                if _is_of_all(error):
+                    raise
+                self._put_off(schedule_id, error)
+                failed += 1
+                if failed == ALL_FAIL and not ticked.schedules:
+                    raise
+        return ticked
+
+    def _one(self, schedule_id: int, until: datetime | None) -> Ticked:
+        try:
+            return _tick(self.alias, only=schedule_id, until=until)
+        except Exception as error:
+            if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY:
+                raise
+            return _tick(self.alias, only=schedule_id, until=until, refusal=error_in_one_line(error))
+
+    def _put_off(self, schedule_id: int, error: Exception) -> None:
+        times = self._failed.get(schedule_id, (0, 0.0))[0] + 1
+        pause = min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(times - 1, 10))
+        self._failed[schedule_id] = times, time.monotonic() + pause
+        name = Schedule.objects.using(self.alias).filter(pk=schedule_id).values_list("name", flat=True).first()
+        named, why = one_line(name or str(schedule_id)), error_in_one_line(error)
+        logger.error("Schedule %s could not be decided, and is tried again in %.0f s: %s", named, pause, why)
 
 
 def tick_due(alias: str, *, only: int | None = None, until: datetime | None = None) -> Ticked:
-    """Decide the ticks that are due, of some hundred schedules at most, or of one.
+    """Decide ticks that are due in one step, of all schedules or of one.
 
-    If one schedule cannot be written, each is decided alone, and that one's ticks are refused. ``until`` is another
-    clock than the server's, for tests.
+    ``until`` is another clock than the server's, for tests.
     """
-    registry.discover()
-    try:
-        return _tick(alias, only=only, until=until)
-    except UNSTORABLE:
-        pass
-    schedules = Schedule.objects.db_manager(alias)
-    with joined(alias):
-        due, _ = lock_due(schedules, list(registry), only=only, until=until)
-    ticked = Ticked(schedules=len(due))
-    for schedule in due:
-        try:
-            one = _tick(alias, only=schedule.pk, until=until)
-        except UNSTORABLE as error:
-            one = _tick(alias, only=schedule.pk, until=until, refusal=error_in_one_line(error))
-        ticked.ticks.extend(one.ticks)
-        ticked.job_ids.extend(one.job_ids)
-    return ticked
+    ticker = Ticker(alias)
+    return ticker.step(until=until) if only is None else ticker.only(only, until)
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Whether no schedule can be decided now. A right may be missing for one alone."""
+    if sqlstate_of(error) == INSUFFICIENT_PRIVILEGE:
+        return False
+    return fault_of(error) in (DatabaseFault.CUT_OFF, DatabaseFault.FULL, DatabaseFault.CHANGING)
 
 
 def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
@@ -76,7 +150,7 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     with joined(alias):
         schedule = Schedule.objects.using(alias).select_for_update(no_key=True).get(pk=schedule_id)
         tick = Tick(clock(alias), TickOutcome.MANUAL, f"by {by}" if by else "")
-        job = _job_of(schedule, tick.at, None, {})
+        [job] = jobs_of(schedule, [tick.at], None, {})
         is_running = bool(unfinished(alias, [schedule.last_job_id] if schedule.last_job_id else []))
         plan = Advance(
             schedule=schedule,
@@ -94,78 +168,43 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     return job_id
 
 
-def _tick(alias: str, *, only: int | None, until: datetime | None, refusal: str = "") -> Ticked:
+def _tick(alias: str, *, until: datetime | None, refusal: str = "", **which: Any) -> Ticked:
     with durable(alias):
-        due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), only=only, until=until)
+        due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), until=until, **which)
         if not due or now is None:
-            return Ticked(schedules=0)
-        running = unfinished(alias, [one.last_job_id for one in due if one.last_job_id is not None])
-        likes: dict[str, NewJob] = {}
-        plans = [_planned(one, now, likes, is_running=one.last_job_id in running, refusal=refusal) for one in due]
-        plans = [_admitted(alias, plan) for plan in plans]
+            return Ticked()
+        plans = _plans(alias, due, now, refusal)
         made = advance(Job.objects.db_manager(alias), plans)
     if queues := {job.queue for plan in plans for job in plan.jobs if isinstance(job, NewJob)}:
         wake_workers(alias, sorted(queues))
-    ticks = [(plan.schedule, tick) for plan in plans for tick in plan.ticks]
-    for schedule, tick in ticks:
-        _log(schedule, tick)
-    return Ticked(schedules=len(due), ticks=ticks, job_ids=[job_id for ids in made.values() for job_id in ids])
-
-
-def _planned(schedule: Schedule, now: datetime, likes: dict[str, NewJob], *, is_running: bool, refusal: str) -> Advance:
-    """Plan one schedule. What is wrong with it refuses its own ticks and no others'."""
-    try:
-        timing = schedule.timing
-        if refusal:
-            return _refused(schedule, timing, now, refusal)
-        return _decided(schedule, timing, now, likes, is_running=is_running)
-    except PulseError as error:
-        return _refused(schedule, None, now, error_in_one_line(error))
-    except Error:
-        raise
-    except Exception as error:  # of the project's code, or of a row that was written by hand
-        logger.exception("Schedule %s could not be decided", one_line(schedule.name))
-        return _refused(schedule, None, now, f"{type(error).__name__}: {error_in_one_line(error)}")
-
-
-def _decided(
-    schedule: Schedule, timing: Timing, now: datetime, likes: dict[str, NewJob], *, is_running: bool
-) -> Advance:
-    pause = None
-    if schedule.paused_at is not None:
-        pause = Pause(reason=schedule.pause_reason, until=schedule.paused_until)
-    is_paused = pause is not None and (pause.until is None or pause.until > now)
-    waited, waiting_at = [], schedule.waiting_at
-    if waiting_at is not None and not is_running:
-        outcome = TickOutcome.PAUSED if is_paused else TickOutcome.FIRED
-        waited = [Tick(waiting_at, outcome, schedule.pause_reason if is_paused else "waited for the last job")]
-        is_running, waiting_at = not is_paused, None
-    found: Sequence[Tick] = []
-    next_at = schedule.next_at
-    if next_at is not None and next_at <= now:
-        decided = decide(
-            timing,
-            next_at,
-            now,
-            pause=pause,
-            is_running=is_running,
-            is_waiting=waiting_at is not None,
-            ends_at=schedule.ends_at,
-        )
-        found, next_at = decided.ticks, decided.next_at
-    ticks = [*waited, *found]
-    waiting_at = next((tick.at for tick in ticks if tick.outcome is TickOutcome.WAITING), waiting_at)
-    fired = [tick for tick in ticks if tick.outcome is TickOutcome.FIRED]
-    return Advance(
-        schedule=schedule,
-        ticks=ticks,
-        jobs=[_job_of(schedule, tick.at, timing, likes) for tick in fired],
-        next_at=next_at,
-        waiting_at=waiting_at,
-        last_at=fired[-1].at if fired else None,
-        cancel=schedule.last_job_id if fired and is_running and timing.overlap == Overlap.CANCEL else None,
-        resumed=pause is not None and not is_paused,
+    for plan in plans:
+        _log(plan)
+    return Ticked(
+        schedules=len(plans),
+        ticks=[(plan.schedule, tick) for plan in plans for tick in plan.ticks],
+        job_ids=[job_id for ids in made.values() for job_id in ids],
+        has_more=len(plans) < len(due) or len(due) >= MOST_DUE or any(_is_due(plan, now) for plan in plans),
     )
+
+
+def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str) -> list[Advance]:
+    """Plan as many of these as one transaction may write."""
+    running = unfinished(alias, [one.last_job_id for one in due if one.last_job_id is not None])
+    likes: dict[str, NewJob] = {}
+    plans: list[Advance] = []
+    rows, end = MOST_ROWS, time.monotonic() + LONGEST_PLANNING
+    for schedule in due:
+        if rows <= 0 or (plans and time.monotonic() > end):
+            break
+        is_running = schedule.last_job_id in running
+        plan = planned(schedule, now, likes, is_running=is_running, refusal=refusal, most=rows)
+        plans.append(_admitted(alias, plan))
+        rows -= len(plan.ticks)
+    return plans
+
+
+def _is_due(plan: Advance, now: datetime) -> bool:
+    return plan.next_at is not None and plan.next_at <= now
 
 
 def _admitted(alias: str, plan: Advance) -> Advance:
@@ -189,60 +228,16 @@ def _admitted(alias: str, plan: Advance) -> Advance:
     return replace(plan, ticks=ticks, jobs=jobs, last_at=plan.last_at if jobs else None)
 
 
-def _refused(schedule: Schedule, timing: Timing | None, now: datetime, why: str) -> Advance:
-    """Refuse the ticks that are due. A schedule whose timing is invalid stops until it is changed."""
-    ticks, next_at = [Tick(schedule.next_at or now, TickOutcome.REFUSED, why)], None
-    if timing is None:
-        timing = _timing_of(schedule)
-    if timing is not None:
-        if schedule.next_at is not None:
-            ticks = without_firing(timing, schedule.next_at, now, TickOutcome.REFUSED, why, schedule.ends_at)
-        next_at = first_after(timing, now, ends_at=schedule.ends_at)
-    if schedule.waiting_at is not None:
-        ticks = [Tick(schedule.waiting_at, TickOutcome.REFUSED, why), *ticks]
-    return Advance(schedule=schedule, ticks=ticks, next_at=next_at)
-
-
-def _timing_of(schedule: Schedule) -> Timing | None:
-    try:
-        return schedule.timing
-    except Exception:  # whatever a row that was written by hand holds
-        return None
-
-
-def _job_of(schedule: Schedule, at: datetime, timing: Timing | None, likes: dict[str, NewJob]) -> NewJob:
-    """Make the job of a tick. ``likes`` holds one job of each task, of which the others are copies."""
-    task = registry.get(schedule.task)
-    if task is None:
-        raise PulseError(f"no live worker has a task that is called {schedule.task!r}")
-    there = task if schedule.queue is None else changed(task, {"queue_name": schedule.queue})
-    shard_of_call(there, *checked(task, schedule.args, schedule.kwargs), using=schedule._state.db)
-    if schedule.args or schedule.kwargs:
-        refuse_if_encrypted(schedule.name, task)
-    is_unique = getattr(task, "unique", None) is not None
-    if is_unique:  # its key depends on the arguments
-        later: Any = task
-        new = new_job(later.using(run_after=at), schedule.args, schedule.kwargs)
-        likes = {schedule.task: replace(new, parent_id=None)}
-    alike = likes.get(schedule.task) or likes.setdefault(schedule.task, replace(new_job(task, (), {}), parent_id=None))
-    return replace(
-        alike,
-        args=schedule.args,
-        kwargs=schedule.kwargs,
-        queue=alike.queue if schedule.queue is None else schedule.queue,
-        priority=alike.priority if schedule.priority is None else schedule.priority,
-        idempotency_key=None if is_unique else key_of_tick(schedule.pk, at),
-        run_after=at if timing is None else jittered(timing, schedule.name, at),
-        meta=alike.meta or encode_meta({"schedule": schedule.name, "tick": at.isoformat()}),
-    )
-
-
 _LOGGED: dict[TickOutcome, Callable[..., Any]] = {
     TickOutcome.MISSED: logger.warning,
     TickOutcome.REFUSED: logger.error,
 }
 
 
-def _log(schedule: Schedule, tick: Tick) -> None:
-    if tell := _LOGGED.get(tick.outcome):
-        tell("Schedule %s: %s %s: %s", one_line(schedule.name), tick.at, tick.outcome.value, one_line(tick.note))
+def _log(plan: Advance) -> None:
+    for outcome, tell in _LOGGED.items():
+        if alike := [tick for tick in plan.ticks if tick.outcome is outcome]:
+            latest = alike[-1]
+            earlier = f" and {len(alike) - 1} before it" if len(alike) > 1 else ""
+            name, note = one_line(plan.schedule.name), one_line(latest.note)
+            tell("Schedule %s: %s%s %s: %s", name, latest.at, earlier, outcome.value, note)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
+from pulse_django.words.limits import FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from pulse_django.words.schedule_definitions import MAX_NAME, timing_of
 from pulse_django.words.ticks import TickOutcome
 from pulse_django.words.timings import MAX_EXPRESSION, MAX_ZONE, Missed, Overlap, Timing
@@ -95,6 +96,16 @@ class ScheduleRow(models.Model):
         return timing_of(self)
 
 
+def _readable(*names: str, lowest: Any, highest: Any) -> Q:
+    """Return that each of these is in this range, or NULL. Python reads no infinity and no year of five digits."""
+    in_range = Q()
+    for name in names:
+        in_range &= Q(**{f"{name}__gte": lowest, f"{name}__lt": highest})
+    return in_range
+
+
+_FIRST, _LAST = datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC)
+
 SCHEDULE_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(
         name="pulse_schedule_cron_or_every",
@@ -106,11 +117,42 @@ SCHEDULE_CONSTRAINTS: list[models.BaseConstraint] = [
         condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
     ),
     models.CheckConstraint(name="pulse_schedule_gone_is_not_due", condition=Q(gone_at__isnull=True) | Q(next_at=None)),
+    models.CheckConstraint(
+        name="pulse_schedule_instants_are_finite",
+        condition=_readable(
+            "starts_at",
+            "ends_at",
+            "next_at",
+            "waiting_at",
+            "last_at",
+            "gone_at",
+            "paused_at",
+            "paused_until",
+            "created_at",
+            "changed_at",
+            lowest=_FIRST,
+            highest=_LAST,
+        ),
+    ),
+    models.CheckConstraint(
+        name="pulse_schedule_durations_are_finite",
+        condition=_readable(
+            "every", "phase", "grace", "jitter", lowest=timedelta(), highest=MAX_DELAY + timedelta(days=1)
+        ),
+    ),
 ]
 SCHEDULE_INDEXES = [
     models.Index(F("next_at"), F("id"), name="pulse_schedule_due", condition=Q(next_at__isnull=False)),
     models.Index(F("id"), name="pulse_schedule_waiting", condition=Q(waiting_at__isnull=False)),
     models.Index(F("owner"), name="pulse_schedule_owner", condition=~Q(owner="")),
+]
+
+
+TICK_CONSTRAINTS: list[models.BaseConstraint] = [
+    models.CheckConstraint(
+        name="pulse_tick_instants_are_finite",
+        condition=_readable("at", "decided_at", lowest=_FIRST, highest=_LAST),
+    )
 ]
 
 

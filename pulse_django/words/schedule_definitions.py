@@ -64,7 +64,7 @@ class Definition:
                 check_queue_name(self.queue)
             if self.priority is not None:
                 check_priority(self.priority)
-            if not isinstance(self.args, Sequence) or isinstance(self.args, str):
+            if not isinstance(self.args, Sequence) or isinstance(self.args, str | bytes | bytearray):
                 raise InvalidSchedule("args: not a list")
             if not isinstance(self.kwargs, Mapping):
                 raise InvalidSchedule("kwargs: not a mapping")

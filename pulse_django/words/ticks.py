@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from .timings import Missed, Overlap, Timing, next_of
 
-# Ticks of one decision. Older ones never fire, and have no rows.
+# Ticks that a schedule catches up with. Older ones never fire, and have no rows.
 MOST_TICKS = 1_000
+# Ticks in a row that do not fire for the same reason, and have a row each. More of them share one row.
+MOST_ALIKE = 10
 FIRST_LOOK_BACK = timedelta(minutes=10)
 MOMENT = timedelta(microseconds=1)
 # A tick that is decided so soon was not missed.
@@ -53,6 +55,7 @@ class Pause:
 class Decided:
     ticks: Sequence[Tick]
     next_at: datetime | None  # None: never again
+    has_more: bool = False  # ticks that are due and were left for the next decision
 
     @property
     def fired(self) -> list[Tick]:
@@ -68,8 +71,9 @@ def decide(
     is_running: bool = False,
     is_waiting: bool = False,
     ends_at: datetime | None = None,
+    most: int = MOST_TICKS,
 ) -> Decided:
-    """Return the outcome of each tick from ``next_at`` to ``now``, and the next tick.
+    """Return the outcome of each tick from ``next_at`` to ``now``, the oldest ``most`` of them, and the next tick.
 
     ``is_running``: the last job of the schedule is not finished. ``is_waiting``: an earlier tick waits for its end.
     """
@@ -80,6 +84,9 @@ def decide(
     if has_older and found:
         first = found[0]
         found[0] = Tick(first.at, first.outcome, "; ".join(filter(None, [first.note, "older ticks have no rows"])))
+    found = _joined(found)
+    if len(found) > most:
+        return Decided(found[:most], found[most].at, has_more=True)
     return Decided(found, following)
 
 
@@ -87,7 +94,7 @@ def without_firing(
     timing: Timing, next_at: datetime, now: datetime, outcome: TickOutcome, note: str, ends_at: datetime | None = None
 ) -> list[Tick]:
     """Return the ticks from ``next_at`` to ``now``, none of which fires, for this reason."""
-    return [Tick(at, outcome, note) for at in _due(timing, next_at, now, ends_at)[0]]
+    return _joined([Tick(at, outcome, note) for at in _due(timing, next_at, now, ends_at)[0]])
 
 
 def first_after(
@@ -136,6 +143,19 @@ def _due(
 def _after(timing: Timing, tick: datetime) -> datetime | None:
     """Return the next tick. Thousands of schedules may be due at one instant, with a few expressions."""
     return next_of(timing, tick)
+
+
+def _joined(ticks: Sequence[Tick]) -> list[Tick]:
+    """Let many ticks in a row that do not fire be one, at the instant of the first, whose note says how many."""
+    found: list[Tick] = []
+    for outcome, group in groupby(ticks, key=lambda tick: tick.outcome):
+        alike = list(group)
+        if len(alike) > MOST_ALIKE and outcome not in (TickOutcome.FIRED, TickOutcome.WAITING):
+            first, last = alike[0], alike[-1]
+            note = f"{len(alike):,} ticks until {last.at:%Y-%m-%d %H:%M:%S} UTC; {first.note}"
+            alike = [Tick(first.at, outcome, note)]
+        found += alike
+    return found
 
 
 def _judged(

@@ -12,12 +12,12 @@ from pulse_django import conf
 from pulse_django.execution.notify import ANY_QUEUE, SILENCE, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS, Claims
+from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
 
-from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight

@@ -13,12 +13,12 @@ from pulse_django import conf
 from pulse_django.models import Worker
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.workers import Presence, Standing
 from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
-from .database_errors import DatabaseFault, fault_of
 from .fleet_pace import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .shared_leases import HeldLease, SharedLeases

@@ -11,10 +11,10 @@ from pulse_django.fleet import unknown_tasks
 from pulse_django.models import Limiter, PausedKey, Queue, Worker
 from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.words.payloads import one_line
 from pulse_django.words.verb_results import Reaped
 
-from .database_errors import DatabaseFault, fault_of
 from .guarded_connection import GuardedConnection
 from .sweeps import Swept
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .database_errors import DatabaseFault, fault_of, sqlstate_of
+from pulse_django.store.database_errors import DatabaseFault, fault_of, sqlstate_of
 
 READ_ONLY = "25006"
 WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeout

@@ -10,8 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pulse_django import conf
 from pulse_django.execution.declared_limits import declared_limits
@@ -19,15 +18,18 @@ from pulse_django.execution.registry import registry
 from pulse_django.models import Limiter, Schedule
 from pulse_django.protocol.declarations import Declarer, scope_of_code
 from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import FORGET_LIMIT, MOST_DUE, forget_ticks, look
+from pulse_django.protocol.tick import FORGET_LIMIT, forget_ticks, look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.declarations import declared_in
-from pulse_django.schedules.ticking import tick_due
+from pulse_django.schedules.ticking import Ticker
+from pulse_django.store.database_errors import DatabaseFault, fault_of
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.schedule_definitions import Definition
 
 from .guarded_connection import GuardedConnection
 from .watchdog import Watchdog
 
+T = TypeVar("T")
 logger = SafeLogger("pulse_django.schedules")
 
 LONGEST_PAUSE = 1.0  # seconds, while there are schedules: another process may have created one that is due sooner
@@ -56,8 +58,9 @@ class ScheduleLoop:
         self._declarer = declarer
         self._watchdog = watchdog
         self._fleet_size = fleet_size
+        self._ticker = Ticker(database.alias)
         self._definitions: Sequence[Definition] | None = None
-        self._limits: Mapping[str, Mapping[str, Any]] = {}
+        self._limits: Mapping[str, Mapping[str, Any]] | None = {}  # None: they cannot be read, and stay as they are
         self._booted_at: datetime | None = None
         self._declare_at = self._forget_at = 0.0
 
@@ -65,11 +68,12 @@ class ScheduleLoop:
         """Declare what is to be declared and fire what is due. Return for how long to wait."""
         if self._definitions is None:
             registry.discover()
-            if self._declarer:
-                self._limits = declared_limits()
+            self._limits = _limits_of_code() if self._declarer else {}
             self._definitions = declared_in(self.database.alias) if self._declarer else []
         has_schedules = self._definitions or (self._watchdog is not None and self._watchdog.has_schedules)
-        has_limits = self._limits or (self._watchdog is not None and self._watchdog.has_limits)
+        has_limits = self._limits or (
+            self._limits is not None and self._watchdog is not None and self._watchdog.has_limits
+        )
         if self._declarer and (has_schedules or has_limits) and time.monotonic() >= self._declare_at:
             self._declare(self._definitions if has_schedules else None, self._limits if has_limits else None)
         if self._watchdog is None or not has_schedules:
@@ -85,25 +89,37 @@ class ScheduleLoop:
         if self._booted_at is None:
             self._booted_at = self.database.call(clock, alias)
         declarer = Declarer(scope_of_code(), self._declarer, self._booted_at)
+        self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
         if definitions is not None:
             schedules = Schedule.objects.db_manager(alias)
-            self.database.call(schedules.declare, declarer, definitions, silence=silence)
+            self._beside("Schedules cannot be declared", schedules.declare, declarer, definitions, silence=silence)
         if limits is not None:
-            self.database.call(Limiter.objects.db_manager(alias).declare, declarer, limits, silence=silence)
-        self._declare_at = time.monotonic() + BETWEEN_DECLARATIONS
+            limiters = Limiter.objects.db_manager(alias)
+            self._beside("Limits cannot be declared", limiters.declare, declarer, limits, silence=silence)
 
     def _forget(self) -> None:
-        forgotten = self.database.call(forget_ticks, self.database.alias, KEEP_TICKS)
-        self._forget_at = time.monotonic() + (0.0 if forgotten == FORGET_LIMIT else BETWEEN_CLEANUPS)
+        self._forget_at = time.monotonic() + BETWEEN_CLEANUPS
+        if self._beside("Old ticks cannot be deleted", forget_ticks, self.database.alias, KEEP_TICKS) == FORGET_LIMIT:
+            self._forget_at = 0.0
+
+    def _beside(self, failure: str, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
+        """Call a verb whose failure must not keep schedules from firing."""
+        try:
+            return self.database.call(verb, *args, **kwargs)
+        except Exception as error:
+            if fault_of(error) is DatabaseFault.CUT_OFF:
+                raise
+            logger.error("%s: %s", failure, error_in_one_line(error))
+            return None
 
     def _fire(self) -> float:
         alias = self.database.alias
         seen = self.database.call(look, alias)
         if seen.is_due:
-            ticked = self.database.call(partial(tick_due, alias))
+            ticked = self.database.call(self._ticker.step)
             if ticked.schedules == 0:
                 return LOST_RACE
-            if ticked.schedules >= MOST_DUE:
+            if ticked.has_more:
                 return 0.0
             seen = self.database.call(look, alias)
         return self._pause(seen.due_in)
@@ -115,3 +131,11 @@ class ScheduleLoop:
         if random.random() < share:  # noqa: S311 - no secret
             return until_next
         return max(until_next, LONGEST_PAUSE / share * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+
+
+def _limits_of_code() -> Mapping[str, Mapping[str, Any]] | None:
+    try:
+        return declared_limits()
+    except Exception as error:  # two tasks declare one limit differently: the system checks say so
+        logger.error("Limits cannot be declared: %s", error_in_one_line(error))
+        return None

@@ -21,12 +21,12 @@ from pulse_django.models import Duty, Job
 from pulse_django.protocol.reap import REAP_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
+from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.duties import Turn
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.verb_results import Reaped
 
-from .database_errors import DatabaseFault, fault_of
 from .expiry import MOST_EXPIRED, end_expired
 from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection

@@ -312,6 +312,19 @@ def test_a_schedule_that_is_not_decided_is_overdue(settings: Any) -> None:
     finding = found("schedule-overdue")
     assert keys(finding) == ["nightly"]
     assert "task shop.echo" in finding.subjects[0].words
+    said = [finding.subjects[0].words]
+    sql("INSERT INTO pulse_django_duty VALUES ('sweep', clock_timestamp(), clock_timestamp())")
+    said.append(found("schedule-overdue").subjects[0].words)
+    live_worker(tasks=["shop.echo"])
+    said.append(found("schedule-overdue").subjects[0].words)
+    Tick.objects.create(schedule=Schedule.objects.get(), at=now(timedelta(minutes=-5)), outcome="FIRED")
+    said.append(found("schedule-overdue").subjects[0].words)
+    assert [one.partition(": ")[2] for one in said] == [
+        "no watchdog is running",
+        "no live worker has the task",
+        "watchdogs fail to decide it, or a transaction has locked its row",
+        "it is catching up with missed ticks",
+    ]
     sql("UPDATE pulse_django_schedule SET paused_at = statement_timestamp()")
     assert is_clear("schedule-overdue")
 

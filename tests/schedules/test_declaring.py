@@ -211,13 +211,13 @@ class TestWritingThemDown:
     def test_several_of_one_task(self) -> None:
         Declared("warm", task=work, every=HOUR, kwargs={"customer": 1})
         Declared("cold", Cron("0 3 * * *"), task=work, queue="slow")
-        found = {one.name: one for one in declarations.declared()}
+        found = {one.name: one for one in declarations.declared()[0]}
         assert found["warm"].timing == Every(HOUR)
         assert found["cold"].queue == "slow"
 
     def test_the_schedule_of_a_task_has_its_name(self) -> None:
         task(name="tests.with_schedule", schedule=Cron("0 3 * * *", tz="Europe/Berlin", missed="skip"))(nightly)
-        [found] = [one for one in declarations.declared() if one.name == "tests.with_schedule"]
+        [found] = [one for one in declarations.declared()[0] if one.name == "tests.with_schedule"]
         assert found.timing == Cron("0 3 * * *", tz="Europe/Berlin", missed="skip")
 
     def test_what_can_never_be_due_is_refused_at_import(self) -> None:

@@ -121,7 +121,7 @@ def test_what_the_code_declares_is_written_without_waiting_for_a_sweep(
 ) -> None:
     declarations.Schedule("tests looped", task=looped, every=HOUR)
     try:
-        found: list[Any] = [one for one in declarations.declared() if one.name == "tests looped"]
+        found: list[Any] = [one for one in declarations.declared()[0] if one.name == "tests looped"]
         monkeypatch.setattr("pulse_django.worker.schedule_loop.declared_in", lambda _: found)
         loop.run_once()
     finally:

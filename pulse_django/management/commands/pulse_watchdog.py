@@ -28,7 +28,7 @@ from pulse_django.operations.condition_report import (
 )
 from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.schedules.ticking import tick_due
+from pulse_django.schedules.ticking import Ticker
 from pulse_django.store.tables import require_tables
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import log_format
@@ -147,7 +147,9 @@ class Command(BaseCommand):
         watchdog = Watchdog(GuardedConnection(alias, "watchdog"), options["interval"])
         self._tell(watchdog.sweep(housekeeping=True), options)
         if watchdog.database.call(look, alias).is_due:
-            watchdog.database.call(tick_due, alias)
+            ticker = Ticker(alias)
+            while watchdog.database.call(ticker.step).has_more:
+                pass
         MinuteRecorder(watchdog.database).write()
 
     def _run(self, aliases: Sequence[str], loops: Loops, options: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ class DatabaseFault(StrEnum):
     MISTAKE = "mistake"  # nothing that waiting would heal, but neither would giving up
 
 
+INSUFFICIENT_PRIVILEGE = "42501"
+
 # By SQLSTATE, or by its class: the first two characters.
 _MEANING = {
     "08": DatabaseFault.CUT_OFF,  # connection exceptions
@@ -48,7 +50,7 @@ _MEANING = {
     "58": DatabaseFault.FULL,  # system errors of the server's host
     "42P01": DatabaseFault.CHANGING,  # undefined_table
     "42703": DatabaseFault.CHANGING,  # undefined_column
-    "42501": DatabaseFault.CHANGING,  # insufficient_privilege
+    INSUFFICIENT_PRIVILEGE: DatabaseFault.CHANGING,
     "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
 }
 
