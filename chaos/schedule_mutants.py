@@ -13,7 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from pulse_django.protocol import tick
-from pulse_django.schedules import ticking
+from pulse_django.schedules import planning, ticking
+from pulse_django.schedules.declarations import check_call
+from pulse_django.worker.schedule_loop import ScheduleLoop
 
 PAUSE = 0.3
 
@@ -55,19 +57,55 @@ def tick_without_a_transaction() -> None:
 
 def forget_missed_ticks() -> None:
     """Fire the latest tick that is due, and write no rows for those before it."""
-    decide = ticking.decide
+    decide = planning.decide
 
     def decide_latest(*args: Any, **options: Any) -> Any:
         decided = decide(*args, **options)
         return replace(decided, ticks=decided.ticks[-1:])
 
-    ticking.decide = decide_latest  # type: ignore[attr-defined]
+    planning.decide = decide_latest
+
+
+def backlog_in_one_transaction() -> None:
+    """Write all ticks that are due in one transaction."""
+    ticking.MOST_ROWS, ticking.LONGEST_PLANNING = 10**9, 10.0**9
+
+
+def latest_before_all() -> None:
+    """Serve the schedules that are in time only while no other is behind."""
+    batch = ticking.Ticker._batch
+
+    def latest(self: Any, until: Any, *, oldest_first: bool) -> Any:
+        return batch(self, until, oldest_first=True)
+
+    ticking.Ticker._batch = latest  # type: ignore[method-assign]
+
+
+def declare_or_nothing() -> None:
+    """Fire nothing while a declaration is refused."""
+
+    def declare(self: Any, _failure: str, verb: Any, *args: Any, **options: Any) -> Any:
+        if args and isinstance(args[-1], list):
+            for definition in args[-1]:
+                check_call(definition)
+        return self.database.call(verb, *args, **options)
+
+    ScheduleLoop._beside = declare  # type: ignore[method-assign]
+
+
+def one_fails_all() -> None:
+    """Raise the error of one schedule instead of deciding the others alone."""
+    ticking._is_of_all = lambda _error: True
 
 
 SCHEDULE_MUTANTS: dict[str, Callable[[], None]] = {
     "two watchdogs fire one tick": tick_without_lock_and_key,
     "a tick without a transaction": tick_without_a_transaction,
     "missed ticks without rows": forget_missed_ticks,
+    "a backlog in one transaction": backlog_in_one_transaction,
+    "served only while nobody is behind": latest_before_all,
+    "declares before it fires": declare_or_nothing,
+    "one bad schedule fails its batch": one_fails_all,
 }
 
 

@@ -1,6 +1,10 @@
 """``python -m chaos.schedules``: many watchdogs fire many schedules while they are killed and the clock is set.
 
-Each tick between the first and the last has to fire exactly once. Exits with 0 if so, with 1 if not.
+Beside the good schedules some are days behind, some are refused by their task, one waits for a lock, and rows are
+locked for a while. Each tick of a good schedule between the first and the last has to fire exactly once, and the last
+one has to be of now. Of those that are behind, each tick fires once at most. Exits with 0 if so, with 1 if not.
+
+``--calm`` measures: nothing goes wrong, all catch up, and no good schedule may be later than ``LATEST``.
 """
 
 from __future__ import annotations
@@ -12,27 +16,49 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
 
-from chaos.clock import Clock
-from chaos.own_server import ClockSteps, ask, own_server, say
+import psycopg
 
-WATCHDOGS = 8
-SCHEDULES = 100
+from chaos.clock import Clock
+from chaos.own_server import ClockSteps, ask, own_server, say, server_now
+
+BEHIND_BY = timedelta(days=2)
+LATEST = 2.0  # seconds
+STALE = 5.0  # seconds after which the last tick of a good schedule is not of now
 BETWEEN = (0.2, 0.8)  # seconds between two nemeses
 REST = 5.0  # seconds without any, at the end
 SECOND = timedelta(seconds=1)
+GOOD = "(SELECT id, name FROM pulse_django_schedule WHERE name = 'declared' OR starts_with(name, 'good')) AS good"
+
+
+@contextmanager
+def locked_job() -> Iterator[None]:
+    """Hold the row of a job, for whose cancellation a schedule waits."""
+    [(job_id,)] = ask(
+        "INSERT INTO pulse_django_job (task, next_run_at) VALUES ('chaos.quick', now() + interval '1 day') RETURNING id"
+    )
+    ask("UPDATE pulse_django_schedule SET overlap = 'cancel', last_job_id = %s WHERE name = 'locked'", job_id)
+    with psycopg.connect(os.environ["DATABASE_URL"]) as other:
+        other.execute("SELECT FROM pulse_django_job_hot WHERE id = %s FOR UPDATE", [job_id])
+        yield
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--calm", action="store_true", help="nothing goes wrong: to measure the lateness alone")
+    parser.add_argument("--calm", action="store_true", help="nothing goes wrong: to measure the lateness")
+    parser.add_argument("--watchdogs", type=int, default=8, help="processes; the first is a worker that declares")
+    parser.add_argument("--schedules", type=int, default=100, help="good ones")
+    parser.add_argument("--every", type=int, default=1, help="seconds between two ticks of a good one")
+    parser.add_argument("--behind", type=int, default=100, help="schedules of each minute that are two days behind")
     parser.add_argument("--mutant", default="", help="a bug to plant in the watchdogs: the run must find it")
     options = parser.parse_args()
     with own_server() as (folder, clock):
@@ -54,51 +80,71 @@ class Run:
         self.processes: list[Any] = []
 
     def verdict(self) -> int:
-        from chaos.handlers import quick
         from pulse_django.harness.processes import StartedProcesses
-        from pulse_django.models import Schedule
-        from pulse_django.words.timings import Every
 
-        say(f"seed {self.options.seed}, {self.options.seconds:g} s, {WATCHDOGS} watchdogs, {SCHEDULES} schedules")
-        for number in range(SCHEDULES):
-            timing = Every(SECOND, missed="all", overlap="allow")
-            Schedule.objects.create(name=f"every second {number}", task=quick, timing=timing)
-        with StartedProcesses(self.folder) as started:
-            self.processes = [self._start(started, number) for number in range(WATCHDOGS)]
-            self._wait_for_the_first()
-            until = time.monotonic() + self.options.seconds
+        given = self.options
+        say(f"seed {given.seed}, {given.seconds:g} s, {given.watchdogs} watchdogs, {given.schedules} schedules")
+        self._make_schedules()
+        with StartedProcesses(self.folder) as started, locked_job():
+            self.processes = [self._start(started, number) for number in range(given.watchdogs)]
+            if not self._has_first_tick():
+                log = (self.folder / "watchdog-1-0.log").read_text(errors="replace")
+                return self._conclude([f"no tick fired within a minute. The log of a watchdog:\n{log[-2_000:]}"])
+            self.began = server_now()
+            until = time.monotonic() + given.seconds
             while time.monotonic() < until:
-                if self.options.calm:
+                if given.calm:
                     time.sleep(0.5)
                     continue
-                self.chance.choice([self._kill, self._kill, self._terminate, self._terminate, self._set_clock])(started)
+                nemeses = [self._kill, self._kill, self._terminate, self._terminate, self._set_clock, self._lock_rows]
+                self.chance.choice(nemeses)(started)
                 time.sleep(self.chance.uniform(*BETWEEN))
             time.sleep(REST)
-        return self._judge()
+            return self._judge()
+
+    def _make_schedules(self) -> None:
+        from chaos.handlers import quick
+        from chaos.scheduled import each
+        from pulse_django.models import Schedule
+
+        given, many = self.options, Schedule.objects
+        for number in range(given.schedules):
+            phase = timedelta(seconds=given.every) * number / given.schedules if given.every > 1 else timedelta()
+            many.create(name=f"good {number}", task=quick, timing=each(timedelta(seconds=given.every), phase))
+        for number in range(given.behind):
+            many.create(name=f"behind {number}", task=quick, timing=each(timedelta(minutes=1)))
+        for name in ("refused", "locked"):
+            many.create(name=name, task=quick, timing=each(SECOND))
+        ask(
+            "UPDATE pulse_django_schedule SET next_at = date_trunc('minute', clock_timestamp()) - %s::interval"
+            " WHERE starts_with(name, 'behind')",
+            BEHIND_BY,
+        )
+        ask("""UPDATE pulse_django_schedule SET kwargs = '{"colour": "red"}' WHERE name = 'refused'""")
 
     def _start(self, started: Any, number: int) -> Any:
         from tests.crash.processes import ROOT
 
         settings: dict[str, Any] = {"WATCHDOG_INTERVAL": 0.5, "LEASE_TTL": 5, "HEARTBEAT_INTERVAL": 1}
-        settings["TASK_MODULES"] = ["chaos.handlers"]
+        settings["TASK_MODULES"] = ["chaos.handlers", "chaos.scheduled"]
         if self.options.mutant:
             settings["TASK_MODULES"].append("chaos.schedule_mutants")
         env = os.environ | {"PULSE": json.dumps(settings), "PYTHONPATH": str(ROOT), "CHAOS_MUTANT": self.options.mutant}
         command = [sys.executable, "-m", "django", "pulse_watchdog"]
+        if number == 0:
+            command = [sys.executable, "-m", "django", "pulse_worker", "--processes", "1", "--queues", "none"]
         return started.start(f"watchdog-{number}-{self.happened['kill']}", command, env, cwd=ROOT)
 
-    def _wait_for_the_first(self) -> None:
-        from pulse_django.models import Tick
-
+    def _has_first_tick(self) -> bool:
         until = time.monotonic() + 60
-        while not Tick.objects.exists():
-            if time.monotonic() > until:
-                log = (self.folder / "watchdog-0-0.log").read_text(errors="replace")
-                raise SystemExit(f"No tick fired within a minute. The log of a watchdog:\n{log[-2_000:]}")
+        while time.monotonic() < until:
+            if ask(f"SELECT 1 FROM pulse_django_tick JOIN {GOOD} ON good.id = schedule_id LIMIT 1"):
+                return True
             time.sleep(0.2)
+        return False
 
     def _kill(self, started: Any) -> None:
-        place = self.chance.randrange(WATCHDOGS)
+        place = self.chance.randrange(self.options.watchdogs)
         self.processes[place].kill()
         self.happened["kill"] += 1
         self.processes[place] = self._start(started, place)
@@ -113,30 +159,63 @@ class Run:
     def _set_clock(self, _started: Any) -> None:
         self.clock.step()
 
+    def _lock_rows(self, _started: Any) -> None:
+        """Lock some schedules for a while: nobody else waits for them."""
+        with psycopg.connect(os.environ["DATABASE_URL"]) as other:
+            other.execute("SELECT FROM pulse_django_schedule ORDER BY random() LIMIT 10 FOR UPDATE SKIP LOCKED")
+            time.sleep(self.chance.uniform(0.5, 2.0))
+        self.happened["lock rows"] += 1
+
     def _judge(self) -> int:
-        broken: list[str] = []
+        given, broken = self.options, []
         rows = ask(
-            "SELECT schedule_id, count(*), count(DISTINCT at), EXTRACT(epoch FROM max(at) - min(at))::int + 1,"
-            " count(*) FILTER (WHERE outcome <> 'FIRED') FROM pulse_django_tick GROUP BY 1 ORDER BY 1"
+            "SELECT good.name, count(*), count(DISTINCT at),"
+            " EXTRACT(epoch FROM max(at) - min(at))::int / %s + 1, count(*) FILTER (WHERE outcome <> 'FIRED'),"
+            " EXTRACT(epoch FROM clock_timestamp() - max(at))::float8"
+            f" FROM pulse_django_tick JOIN {GOOD} ON good.id = schedule_id GROUP BY 1 ORDER BY 1",
+            given.every,
         )
-        if len(rows) < SCHEDULES:
-            broken.append(f"only {len(rows)} of {SCHEDULES} schedules fired at all")
-        for schedule, ticks, distinct, expected, others in rows:
+        if len(rows) < given.schedules + 1:  # and the one that is declared
+            broken.append(f"only {len(rows)} of {given.schedules + 1} schedules fired at all")
+        for name, ticks, distinct, expected, others, since in rows:
             if not ticks == distinct == expected or others:
-                broken.append(f"schedule {schedule}: {ticks} ticks of {expected}, {others} of them did not fire")
-        [(ticks, jobs, keys)] = ask(
-            "SELECT (SELECT count(*) FROM pulse_django_tick), (SELECT count(*) FROM pulse_django_job),"
-            " (SELECT count(DISTINCT job_id) FROM pulse_django_tick)"
+                broken.append(f"{name}: {ticks} ticks of {expected}, {others} of them did not fire")
+            if since > given.every + STALE:
+                broken.append(f"{name}: the last tick is {since:.1f} s old")
+        [(fired, jobs, distinct, refused)] = ask(
+            "SELECT count(*) FILTER (WHERE outcome = 'FIRED'), (SELECT count(*) FROM pulse_django_job) - 1,"
+            " count(DISTINCT job_id), count(*) FILTER (WHERE outcome = 'REFUSED') FROM pulse_django_tick"
         )
-        if not ticks == jobs == keys:
-            broken.append(f"{ticks} ticks, {jobs} jobs, {keys} different jobs of ticks")
+        if not fired == jobs == distinct:
+            broken.append(f"{fired} ticks that fired, {jobs} jobs, {distinct} different jobs of ticks")
+        if not refused:
+            broken.append("nothing was refused")
+        [(behind, caught_up)] = ask(
+            "SELECT count(*), EXTRACT(epoch FROM max(decided_at) - %s)::float8 FROM pulse_django_tick AS tick"
+            " JOIN pulse_django_schedule AS schedule ON schedule.id = schedule_id"
+            " WHERE starts_with(name, 'behind') AND at < %s",
+            self.began,
+            self.began,
+        )
+        [(late,)] = ask(
+            "SELECT count(*) FROM pulse_django_schedule"
+            " WHERE starts_with(name, 'behind') AND next_at < clock_timestamp() - interval '5 s'"
+        )
         lags = self._lags()
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")
-        say(f"  {ticks} ticks, {jobs} jobs")
+        say(f"  {fired} ticks fired, {refused} were refused; {behind} of those that were behind, the last after")
+        say(f"  {caught_up or 0:.1f} s; {late} schedules are still behind")
         if lags:
             p50, p99 = lags[len(lags) // 2], lags[int(len(lags) * 0.99)]
             say(f"  late by {p50 * 1000:.0f} ms (p50), {p99 * 1000:.0f} ms (p99), {lags[-1] * 1000:.0f} ms (most)")
+        if given.calm and lags[-1] > LATEST:
+            broken.append(f"a good schedule was late by {lags[-1]:.1f} s")
+        if given.calm and late:
+            broken.append(f"{late} schedules are still behind")
+        return self._conclude(broken)
+
+    def _conclude(self, broken: list[str]) -> int:
         for one in broken[:10]:
             say(f"BROKEN: {one}")
         if self.options.mutant:
@@ -146,10 +225,11 @@ class Run:
         return 1 if broken else 0
 
     def _lags(self) -> list[float]:
-        """How late each tick was decided, since all watchdogs run and without those near a step of the clock."""
+        """How late good schedules were decided, since watchdogs run and without those near a step of the clock."""
         found = ask(
-            "SELECT at, EXTRACT(epoch FROM decided_at - at)::float8 FROM pulse_django_tick"
-            " WHERE at > (SELECT min(decided_at) + interval '5 s' FROM pulse_django_tick)"
+            f"SELECT at, EXTRACT(epoch FROM decided_at - at)::float8 FROM pulse_django_tick JOIN {GOOD}"
+            " ON good.id = schedule_id WHERE at > %s",
+            self.began,
         )
         return sorted(late for at, late in found if not self.clock.covers(at))
 

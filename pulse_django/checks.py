@@ -10,8 +10,6 @@
 | ``pulse_django.E006`` | a watchdog interval longer than a lease |
 | ``pulse_django.E007`` | the jobs live in a database that is not PostgreSQL |
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
-| ``pulse_django.E021`` | a schedule that the code declares does not fit its task |
-| ``pulse_django.E022`` | two schedules that the code declares have one name |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
 | ``pulse_django.E011`` | ``ALERTS`` names a condition that is unknown, or gives a number to one without threshold |
@@ -27,6 +25,8 @@
 | ``pulse_django.W006`` | the tables are missing, or older than this code: ``migrate`` was forgotten |
 | ``pulse_django.W007`` | no backend of ``TASKS`` is Pulse's: tasks run elsewhere, by default at once in the caller |
 | ``pulse_django.W008`` | the jobs live in another database than the project's data: no transaction holds both |
+| ``pulse_django.W009`` | a schedule that the code declares does not fit its task |
+| ``pulse_django.W010`` | two schedules that the code declares have one name |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 

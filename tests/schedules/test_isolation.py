@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.core.checks import Error
+from django.core.checks import Warning
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from pulse_django import Every, task
@@ -160,11 +160,11 @@ class TestDeclarations:
                 declarations.forget(name)
             registry._tasks.pop("tests.twice")
         assert [found[f"Schedule {name}"].id for name in ("isolated without", "isolated wrong")] == [
-            "pulse_django.E021",
-            "pulse_django.E021",
+            "pulse_django.W009",
+            "pulse_django.W009",
         ]
-        assert found["Two schedules are called 'tests.twice'"].id == "pulse_django.E022"
-        assert all(isinstance(problem, Error) for problem in found.values())
+        assert found["Two schedules are called 'tests.twice'"].id == "pulse_django.W010"
+        assert all(isinstance(problem, Warning) for problem in found.values())
         assert check_schedules() == []
 
     def test_what_is_no_declaration_is_refused_where_it_is_written(self) -> None:
