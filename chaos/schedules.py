@@ -209,8 +209,8 @@ class Run:
         if lags:
             p50, p99 = lags[len(lags) // 2], lags[int(len(lags) * 0.99)]
             say(f"  late by {p50 * 1000:.0f} ms (p50), {p99 * 1000:.0f} ms (p99), {lags[-1] * 1000:.0f} ms (most)")
-        if given.calm and lags[-1] > LATEST:
-            broken.append(f"a good schedule was late by {lags[-1]:.1f} s")
+            if p99 > STALE or (given.calm and lags[-1] > LATEST):
+                broken.append(f"good schedules were late by {p99:.1f} s (p99), {lags[-1]:.1f} s (most)")
         if given.calm and late:
             broken.append(f"{late} schedules are still behind")
         return self._conclude(broken)
