@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from django.db import OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]  # unknown to the stubs
+
+from pulse_django.store.transactions import is_in_callers_transaction
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +47,28 @@ def _may_be_used(alias: str) -> bool:
 
 
 @contextmanager
-def committing(aliases: Sequence[str]) -> Iterator[None]:
-    """Call, at the end of the block, what it registered with ``on_commit``, and what that registers."""
-    called = {alias: len(connections[alias].run_on_commit) for alias in aliases}
+def committing() -> Iterator[None]:
+    """Call, at the end of the block, what it registered with ``on_commit``, and what that registers.
+
+    This is for transactions that a test case never commits. Those of the test's own call such functions themselves.
+    """
+    before = {connection.alias: len(connection.run_on_commit) for connection in connections.all(initialized_only=True)}
     yield
-    while new := [entry for alias in aliases for entry in _uncalled(alias, called)]:
+    while new := [entry for connection in _of_test_case() for entry in _taken(connection, before)]:
         for _, callback, robust in new:
             _call(callback, robust)
 
 
-def _uncalled(alias: str, called: dict[str, int]) -> list[tuple[Any, Callable[[], object], bool]]:
-    callbacks: list[Any] = connections[alias].run_on_commit
-    new = callbacks[called[alias] :]
-    called[alias] += len(new)
+def _of_test_case() -> list[BaseDatabaseWrapper]:
+    opened = [one for one in connections.all(initialized_only=True) if one.connection is not None]
+    return [one for one in opened if not is_in_callers_transaction(one.alias)]
+
+
+def _taken(connection: BaseDatabaseWrapper, before: Mapping[str, int]) -> list[Any]:
+    """Remove what was registered since, so that nobody calls it again, and return it."""
+    callbacks: list[Any] = connection.run_on_commit
+    new = callbacks[before.get(connection.alias, 0) :]
+    del callbacks[before.get(connection.alias, 0) :]
     return new
 
 

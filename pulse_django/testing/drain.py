@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE, ChunkRun
 from pulse_django.execution.databases import alias_of_jobs, routers_alias
@@ -14,7 +14,7 @@ from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.resolving import resolve
-from pulse_django.execution.run import Run
+from pulse_django.execution.run import Run, running
 from pulse_django.models import Job
 from pulse_django.store.transactions import is_in_callers_transaction
 from pulse_django.words.identity import Identity
@@ -22,6 +22,7 @@ from pulse_django.words.leases import Claim
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 
+from .databases import committing
 from .jobs import fresh, place_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from .jobs import AnyJob
 
 MOST_RUNS = 1_000
+_FAILED = (OutcomeName.FAILED, OutcomeName.TIMED_OUT)
+
+Failures = Literal["raise", "keep"]
 
 
 class DrainLimit(AssertionError):
@@ -46,14 +50,24 @@ class Ran:
     outcome: OutcomeName | None  # None: the handler completed the job itself, or had lost it
     status: Status  # of the job afterwards
     database: str  # alias of the one that the job lives in
+    error: BaseException | None = field(default=None, repr=False)  # what the handler raised
 
 
-def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, using: str | None = None) -> list[Ran]:
+def drain(
+    *,
+    queues: Collection[str] | None = None,
+    most_runs: int = MOST_RUNS,
+    using: str | None = None,
+    failures: Failures = "raise",
+) -> list[Ran]:
     """Run every due job of one database, and those that they enqueue there, until nothing is due.
 
-    Due jobs of a task with chunks make chunks. Backoffs are not waited for. ``using`` names another database than that
-    of the router.
+    What a handler raises is raised here, once its job is settled. With ``failures="keep"`` the runs have it instead.
+    Callbacks of ``on_commit`` that a ``TestCase`` would never call are called when their handler has ended. Due jobs of
+    a task with chunks make chunks. Backoffs are not waited for. ``using`` names another database than that of the
+    router.
     """
+    _check(failures)
     registry.discover()
     worker, alias = Identity("pulse-test"), alias_of_jobs(using)
     jobs = Job.objects.db_manager(alias)
@@ -68,8 +82,14 @@ def drain(*, queues: Collection[str] | None = None, most_runs: int = MOST_RUNS, 
         if len(ran) >= most_runs:
             jobs.release([claim.lease for claim in claims])
             raise DrainLimit(f"after {most_runs} runs there was still work: {[one.task for one in ran[-5:]]} ran last")
-        for claim in claims:
-            ran += _ran_with_its_chunk(Run(claim, beat=beat, alias=alias), jobs, worker)
+        for place, claim in enumerate(claims, start=1):
+            new = _ran_with_its_chunk(Run(claim, beat=beat, alias=alias), jobs, worker)
+            try:
+                _raise_failures(new, failures)
+            except BaseException:
+                jobs.release([other.lease for other in claims[place:]])
+                raise
+            ran += new
     return ran
 
 
@@ -84,12 +104,31 @@ def _ran_with_its_chunk(run: Run, jobs: JobManager, worker: Identity) -> list[Ra
     others = list(due.order_by("-priority", "next_run_at", "id").values_list("pk", flat=True)[: most - 1])
     claims = jobs.claim_these(worker, others) if others else []
     chunk = ChunkRun([run, *(Run(other, beat=beat, alias=run.alias) for other in claims)])
-    return [reported(performed) for performed in perform(chunk).members]
+    with committing():
+        members = perform(chunk).members
+    return [reported(member) for member in members]
 
 
-def run_job(job: AnyJob) -> Ran:
-    """Run this job, which must be due, and no other."""
-    return _ran(claimed(job))
+def run_job(job: AnyJob, *, failures: Failures = "raise") -> Ran:
+    """Run this job, which must be due, and no other. ``drain`` says what happens to failures and callbacks."""
+    _check(failures)
+    ran = _ran(claimed(job))
+    _raise_failures([ran], failures)
+    return ran
+
+
+def _check(failures: str) -> None:
+    if failures not in ("raise", "keep"):
+        raise ValueError(f'failures: {failures!r} is neither "raise" nor "keep"')
+
+
+def _raise_failures(ran: Sequence[Ran], failures: Failures) -> None:
+    """Raise the first failure. What was asked for, such as a snooze or a cancellation, is none."""
+    for one in ran:
+        if failures == "raise" and (one.error is not None or one.outcome in _FAILED):
+            raised = one.error or AssertionError(Job.objects.using(one.database).get(pk=one.job_id).last_error)
+            raised.add_note(f'Job {one.job_id} of {one.task}, attempt {one.attempt}. failures="keep" returns it.')
+            raise raised
 
 
 def claimed(job: AnyJob, holder: str = "pulse-test") -> Run:
@@ -105,7 +144,13 @@ def claimed(job: AnyJob, holder: str = "pulse-test") -> Run:
 
 def _ran(run: Run) -> Ran:
     """Run the handler of a claim and settle what it reports."""
-    return reported(perform(run))
+    return reported(performed(run))
+
+
+def performed(run: Run) -> Performed:
+    """Call the handler, and then what waits for the commits that the test's transactions keep from happening."""
+    with running(run), committing():  # what the callbacks enqueue are children of this job
+        return perform(run)
 
 
 def reported(performed: Performed) -> Ran:
@@ -119,7 +164,9 @@ def reported(performed: Performed) -> Ran:
     if isinstance(performed.error, KeyboardInterrupt):
         raise performed.error  # the user wants to stop the tests
     outcome = performed.report.outcome.name if performed.report else None
-    return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id, alias), alias)
+    has_failed = outcome in _FAILED or performed.afterwards is not None
+    error = performed.error if has_failed else None
+    return Ran(claim.job_id, claim.task, claim.attempt, outcome, _status_of(claim.job_id, alias), alias, error)
 
 
 def _status_of(job_id: int, alias: str) -> Status:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.execution.encryption import value_of
-from pulse_django.execution.execute import perform
-from pulse_django.execution.judging import Performed
 from pulse_django.execution.masking import MASK, hides_result
-from pulse_django.execution.run import Run, running
 from pulse_django.models import Job
 from pulse_django.words.envelopes import RESULT
 from pulse_django.words.states import Status
 
 from .clock import expire_lease, jump_to_next_run
 from .database_rows import MaskedValues, Rows, jobs_in, rows_of
-from .databases import committing, rolled_back
-from .drain import Ran, claimed, reported
+from .databases import rolled_back
+from .drain import Ran, claimed, performed, reported
 from .jobs import fresh
 
 if TYPE_CHECKING:
@@ -49,35 +46,29 @@ def _rehearse(
     enqueue: Callable[[], TaskResult],
     ignore: Collection[str],
     masked: MaskedValues,
-    run: Callable[[TaskResult, Sequence[str]], Any],
+    run: Callable[[TaskResult], Any],
 ) -> tuple[Any, Rows]:
     """Return what a job returns when it is run in this way, and the rows that are there afterwards. Undo all of it."""
     with rolled_back() as aliases:
         job = enqueue()
         before = jobs_in(aliases)  # this job is no effect of its handler
-        result = run(job, aliases)
+        result = run(job)
         return result, rows_of(aliases, ignore, before, masked)
 
 
-def _run_cleanly(job: TaskResult, aliases: Sequence[str]) -> Any:
-    return _completed(job, reported(_performed(claimed(job), aliases)), "A clean run")
+def _run_cleanly(job: TaskResult) -> Any:
+    return _completed(job, reported(performed(claimed(job))), "A clean run")
 
 
-def _run_with_a_crash(job: TaskResult, aliases: Sequence[str]) -> Any:
+def _run_with_a_crash(job: TaskResult) -> Any:
     run = claimed(job, holder="crashing")
-    if _performed(run, aliases).run.completed:
+    if performed(run).run.completed:
         # Its report was part of its own transaction: there is no moment between the two to die in.
         return value_of(fresh(job), RESULT)
     expire_lease(job)
     Job.objects.db_manager(run.alias).reap()
     jump_to_next_run(job)
-    return _completed(job, reported(_performed(claimed(job), aliases)), "A run repeated after a crash")
-
-
-def _performed(run: Run, aliases: Sequence[str]) -> Performed:
-    """Call the handler, and then what waits for the commits that the test's transactions keep from happening."""
-    with running(run), committing(aliases):  # what the callbacks enqueue are children of this job
-        return perform(run)
+    return _completed(job, reported(performed(claimed(job))), "A run repeated after a crash")
 
 
 def _rehearsed(task: Task) -> Task:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django.execution.databases import alias_of_jobs
 from pulse_django.execution.encryption import value_of
-from pulse_django.execution.execute import perform
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run
 from pulse_django.models import Job, StoredBatch
@@ -17,7 +16,7 @@ from pulse_django.words.states import Status
 
 from .database_rows import MaskedValues, Rows, jobs_in, rows_of
 from .databases import rolled_back
-from .drain import MOST_RUNS, DrainLimit, beat, drain, reported
+from .drain import MOST_RUNS, DrainLimit, beat, drain, performed, reported
 
 if TYPE_CHECKING:
     from pulse_django.workflows.builder import EnqueuedWorkflow, Workflow
@@ -29,7 +28,7 @@ def run_workflow(workflow: Workflow, *, using: str | None = None) -> dict[str, A
     Fail, and say why, if it does not come to its end.
     """
     placed = workflow.enqueue(using=using)
-    drain(using=using)
+    drain(using=using, failures="keep")
     return _results_of(placed)
 
 
@@ -64,7 +63,7 @@ def _rehearsed(
         if crashes:
             _drain_with_crashes(alias_of_jobs(using))
         else:
-            drain(using=using)
+            drain(using=using, failures="keep")
         return _results_of(placed), rows_of(aliases, ignore, before, masked)
 
 
@@ -82,10 +81,10 @@ def _drain_with_crashes(alias: str) -> None:
             return
         run = Run(claims[0], beat=beat, alias=alias)
         run.after_step = _kill
-        performed = perform(run)
-        was_killed = isinstance(performed.error, _Killed)
-        if performed.run.completed or (not was_killed and run.claim.job_id in killed):
-            reported(performed)
+        ended = performed(run)
+        was_killed = isinstance(ended.error, _Killed)
+        if ended.run.completed or (not was_killed and run.claim.job_id in killed):
+            reported(ended)
             continue
         if not was_killed:
             killed.add(run.claim.job_id)

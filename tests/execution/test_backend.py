@@ -115,7 +115,7 @@ class TestResults:
         for attempt in range(3):
             if attempt:
                 jump_to_next_run(result)
-            run_job(result)
+            run_job(result, failures="keep")
         result.refresh()
         assert result.status == TaskResultStatus.FAILED
         assert [error.exception_class for error in result.errors] == [RuntimeError] * 3
@@ -192,11 +192,11 @@ class TestSignals:
 
     def test_finished_is_sent_once_at_the_end_of_all_attempts(self, heard: list[Any]) -> None:
         result = tasks.fail.enqueue("no")
-        run_job(result)
+        run_job(result, failures="keep")
         assert [name for name, *_ in heard] == ["enqueued", "started"]
         for _ in range(2):
             jump_to_next_run(result)
-            run_job(result)
+            run_job(result, failures="keep")
         assert heard[-1] == ("finished", "fail", "FAILED")
         assert [name for name, *_ in heard].count("finished") == 1
 
@@ -360,7 +360,7 @@ class TestRegistry:
 
     def test_a_changed_signature_is_a_dead_letter_that_says_so(self) -> None:
         job = make_job(task="testproject.shop.tasks.add", args=[1, 2, 3])
-        assert run_job(job).status == Status.DEAD_LETTERED
+        assert run_job(job, failures="keep").status == Status.DEAD_LETTERED
         job.refresh_from_db()
         assert "add(a, b) does not accept these arguments: too many positional arguments" in job.last_error
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 @pytest.mark.parametrize("name", ["snoozes_badly", "returns_something_shifty"])
 def test_a_mistake_is_a_failure_of_its_own_job(name: str) -> None:
     job = make_job(task=f"tests.execution.more.{name}")
-    assert run_job(job).outcome == OutcomeName.FAILED
+    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
     job.refresh_from_db()
     assert job.status in (Status.RETRYING, Status.DEAD_LETTERED)
     assert job.last_error
@@ -99,7 +99,7 @@ class TestAfterTheCompletion:
         job_finished.connect(observer)
         try:
             job = make_job(task=f"tests.execution.more.{name}")
-            assert run_job(job).status == Status.COMPLETED
+            assert run_job(job, failures="keep").status == Status.COMPLETED
         finally:
             error_after_completion.disconnect(listener)
             job_finished.disconnect(observer)
@@ -122,7 +122,7 @@ class TestAfterTheCompletion:
         assert performed.afterwards is None
 
     def test_it_is_not_counted_as_a_report_that_came_too_late(self) -> None:
-        run_job(make_job(task="tests.execution.more.completes_and_raises"))
+        run_job(make_job(task="tests.execution.more.completes_and_raises"), failures="keep")
         entry = Attempt.objects.get()
         assert entry.late_at is not None
         tally = counted_in("default", entry.late_at.replace(second=0, microsecond=0)).signs

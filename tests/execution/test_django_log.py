@@ -102,7 +102,7 @@ def test_a_failure_is_logged_once_with_its_traceback_and_is_no_error_that_is_mai
 ) -> None:
     received = request.getfixturevalue("receive") if is_received else []
     shop.fail.using(max_attempts=1).enqueue("no")
-    drain()
+    drain(failures="keep")
     assert [str(result.status) for result in received] == (["FAILED"] * 2 if is_received else [])
     started, failed = log.records
     assert started.getMessage().endswith("state=RUNNING")

@@ -114,7 +114,7 @@ def test_the_manager_says_whether_a_job_is_new() -> None:
 def test_djangos_line_of_a_failed_task_is_a_warning(level: str, caplog: pytest.LogCaptureFixture) -> None:
     """As an ERROR, as Django writes it, its default settings would mail it: one mail for each dead letter."""
     with caplog.at_level(level, logger=LOGGER):
-        run_job(tasks.fail.using(max_attempts=1).enqueue("no luck"))
+        run_job(tasks.fail.using(max_attempts=1).enqueue("no luck"), failures="keep")
     lines = [record for record in caplog.records if record.name == LOGGER and record.levelno == logging.WARNING]
     assert len(lines) == 1
     assert "no luck" in caplog.text
@@ -122,7 +122,7 @@ def test_djangos_line_of_a_failed_task_is_a_warning(level: str, caplog: pytest.L
 
 def test_above_it_nothing_is_made(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("ERROR", logger=LOGGER):
-        run_job(tasks.fail.using(max_attempts=1).enqueue("no luck"))
+        run_job(tasks.fail.using(max_attempts=1).enqueue("no luck"), failures="keep")
     assert [record for record in caplog.records if record.name == LOGGER] == []
 
 
@@ -156,9 +156,9 @@ class TestWithoutTimeZones:
         result, failing = tasks.add.enqueue(1, 2), tasks.fail.using(max_attempts=2).enqueue("no")
         Zombie(result).freeze()
         jump_to_next_run(result)
-        drain()
+        drain(failures="keep")
         jump_to_next_run(failing)
-        drain()
+        drain(failures="keep")
         for one in (result, failing):
             one.refresh()
         assert (result.return_value, Job.objects.get(pk=failing.id).status) == (3, Status.DEAD_LETTERED)

@@ -80,7 +80,7 @@ class TestAWorker:
 
     def test_gives_it_up(self, heard: Heard, dead: list[tuple[int, str]]) -> None:
         job = make_job(task="testproject.shop.tasks.add", args=["a", 2], max_attempts=1)
-        run_job(job)
+        run_job(job, failures="keep")
         [ending] = heard
         assert (ending.status, ending.by, ending.outcome) == (
             Status.DEAD_LETTERED,

@@ -53,7 +53,7 @@ class TestOutcomes:
                 with about(kind):
                     empty_tables()
                     job = make_job(task="tests.execution.more.raises", args=[kind])
-                    assert run_job(job).outcome == OutcomeName.FAILED
+                    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
                     assert Job.objects.get().last_error == f"{kind}: no [more.py:raises]"
 
     def test_trouble_while_reporting_still_ends_the_run(self) -> None:
@@ -62,14 +62,14 @@ class TestOutcomes:
                 with about(trouble):
                     empty_tables()
                     job = make_job(task="tests.execution.more.cannot_be_told", args=[trouble])
-                    assert run_job(job).outcome == OutcomeName.FAILED
+                    assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
                     assert trouble in Attempt.objects.get().message
 
     def test_arguments_that_cannot_be_read_are_a_failure_of_their_own_job(self) -> None:
         job = make_job(task="shop.echo")
         sql("UPDATE pulse_django_job SET args = '[1e5000]' WHERE id = %s", job.pk)
         other = tasks.add.enqueue(1, 2)
-        assert [one.status for one in drain()] == [Status.RETRYING, Status.COMPLETED]
+        assert [one.status for one in drain(failures="keep")] == [Status.RETRYING, Status.COMPLETED]
         assert "4300" in Job.objects.values_list("last_error", flat=True).get(pk=job.pk)
         assert api.get(other.id).status == Status.COMPLETED
 
@@ -82,14 +82,14 @@ class TestOutcomes:
 
     def test_endless_recursion_is_a_failure(self) -> None:
         job = make_job(task="tests.execution.more.recurses")
-        assert run_job(job).outcome == OutcomeName.FAILED
+        assert run_job(job, failures="keep").outcome == OutcomeName.FAILED
         assert "RecursionError" in Job.objects.get().last_error
 
     def test_a_dead_letter_knows_why_when_after_which_attempt_and_who_had_it_last(self) -> None:
         result = tasks.fail.enqueue("no luck")
         for _ in range(3):
             jump_to_next_run(result)
-            run_job(result)
+            run_job(result, failures="keep")
         job = Job.objects.get()
         last = job.ledger.latest("number")
         assert (job.status, job.last_error, job.attempts) == (
@@ -104,7 +104,7 @@ class TestOutcomes:
     def test_a_payload_of_an_older_signature_fails_and_can_be_retried_after_the_mend(self) -> None:
         older = make_job(task="testproject.shop.tasks.add", kwargs={"a": 1, "b": 2, "removed": True}, max_attempts=1)
         newer = make_job(task="testproject.shop.tasks.fail", args=["kind has a default by now"])
-        assert run_job(older).status == Status.DEAD_LETTERED
+        assert run_job(older, failures="keep").status == Status.DEAD_LETTERED
         older.refresh_from_db()
         assert "unexpected keyword argument 'removed'" in older.last_error
         run_job(newer)
@@ -131,7 +131,7 @@ class TestOutcomes:
 
     def test_an_exception_that_is_never_retried_is_a_dead_letter_at_once(self) -> None:
         result = tasks.fail.enqueue("bad order", "ValueError")
-        assert run_job(result).status == Status.DEAD_LETTERED
+        assert run_job(result, failures="keep").status == Status.DEAD_LETTERED
 
     def test_a_snooze_does_not_count(self) -> None:
         result = tasks.later.enqueue("snooze")
@@ -154,7 +154,7 @@ class TestOutcomes:
 
     def test_a_result_that_cannot_be_stored_is_a_dead_letter_and_its_effects_stand(self) -> None:
         job = make_job(task="tests.execution.more.returns_a_set")
-        assert run_job(job).status == Status.DEAD_LETTERED
+        assert run_job(job, failures="keep").status == Status.DEAD_LETTERED
         job.refresh_from_db()
         assert "result: set is not JSON serializable (Unsupported type). Pass list(value)" in job.last_error
 
@@ -245,7 +245,7 @@ class TestContext:
 
     def test_progress_that_no_heartbeat_carried_goes_with_the_report(self) -> None:
         result = Job.objects.enqueue(NewJob(task="tests.execution.more.gets_halfway"))
-        assert run_job(result).status == Status.RETRYING
+        assert run_job(result, failures="keep").status == Status.RETRYING
         assert api.progress(result.pk) == {"done": 1, "total": 2}
         jump_to_next_run(result)
         assert run_job(result).status == Status.COMPLETED  # it found the checkpoint
@@ -357,7 +357,7 @@ class TestExactlyOnceInTheSameDatabase:
 
     def test_an_exception_after_the_block_does_not_undo_the_completion(self) -> None:
         job = make_job(task="tests.execution.more.completes_and_raises")
-        assert run_job(job).status == Status.COMPLETED
+        assert run_job(job, failures="keep").status == Status.COMPLETED
         attempt = Attempt.objects.get()
         assert (attempt.outcome, attempt.late_outcome) == ("SUCCEEDED", "FAILED")
 
@@ -556,16 +556,16 @@ class TestIdempotencyKeys:
     def test_an_operators_retry_of_the_keyed_job_collides_with_nothing(self) -> None:
         keyed = tasks.fail.using(idempotency_key="k")
         result = keyed.enqueue("no", "ValueError")
-        run_job(result)
+        run_job(result, failures="keep")
         assert api.retry(result.id).revived == {int(result.id)}
         assert keyed.enqueue("no", "ValueError").id == result.id
 
 
 def test_a_retry_whose_answer_was_lost_can_be_made_again() -> None:
     result = tasks.fail.using(max_attempts=1).enqueue("no", "ValueError")
-    run_job(result)
+    run_job(result, failures="keep")
     assert api.retry(result.id, attempt=1).revived == {int(result.id)}
-    run_job(result)
+    run_job(result, failures="keep")
     assert Job.objects.get().status == Status.DEAD_LETTERED
     assert api.retry(result.id, attempt=1).moved_on == {int(result.id)}, (
         "it died again meanwhile, and nobody has looked"

@@ -38,7 +38,7 @@ def run(job: Job) -> str:
     task = registry.get(job.task)
     assert task is not None
     if not iscoroutinefunction(task.func):
-        return run_job(job).status
+        return run_job(job, failures="keep").status
     performed = asyncio.run(perform_async(claimed_run(job), task))
     assert performed.report is not None
     [status] = Job.objects.settle([performed.report]).accepted.values()

@@ -83,7 +83,7 @@ class TestListing:
     def test_dead_letters_hold_a_batch_and_are_named(self) -> None:
         BROKEN.add("left")
         placed = diamond().enqueue()
-        drain()
+        drain(failures="keep")
         found = only()
         assert found.state == "held"
         assert [(one.job_id, one.name) for one in found.dead_letters] == [(placed.job_ids["left"], "left")]
@@ -100,7 +100,7 @@ class TestListing:
         BROKEN.add("x")
         inner = Workflow("inner").add("x", note.prepare("x"))
         Workflow("outer").add_workflow("inner", inner).enqueue()
-        drain()
+        drain(failures="keep")
         assert only().state == "held"
         assert [one.name for one in only().dead_letters] == ["x"]
         assert [one.name for one in workflows.batches("default", inside=True)] == ["inner", "outer"]
@@ -214,7 +214,7 @@ class TestNeeds:
     def test_what_a_job_needs_and_what_needs_it(self) -> None:
         BROKEN.add("left")
         placed = diamond().enqueue()
-        drain()
+        drain(failures="keep")
         left, right = sorted(workflows.needs_of("default", placed.job_ids["ship"]), key=lambda need: need.name)
         assert (left.name, left.status, left.met_at, left.held_by) == ("left", "DEAD_LETTERED", None, [left.job])
         assert (right.name, right.met, right.held_by) == ("right", "done", [])
@@ -230,7 +230,7 @@ class TestNeeds:
         batch = Batch.open("some")
         dead = batch.add(note.prepare("x"))
         batch.seal(on_success=note.prepare("after"), on_end=note.prepare("end"))
-        drain()
+        drain(failures="keep")
         waiting = Job.objects.get(status="WAITING")
         [need] = workflows.needs_of("default", waiting.pk)
         assert (need.batch, need.held_by) == (batch.id, [int(dead.id)])
@@ -240,7 +240,7 @@ class TestMetrics:
     def test_open_and_held_batches_and_waiting_jobs_are_counted(self) -> None:
         BROKEN.add("left")
         diamond().enqueue()
-        drain()
+        drain(failures="keep")
         BROKEN.clear()
         diamond().enqueue()
         found = snapshot_queries.glance("default").workflows

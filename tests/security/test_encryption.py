@@ -120,7 +120,7 @@ class TestARun:
 
     def test_resumes_from_encrypted_progress(self, tasks: ModuleType) -> None:
         result = tasks.resumes.enqueue(tasks.SECRET)
-        assert run_job(result).status is Status.RETRYING
+        assert run_job(result, failures="keep").status is Status.RETRYING
         assert stored(result.id).progress["$pulse"] == "aes-gcm"
         assert api.progress(result.id) == {"done": 1, "total": 2, "note": tasks.SECRET}
         assert tasks.SECRET not in everything_stored()
@@ -134,9 +134,9 @@ class TestARun:
         caplog.set_level(logging.DEBUG)
         with override_settings(PULSE=KEYS | {"LOG_ARGUMENTS": True}):
             failed = tasks.fails.enqueue(tasks.SECRET, more=tasks.SECRET)
-            assert run_job(failed).status is Status.DEAD_LETTERED
+            assert run_job(failed, failures="keep").status is Status.DEAD_LETTERED
             wrong = tasks.wrong_result.enqueue(tasks.SECRET)
-            assert run_job(wrong).status is Status.DEAD_LETTERED
+            assert run_job(wrong, failures="keep").status is Status.DEAD_LETTERED
         job = stored(failed.id)
         assert job.last_error == f"ValueError: {HIDDEN} [encrypted.py:fails]"
         traceback = Attempt.objects.get(job_id=job.pk).traceback
@@ -166,7 +166,7 @@ class TestARun:
         for signal in signals:
             signal.connect(receiver)
         try:
-            assert run_job(tasks.fails.enqueue(tasks.SECRET)).status is Status.DEAD_LETTERED
+            assert run_job(tasks.fails.enqueue(tasks.SECRET), failures="keep").status is Status.DEAD_LETTERED
         finally:
             for signal in signals:
                 signal.disconnect(receiver)
@@ -183,7 +183,7 @@ class TestARun:
             masked=ENCRYPTED.text,
             encrypt=encryption.PayloadEncryption("encrypted.unique"),
         )
-        assert run_job(Job.objects.enqueue(new)).status is Status.DEAD_LETTERED
+        assert run_job(Job.objects.enqueue(new), failures="keep").status is Status.DEAD_LETTERED
         assert tasks.SECRET not in everything_stored()
 
     def test_of_data_that_looks_like_an_envelope(self, tasks: ModuleType) -> None:
@@ -277,7 +277,7 @@ class TestEnqueueing:
         most = MAX_PAYLOAD_CEILING
         with override_settings(PULSE=KEYS | {"MAX_PAYLOAD_BYTES": most}):
             result = tasks.echo.enqueue("x" * (most - 10), more="y" * (most - 20))
-            assert run_job(result).outcome == "FAILED", "a result of both is too large"
+            assert run_job(result, failures="keep").outcome == "FAILED", "a result of both is too large"
             assert "over the limit" in stored(result.id).last_error
 
     def test_without_a_key_or_the_package_raises(self, tasks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ class TestTampering:
         envelope = Envelope.read(stored(result.id).kwargs)
         assert envelope is not None
         Job.objects.filter(pk=result.id).update(kwargs=json.loads(change(envelope).text))
-        ran = run_job(result)
+        ran = run_job(result, failures="keep")
         assert (ran.status, ran.outcome) == (Status.DEAD_LETTERED, "FAILED")
         assert "authentication failed" in stored(result.id).last_error
         assert stored(result.id).attempts == 1, "it is not tried again"
@@ -339,13 +339,13 @@ class TestTampering:
     def test_with_something_else_in_its_place(self, tasks: ModuleType, value: Any) -> None:
         result = tasks.echo.enqueue(tasks.SECRET)
         Job.objects.filter(pk=result.id).update(kwargs=value)
-        assert run_job(result).status is Status.DEAD_LETTERED
+        assert run_job(result, failures="keep").status is Status.DEAD_LETTERED
         assert "this value is not" in stored(result.id).last_error
 
     def test_by_giving_it_to_another_task(self, tasks: ModuleType) -> None:
         result, other = tasks.echo.enqueue(tasks.SECRET), tasks.echo_async.enqueue(1)
         Job.objects.filter(pk=other.id).update(kwargs=stored(result.id).kwargs)
-        assert run_job(other).status is Status.DEAD_LETTERED
+        assert run_job(other, failures="keep").status is Status.DEAD_LETTERED
 
     def test_by_giving_a_result_to_another_job_or_field(self, tasks: ModuleType) -> None:
         one, other = tasks.echo.enqueue(1), tasks.echo.enqueue(2)
@@ -361,7 +361,7 @@ class TestTampering:
         """A worker of a release that knows no encryption does the same."""
         result = tasks.unique.enqueue(tasks.SECRET)
         Job.objects.filter(pk=result.id).update(masked=None)
-        assert run_job(result).status is Status.DEAD_LETTERED
+        assert run_job(result, failures="keep").status is Status.DEAD_LETTERED
         assert "CannotBeCalled" in Attempt.objects.get(job_id=result.id).error_class
 
     def test_an_older_release_hides_everything(self) -> None:
@@ -444,7 +444,7 @@ class TestRealWorkers:
 class TestShowing:
     def test_the_admin_shows_that_it_is_encrypted(self, tasks: ModuleType, root: Any) -> None:
         result = tasks.resumes.enqueue(tasks.SECRET)
-        run_job(result)
+        run_job(result, failures="keep")
         with override_settings(PULSE={}):  # without a key, too
             page = root.get(f"/admin/pulse_django/job/{result.id}/change/").content.decode()
         assert page.count(HIDDEN) >= 3, "arguments, checkpoint, error"

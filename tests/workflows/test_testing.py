@@ -53,7 +53,7 @@ def test_a_handler_that_counts_without_a_step_is_found() -> None:
 def test_a_dead_letter_does_a_step_and_all_that_follow_it_again() -> None:
     BROKEN.add("order")
     job = stepwise.enqueue("order")
-    drain()
+    drain(failures="keep")
     BROKEN.clear()
     assert preview(job.id, "first").repeated == ["first"]
     with pytest.raises(InvalidWorkflow, match="has done no step 'third'; it has done first"):

@@ -101,12 +101,12 @@ class TestEvents:
         job = approved.enqueue("approved:3", 3600)
         drain()
         Dependency.objects.update(until=now(timedelta(seconds=-1)))
-        drain()
+        drain(failures="keep")
         dead = Job.objects.get(pk=int(job.id))
         assert (dead.status, dead.last_error) == (Status.DEAD_LETTERED, "EventTimedOut: approved:3 [tasks.py:approved]")
         send_event("approved:3")
         api.retry(job.id)
-        drain()
+        drain(failures="keep")
         assert Job.objects.get(pk=int(job.id)).status == Status.DEAD_LETTERED
 
 
@@ -114,7 +114,7 @@ class TestSteps:
     def test_a_step_is_done_once_whatever_becomes_of_the_runs(self) -> None:
         BROKEN.add("order")
         job = stepwise.enqueue("order")
-        drain()
+        drain(failures="keep")
         assert Job.objects.get(pk=int(job.id)).status == Status.DEAD_LETTERED
         BROKEN.clear()
         api.retry(job.id)

@@ -64,7 +64,7 @@ def test_chains_groups_and_chords_are_workflows() -> None:
 def test_a_dead_letter_holds_what_needs_it_until_it_is_retried() -> None:
     BROKEN.add("b")
     placed = chain(note.prepare("a"), note.prepare("b"), note.prepare("c")).enqueue()
-    drain()
+    drain(failures="keep")
     ids = list(placed.job_ids.values())
     assert [status(job_id) for job_id in ids] == [Status.COMPLETED, Status.DEAD_LETTERED, Status.WAITING]
     assert StoredBatch.objects.get().closed_at is None
@@ -80,7 +80,7 @@ def test_a_dead_letter_cancels_what_needs_it_if_the_workflow_says_so() -> None:
     flow = Workflow(on_dead="cancel")
     flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"]).add("c", note.prepare("c"), needs=["b"])
     placed = flow.enqueue()
-    drain()
+    drain(failures="keep")
     assert [status(job_id) for job_id in placed.job_ids.values()] == ["DEAD_LETTERED", "CANCELLED", "CANCELLED"]
     job = Job.objects.get(pk=placed.job_ids["b"])
     assert job.cancel_reason == f"job {placed.job_ids['a']}, which it needs, is a dead letter"
@@ -91,7 +91,7 @@ def test_a_job_may_go_on_without_what_died() -> None:
     flow = Workflow()
     flow.add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
     placed = flow.enqueue()
-    drain()
+    drain(failures="keep")
     assert SAW == [("b", {})]
     needed = Dependency.objects.get(job_id=placed.job_ids["b"])
     assert needed.met == "dead"
@@ -192,7 +192,7 @@ def test_what_happens_when_a_member_dies_and_is_retried() -> None:
     bad = batch.add(note.prepare("bad"))
     batch.add(note.prepare("good"))
     batch.seal(on_success=note.prepare("success"), on_dead=note.prepare("dead"), on_end=note.prepare("end"))
-    drain()
+    drain(failures="keep")
     assert sorted(saw()) == ["dead", "end", "good"]
     progress = batch.progress()
     assert (progress.total, progress.completed, progress.dead, progress.open, progress.percent) == (2, 1, 1, 0, 50)
@@ -206,7 +206,7 @@ def test_what_happens_when_a_member_dies_and_is_retried() -> None:
 def test_a_deleted_dead_letter_holds_nothing_any_more() -> None:
     BROKEN.add("a")
     placed = chain(note.prepare("a"), plain.prepare("b")).enqueue()
-    drain()
+    drain(failures="keep")
     Job.objects.prune_these([placed.job_ids["note"]])
     drain()
     assert saw() == ["b"]
@@ -235,7 +235,7 @@ def test_a_missing_result_says_why() -> None:
     BROKEN.add("a")
     flow = Workflow().add("a", note.prepare("a")).add("b", note.prepare("b"), needs=["a"], on_dead="go_on")
     placed = flow.enqueue()
-    drain()
+    drain(failures="keep")
     results = NeededResults(placed.job_ids["b"], "default")
     assert results.not_done == {"a": "dead"}
     with pytest.raises(NeedNotDone, match="'a' has no result: the job is DEAD_LETTERED"):
