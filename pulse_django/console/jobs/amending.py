@@ -29,6 +29,7 @@ from pulse_django.protocol.amend import read_for_amending
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
+from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
@@ -197,6 +198,8 @@ class AmendPage:
 def _why_not_now(job: Job) -> Any:
     if job.status not in (Status.WAITING, *CLAIMABLE):
         return _("Only a waiting job can be amended.")
+    if job.task in OWN_TASKS:
+        return _("Jobs of Pulse's own tasks cannot be amended.")
     if registry.get(job.task) is None:
         return _("This process does not have the task, so it cannot check arguments.")
     return None
