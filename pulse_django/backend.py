@@ -30,6 +30,7 @@ from .words import traces
 from .words.declared_options import options_of
 from .words.job_options import NewJob
 from .words.needs import Place
+from .words.own_tasks import ONLY_PULSE, OWN_TASKS
 
 T = TypeVar("T")
 
@@ -101,6 +102,8 @@ def new_job(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any], alias: s
 
     In another database than the handler's own it has no parent, because none of its statements reads both.
     """
+    if key_of(task) in OWN_TASKS:
+        raise InvalidJob(f"{key_of(task)}: {ONLY_PULSE}")
     parent = _parent_in(alias or alias_of_jobs())
     delay = getattr(task, "runs_in", None)
     options = options_of(task)

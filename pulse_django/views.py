@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.contrib.auth.decorators import login_not_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
@@ -45,6 +46,7 @@ def batch_progress(
 @never_cache
 @require_safe
 @sensitive_variables("token")
+@login_not_required  # the token is the right to see it
 def job_progress(request: HttpRequest, token: str) -> HttpResponse:
     """Return the ``stage`` of the job of a signed token, its ``percent``, and whether it ``is_over``."""
     progress = _progress_of_token(token)
@@ -54,6 +56,7 @@ def job_progress(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @require_safe
 @sensitive_variables("token")
+@login_not_required  # the token is the right to see it
 def job_progress_bar(request: HttpRequest, token: str) -> HttpResponse:
     """Return the same as the bar of ``{% pulse_job_progress %}``, for scripts that replace a part of a page.
 
@@ -79,6 +82,7 @@ def _progress_of_token(token: str) -> JobProgress:
 @xframe_options_deny
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_variables("token")
+@login_not_required  # the link is the right to send it
 def send_signed_event(request: HttpRequest, token: str) -> HttpResponse:
     """Ask whether the event of a signed link is to be sent, and send it when the form is posted.
 

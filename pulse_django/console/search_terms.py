@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from django.utils.text import smart_split, unescape_string_literal
 
-from pulse_django.words.argument_terms import ERROR, PARENT, TAG, TASK
+from pulse_django.execution.masking import MASK
+from pulse_django.words.argument_terms import ERROR, PARENT, RESERVED, TAG, TASK
 from pulse_django.words.job_ids import MAX_ID
 
 MOST_WORDS = 8  # each is looked for in every row of a window
@@ -69,6 +70,12 @@ def search_in(text: str) -> Search:
         arguments=tuple(arguments[:MOST_WORDS]),
         words=tuple(one for one in found[""] if one)[:MOST_WORDS],
     )
+
+
+def without_values(text: str) -> str:
+    """Return what was typed with the values of arguments masked: for texts that others read."""
+    named = [(token, _named(token)[0]) for token in smart_split(text)]
+    return " ".join(f"{name}:{MASK}" if name and name not in RESERVED else token for token, name in named)
 
 
 def _named(token: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from pulse_django.models import Job
 from pulse_django.protocol.amend import Found, read_for_amending, why_not
 from pulse_django.words.job_options import Payload
 from pulse_django.words.masks import is_encrypted
+from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.states import CLAIMABLE
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
@@ -49,6 +50,8 @@ def amend(
         if found is None or found.status not in CLAIMABLE or found.is_expired:
             return Amended(job_id=job_id, refused=why_not(found))
         task = registry.get(found.task)
+        if found.task in OWN_TASKS:
+            raise InvalidJob(f"job {job_id}: {ONLY_PULSE}")
         if task is None:
             raise InvalidJob(f"job {job_id}: this process has no task {found.task!r}, so arguments cannot be checked")
         if args is None or kwargs is None:

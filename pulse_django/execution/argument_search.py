@@ -24,11 +24,16 @@ def searched(task: Task | None) -> tuple[str, ...]:
     return tuple(getattr(task, "search", ()))
 
 
-def declared_names() -> list[str]:
-    """Return the names that any task of this process declares."""
+def known_tasks() -> dict[str, Task]:
+    """Return the tasks of this process."""
     with suppress(Exception):  # a project's module that cannot be imported must not close a page
         registry.discover()
-    return sorted({name for key in registry for name in searched(registry.get(key))})
+    return {key: task for key in registry if (task := registry.get(key)) is not None}
+
+
+def declared_names() -> list[str]:
+    """Return the names that any task of this process declares."""
+    return sorted({name for task in known_tasks().values() for name in searched(task)})
 
 
 def hashed(term: str, secret: str | None = None) -> str:

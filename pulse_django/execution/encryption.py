@@ -21,6 +21,7 @@ from pulse_django.words.masks import is_encrypted
 from pulse_django.words.payloads import clean_text, one_line
 
 from .argument_search import hashed
+from .registry import registry
 from .tasks_framework import Task
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def is_available() -> bool:
     return True
 
 
-def encrypts(task: Task) -> bool:
-    """Say whether new jobs of a task are encrypted."""
+def encrypts(task: Task | None) -> bool:
+    """Say whether new jobs of a task are encrypted. None: of one that this process does not know."""
     return bool(getattr(task, "encrypted", False)) or conf.current().encrypt_all
 
 
@@ -143,9 +144,17 @@ def arguments_of(job: Job) -> tuple[list[Any], dict[str, Any]]:
 
 
 def value_of(job: Job, field: str) -> Any:
-    """Return the progress or the result of a job."""
+    """Return the progress or the result of a job.
+
+    Who can write to the table can also take the mask away. So the result of a task that is encrypted now is refused
+    if it is not, which holds for jobs from before the declaration, too.
+    """
     value = getattr(job, field)
-    if value is None or not is_encrypted(job.masked):
+    if value is None:
+        return None
+    if not is_encrypted(job.masked):
+        if field == RESULT and encrypts(registry.get(job.task)):
+            raise DecryptionFailed(f"{field}: the task is encrypted, and this value is not")
         return value
     return json.loads(decrypted(value, task=job.task, field=field, job_id=job.pk))
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from django.core import signing
 
+from pulse_django.exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from pulse_django.models import Job
 from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.job_ids import job_id_of
@@ -54,6 +55,8 @@ def progress_token(job: Job | int | str, *, expires_in: timedelta = EXPIRES_IN) 
 
     ``job`` is a job, its id, or the id of a ``TaskResult``. The token is signed, so none can be guessed or changed.
     """
+    if expires_in <= timedelta():
+        raise InvalidJob(f"expires_in={expires_in!r} is not in the future")
     job_id = job.pk if isinstance(job, Job) else job_id_of(job)
     return signing.dumps([job_id, expires_in.total_seconds()], salt=_SALT)
 
@@ -69,10 +72,16 @@ def job_of_token(token: str) -> int | None:
 
 
 def progress_of(job_id: int | str) -> JobProgress:
-    """Return how far a job is: one short statement. Raise ``Job.DoesNotExist`` if it was deleted."""
+    """Return how far a job is: one short statement. Raise ``Job.DoesNotExist`` if it was deleted.
+
+    What this process cannot decrypt is shown as progress that the handler has not told.
+    """
     where = locate(job_id)
     job = Job.objects.using(where.alias).only("id", "task", "masked", "status", "progress").get(pk=where.id)
-    share = share_of(value_of(job, PROGRESS))
+    try:
+        share = share_of(value_of(job, PROGRESS))
+    except (CannotDecrypt, DecryptionFailed):
+        share = None
     stage = _STAGES.get(Status(job.status), Stage.WAITING)
     percent = 100 if stage is Stage.DONE else None if share is None else int(share * 100)
     return JobProgress(stage=stage, percent=percent)

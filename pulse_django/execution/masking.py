@@ -26,8 +26,20 @@ _NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 def declared(task: Task) -> Masks:
     """Return what a task hides, as it is declared now."""
-    if encrypts(task):
-        return ENCRYPTED
+    return ENCRYPTED if encrypts(task) else _masked_by(task)
+
+
+def masks_argument(task: Task, name: str) -> bool:
+    """Say whether a task masks the argument of this name now, whether or not it is encrypted as well."""
+    return _masked_by(task).hides_name(name)
+
+
+def hides_arguments(task: Task | None) -> bool:
+    """Say whether a task hides any of its arguments now. None: this process knows nothing of it."""
+    return task is None or declared(task) not in (NOTHING, Masks(returned=True))
+
+
+def _masked_by(task: Task) -> Masks:
     masked = getattr(task, "masked", ())
     if not masked:
         return NOTHING

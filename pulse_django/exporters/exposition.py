@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from pulse_django.words.display import escaped
 from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
 from pulse_django.words.vital_signs import SignKind, VitalSign
 
@@ -76,8 +77,13 @@ def _metric(prefix: str, sign: VitalSign, readings: Iterable[Reading]) -> Metric
     return numbers
 
 
-def _labels(reading: Reading, has_shards: bool) -> tuple[str, ...]:
-    return (*reading.labels, reading.shard) if has_shards else reading.labels
+def _labels(reading: Reading, has_shards: bool) -> list[str]:
+    return [_spelt(label) for label in ((*reading.labels, reading.shard) if has_shards else reading.labels)]
+
+
+def _spelt(label: str) -> str:
+    """Escape what a terminal would obey, and the backslash, so that two names never share a label."""
+    return "".join(char if char.isprintable() and char != "\\" else escaped(char) for char in label)
 
 
 def folded(buckets: Mapping[str, Any]) -> list[tuple[str, float]]:

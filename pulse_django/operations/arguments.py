@@ -29,8 +29,8 @@ MAX_PER_MINUTE = 10_000_000
 def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
     """Let jobs be chosen; ``statuses`` are those that may be named, none: no choice."""
     parser.add_argument("ids", nargs="*", type=whole(1, MAX_ID), metavar="ID", help="these jobs")
-    parser.add_argument("--queue", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
-    parser.add_argument("--task", action="append", default=[], type=_text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--queue", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
+    parser.add_argument("--task", action="append", default=[], type=text, metavar="NAME", help="may be repeated")
     parser.add_argument(
         "--tag", action="append", default=[], type=_tag, metavar="TAG", help="may be repeated: jobs with all of them"
     )
@@ -43,7 +43,7 @@ def add_filters(parser: CommandParser, statuses: Iterable[Status]) -> None:
             metavar="STATUS",
             help=f"{', '.join(allowed)}; may be repeated",
         )
-    parser.add_argument("--error", type=_text, metavar="TEXT", help="text that the last error contains")
+    parser.add_argument("--error", type=text, metavar="TEXT", help="text that the last error contains")
     age = "age since it ended, or since it was created: 7d, 12h, 30m, 45s"
     parser.add_argument("--older-than", type=duration, metavar="DURATION", help=age)
     parser.add_argument("--newer-than", type=duration, metavar="DURATION", help="the same")
@@ -137,10 +137,10 @@ def _tag(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _text(text: str) -> str:
+def text(given: str) -> str:
     """An empty name would match nothing, or everything: most likely a variable of a script was not set."""
-    if not text:
+    if not given:
         raise argparse.ArgumentTypeError("it is empty")
-    if clean_text(text, len(text)) != text:
-        raise argparse.ArgumentTypeError(f"PostgreSQL cannot store {text!r}")
-    return text
+    if clean_text(given, len(given)) != given:
+        raise argparse.ArgumentTypeError(f"PostgreSQL cannot store {given!r}")
+    return given

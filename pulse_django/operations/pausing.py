@@ -16,14 +16,18 @@ from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import inert
 
-from .arguments import add_output
+from .arguments import add_output, text
 from .over_shards import Said
 
 
 def add_subject(parser: CommandParser) -> None:
     """Let a queue or a task be named, or a task in one queue."""
-    parser.add_argument("--queue", metavar="NAME", help="the queue; with --task: the task in this queue alone")
-    parser.add_argument("--task", metavar="NAME", help="the task, in all of its queues unless --queue names one")
+    parser.add_argument(
+        "--queue", type=text, metavar="NAME", help="the queue; with --task: the task in this queue alone"
+    )
+    parser.add_argument(
+        "--task", type=text, metavar="NAME", help="the task, in all of its queues unless --queue names one"
+    )
     add_output(parser)
 
 

@@ -12,6 +12,7 @@ from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import run_joined, undone_alone
 from pulse_django.words.job_ids import check_attempt, check_whole_number, job_ids_of
 from pulse_django.words.limits import MOST_ATTEMPTS
+from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.verb_results import Retried
 
 from .expire import expire_these
@@ -51,7 +52,7 @@ WITH dead AS MATERIALIZED (
         id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
-        AND attempts = COALESCE(%s::int, attempts)
+        AND attempts = COALESCE(%s::int, attempts) AND task::text NOT IN {OWN_TASKS}
     ORDER BY id
     FOR NO KEY UPDATE
 ),
@@ -116,7 +117,8 @@ def retry(
     """Revive what is still dead, with at least ``runs`` more attempts and all of its history.
 
     The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
-    what died in that one. A dead letter whose unique key another job holds by now is left as it is.
+    what died in that one. A dead letter whose unique key another job holds by now is left as it is, and so is one of
+    Pulse's own tasks.
     """
     check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
     check_attempt(attempt)

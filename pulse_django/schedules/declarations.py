@@ -17,6 +17,7 @@ from pulse_django.execution.placement import shard_of_schedule
 from pulse_django.execution.registry import key_of, registry
 from pulse_django.execution.tasks_framework import GenericTask, Task
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.timings import Every, Timing
@@ -164,6 +165,8 @@ def check_call(definition: Definition) -> None:
     task = registry.get(definition.task)
     if task is None:
         raise InvalidSchedule(f"{definition.name}: no task is called {definition.task!r} here")
+    if definition.task in OWN_TASKS:
+        raise InvalidSchedule(f"{definition.name}: {ONLY_PULSE}")
     if definition.args or definition.kwargs:
         refuse_if_encrypted(definition.name, task)
     try:

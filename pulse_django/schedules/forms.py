@@ -14,6 +14,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
 from pulse_django.store.schedules import MAX_OWNER
 from pulse_django.store.transactions import run_joined
+from pulse_django.words.own_tasks import OWN_TASKS
 
 # Held until the end of the transaction: two requests of one owner must not both find the last place free.
 _LOCK_OWNER = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s::text, 7243))::text"
@@ -47,7 +48,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # Django's own t
         self.instance.owner = self.instance.owner or self._owner
         if "task" in self.fields:
             registry.discover()
-            keys = sorted(registry if tasks is None else tasks)
+            keys = sorted(set(registry).difference(OWN_TASKS) if tasks is None else tasks)
             if self.instance.task and self.instance.task not in keys:
                 keys.insert(0, self.instance.task)  # this process does not know it
             self.fields["task"] = forms.ChoiceField(label=_("task"), choices=[("", "---------"), *zip(keys, keys)])  # noqa: B905

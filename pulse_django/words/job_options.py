@@ -53,8 +53,10 @@ class Payload(NamedTuple):
     ) -> Payload:
         """Encode arguments, or refuse them with the place of the first fault: by the function's ``names``, if given.
 
-        Of what is masked the place is the argument, and not the keys within it.
+        Of what is masked the place is the argument, and not the keys within it. A job is not found by it either.
         """
+        if search and masked is not None and not (masks := Masks.read(masked)).encrypted:
+            search = [name for name in search if not masks.hides_name(name)]
         try:
             return cls(
                 encode_arguments(list(args), limit=limit, what="args") if args else "[]",

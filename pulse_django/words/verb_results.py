@@ -106,7 +106,7 @@ class Retried:
     """The answer to a retry of dead letters."""
 
     revived: frozenset[int]  # will run again
-    moved_on: frozenset[int]  # were no dead letters any more, or do not exist
+    moved_on: frozenset[int]  # were no dead letters any more, do not exist, or are of Pulse's own tasks
     twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
 
     def __or__(self, other: Retried) -> Retried:

@@ -14,8 +14,8 @@ from django.core import signing
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, reverse
 
-from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.exceptions import InvalidJob, InvalidWorkflow
+from pulse_django.execution.databases import alias_of_jobs, checked_shard
 from pulse_django.execution.waits import EVENT_NAME
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_arguments
@@ -36,7 +36,7 @@ class SignedEvent:
     title: str  # what its page asks
     by: str  # who is written down as the sender
     using: str
-    is_expired: bool
+    is_expired: bool  # or the database that waited for it is gone
 
 
 def event_link(
@@ -79,6 +79,7 @@ def read_link(token: str) -> SignedEvent | None:
         return None
     try:
         signing.loads(token, salt=_SALT, max_age=seconds)
-    except signing.SignatureExpired:
+        checked_shard(using)
+    except (signing.SignatureExpired, InvalidJob):
         return SignedEvent(name, payload, title, by, using, is_expired=True)
     return SignedEvent(name, payload, title, by, using, is_expired=False)

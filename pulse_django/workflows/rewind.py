@@ -19,6 +19,7 @@ from pulse_django.protocol.steps import copy_steps, forget_steps
 from pulse_django.words.declared_options import JOB_OPTIONS
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.masks import Masks
+from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.states import Status
 
 
@@ -71,6 +72,8 @@ def fork(job_id: int | str, step: str, *, using: str | None = None) -> Rewound:
 
 
 def _split(where: Located, step: str) -> Rewound:
+    if Job.objects.using(where.alias).filter(pk=where.id, task__in=OWN_TASKS).exists():
+        raise InvalidWorkflow(f"job {where.id}: {ONLY_PULSE}")
     steps = Step.objects.using(where.alias).filter(job_id=where.id).order_by("number")
     names = list(steps.values_list("name", flat=True))
     if step not in names:

@@ -137,7 +137,7 @@ def test_every_field_of_a_job_has_a_name_that_can_be_translated(admin_client: Cl
     page = admin_client.get(page_of(make_job(Status.DEAD_LETTERED))).content.decode()
     fields = [one for _, options in JobAdmin.fieldsets for one in options["fields"] if one not in SECRETS]
     shown = [one.__name__ if callable(one) else one for one in fields]
-    own = {"uniqueness", "labels", "facts"}  # which have their names where they are made
+    own = {"labels", "facts"}  # which have their names where they are made
     assert set(shown) == set(LABELS) - {"tags", "meta"} | own
     assert "Maximum attempts:" in page
     assert "It never decreases." in page

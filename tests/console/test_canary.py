@@ -9,9 +9,9 @@ from django.test import Client
 from django.urls import reverse
 
 from pulse_django.console.mass.canary import WATCH_EVERY
-from pulse_django.console.mass.starting import ACT, PLAN
 from pulse_django.models import Job, Step
 from pulse_django.testing import drain
+from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff

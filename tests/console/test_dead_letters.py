@@ -20,10 +20,10 @@ from django.urls import reverse
 
 from pulse_django.console.dead_letters import groups, mass_actions
 from pulse_django.console.dead_letters.admin import DeadLetterAdmin
-from pulse_django.console.mass.starting import ACT, PLAN
 from pulse_django.execution import making_due
 from pulse_django.models import Attempt, DeadLetter, Job, Release
 from pulse_django.testing import run_job
+from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now

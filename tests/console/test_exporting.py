@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -80,6 +81,39 @@ def test_no_cell_is_a_formula(admin_client: Client) -> None:
                     assert "\n" not in row[name]
                 [row] = as_json(admin_client, queue="mail")
                 assert row["last_error"] == text, "JSON has no formulas"
+
+
+def test_no_cell_is_a_formula_where_another_sign_separates(admin_client: Client) -> None:
+    """Programs take the separator of their country, and split what a file of commas holds as one cell."""
+    texts = [
+        *("a;=1+1", "a,=1+1", "a\t=1+1", "a\n=1+1", "a\r\n=1+1", "a;;=1+1", "a; =1+1", "a;\xa0=1+1", "a;+1;-1;@x"),
+        *('a;"=1+1', 'a;""=1+1', 'a";=1+1', "a;\uff1d1", ";=1+1", '";"=1+1', "a,;\t\n=1+1"),
+    ]
+    with all_faults() as about:
+        for text in texts:
+            for separator in ",;\t":
+                with about((text, separator)), undone():
+                    make_job(
+                        Status.DEAD_LETTERED, queue="mail", task=text, last_error=text, args=[text], kwargs={"x": text}
+                    )
+                    written = body(admin_client, "csv", queue="mail").splitlines()[1]
+                    for cell in next(csv.reader([written], delimiter=separator)):
+                        assert cell.lstrip(' "\xa0')[:1] not in tuple("=+@\uff1d"), cell
+                        assert not cell.startswith("-") or cell.removeprefix("-").isdigit(), cell
+
+
+def test_each_cell_is_quoted(admin_client: Client) -> None:
+    make_job(queue="mail", task="a;b", tags=["x\ty"])
+    header, row, end = body(admin_client, "csv", queue="mail").split("\r\n")
+    assert header.startswith('"id","task"')
+    assert '"a;b"' in row
+    assert end == ""
+
+
+def test_long_runs_of_separators_take_no_longer(admin_client: Client) -> None:
+    began = time.monotonic()
+    exporting._cell(";" * 1_000_000 + "\t" * 1_000_000 + " " * 1_000_000 + "x")
+    assert time.monotonic() - began < 5, "the time grows with the square of the length"
 
 
 def test_numbers_stay_numbers(admin_client: Client) -> None:

@@ -17,11 +17,12 @@ from django.urls import reverse
 from pulse_django import Context
 from pulse_django.console.mass import work
 from pulse_django.console.mass.criteria import Criteria, InvalidCriteria
-from pulse_django.console.mass.starting import ACT, KIND, PLAN, start_operation
+from pulse_django.console.mass.starting import KIND, start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.models import Job, StoredBatch
 from pulse_django.testing import drain, run_job
+from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 from tests.console.staff import staff
@@ -276,8 +277,9 @@ def test_a_filter_that_is_none_means_no_job_and_not_all(client: Client) -> None:
 def test_a_filter_that_is_none_any_more_cancels_the_operation(client: Client) -> None:
     """As after a release that took the filter away."""
     ids = dead(2, queue="mail")
-    batch = begin(client, "retry", f"{DEAD}&queue=mail")
-    StoredBatch.objects.update(context=batch.context | {"query": "queues=mail"})
+    criteria = Criteria("queues=mail", "queues: mail")
+    given = {"runs": 1, "per_minute": None, "why": ""}
+    batch = start_operation("default", BY_NAME["retry"], criteria, given, User.objects.get())
     drain(queues=["default"])
     assert statuses(ids) == [Status.DEAD_LETTERED] * 2
     assert "Unknown filter" in batch.row.cancel_reason

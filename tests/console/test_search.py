@@ -59,7 +59,7 @@ def test_what_is_typed_means() -> None:
 class TestArguments:
     def test_by_name_and_value_whatever_became_of_the_job(self, admin_client: Client) -> None:
         one, other = job_of(ship.enqueue(4711, "a b")), job_of(ship.enqueue(4712))
-        over = make_job(Status.COMPLETED, search_terms=["order_id:4711"])
+        over = make_job(Status.COMPLETED, task="search.ship", search_terms=["order_id:4711"])
         make_job(kwargs={"order_id": 4711})
         assert found(admin_client, q="order_id:4711") == newest_first(one, over)
         assert found(admin_client, q='order_id:4711 email:"a b"') == [one.pk]

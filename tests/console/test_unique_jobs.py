@@ -33,7 +33,8 @@ def test_the_page_of_a_job_shows_its_key_and_until_when_it_holds_it(admin_client
         for key, says in cases:
             with about((key, says)):
                 empty_tables()
-                page = admin_client.get(page_of(Job.objects.enqueue(NewJob(task="t", unique=key)))).content.decode()
+                job = Job.objects.enqueue(NewJob(task="shop.send_mail", unique=key))
+                page = admin_client.get(page_of(job)).content.decode()
                 assert f"{key.key} ({says}" in page
 
 

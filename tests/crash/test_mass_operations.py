@@ -8,10 +8,11 @@ import pytest
 from django.contrib.auth.models import User
 
 from pulse_django.console.mass.criteria import Criteria
-from pulse_django.console.mass.starting import ACT, start_operation
+from pulse_django.console.mass.starting import start_operation
 from pulse_django.console.mass.totals import totals_of
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.models import Job
+from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 from django.core import signing
 from django.db import connection
 from django.template import Context, Template
-from django.test import Client
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from pulse_django import progress_token
+from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.job_progress import job_of_token
 from pulse_django.models import Job
 from pulse_django.words.states import Status
@@ -81,9 +83,17 @@ class TestTheToken:
             for end in ("", "bar/"):
                 assert client.get(f"/pulse/progress/{token}/{end}").status_code == 404
 
-    def test_it_expires(self, client: Client) -> None:
-        token = progress_token(make_job(), expires_in=timedelta())
+    def test_it_expires(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        token = progress_token(make_job(), expires_in=timedelta(hours=1))
+        later = time.time() + 3_601
+        monkeypatch.setattr("django.core.signing.time.time", lambda: later)
         assert client.get(f"/pulse/progress/{token}/").status_code == 404
+
+    def test_one_that_has_expired_already_is_refused(self) -> None:
+        with all_faults() as about:
+            for expires_in in (timedelta(), timedelta(seconds=-1), -timedelta.resolution, timedelta.min):
+                with about(expires_in), pytest.raises(InvalidJob, match="not in the future"):
+                    progress_token(1, expires_in=expires_in)
 
     def test_of_a_deleted_job_there_is_nothing(self, client: Client) -> None:
         token = progress_token(make_job())
@@ -93,6 +103,32 @@ class TestTheToken:
 
     def test_it_can_only_be_read(self, client: Client) -> None:
         assert client.post(f"/pulse/progress/{progress_token(make_job())}/").status_code == 405
+
+
+def test_progress_that_cannot_be_decrypted_is_a_bar_without_a_share(client: Client) -> None:
+    """Web processes may have no key, and who can write to the table can change the value."""
+    mask, key = '{"encrypted":true}', {"k1": "A" * 43 + "="}
+    progress: list[tuple[str, dict[str, str], Any]] = [
+        ("no key", {}, {"$pulse": "aes-gcm", "k": "k1", "c": "x" * 40}),
+        ("another key", key, {"$pulse": "aes-gcm", "k": "k2", "c": "x" * 40}),
+        ("changed", key, {"$pulse": "aes-gcm", "k": "k1", "c": "x" * 40}),
+        ("in the clear", key, {"done": 1, "total": 2}),
+        ("of no kind", key, [["x"]]),
+    ]
+    with all_faults() as about:
+        for case, keys, value in progress:
+            with about(case), override_settings(PULSE={"ENCRYPTION_KEYS": keys}):
+                job = make_job(Status.RUNNING, masked=mask, progress=value)
+                answer = client.get(rendered("{% pulse_progress_url job %}", job))
+                assert answer.json() == {"stage": "running", "percent": None, "is_over": False}
+                assert "running" in bar(job)
+
+
+def test_it_needs_no_login_where_all_other_pages_do(client: Client, settings: Any) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    job = make_job()
+    for view in ("job_progress", "job_progress_bar"):
+        assert client.get(rendered(f'{{% pulse_progress_url job "{view}" %}}', job)).status_code == 200
 
 
 def test_it_is_one_short_statement(client: Client) -> None:

@@ -40,7 +40,8 @@ from tests.protocol.steps import sql
 pytestmark = pytest.mark.django_db
 
 TOKEN = "a long token, with spaces and ümlauts"
-HOSTILE = 'a"b\\c\nd{e="f"},\r\u2028é 1\n# TYPE x counter'
+HOSTILE = 'a"b\\c\nd{e="f"},\r\u2028é \x1b[2J1\n# TYPE x counter'
+AS_LABEL = 'a"b\\\\c\\nd{e="f"},\\r\\u2028é \\x1b[2J1\\n# TYPE x counter'
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -248,7 +249,7 @@ class TestWhatTheySay:
         Release.objects.create(version="1.0", seen_at=seen_at - timedelta(days=1))
         Release.objects.create(version=HOSTILE, seen_at=seen_at)
         found = scrape(client, **token)
-        assert number(found, "pulse_release_timestamp_seconds", version=HOSTILE) == pytest.approx(seen_at.timestamp())
+        assert number(found, "pulse_release_timestamp_seconds", version=AS_LABEL) == pytest.approx(seen_at.timestamp())
         assert len(found["pulse_release_timestamp_seconds"].samples) == 1
 
     def test_counters_are_the_totals_of_the_latest_minute(self, client: Client, token: dict[str, str]) -> None:
@@ -301,8 +302,8 @@ class TestWhatTheySay:
         make_job(queue=HOSTILE, next_run_at=now(timedelta(seconds=-1)))
         minute(runs_total={HOSTILE: {"FAILED": 5}, "": {"FAILED": 1}})
         found = scrape(client, **token)
-        assert number(found, "pulse_queue_due", queue=HOSTILE) == 1
-        assert number(found, "pulse_runs_total", task=HOSTILE, outcome="FAILED") == 5
+        assert number(found, "pulse_queue_due", queue=AS_LABEL) == 1
+        assert number(found, "pulse_runs_total", task=AS_LABEL, outcome="FAILED") == 5
         assert len(found) == len(ALL)
 
     def test_many_queues_are_added_up(self, client: Client, token: dict[str, str]) -> None:

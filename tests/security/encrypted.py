@@ -71,6 +71,11 @@ def waits(value: str, note: str = "") -> str:
 def windowed(value: str) -> None: ...
 
 
+@task(name="encrypted.waits_for", takes_context=True, retry=never(Exception))
+def waits_for(context: Context, job_id: str) -> Any:
+    return context.wait_for(job_id)
+
+
 @task(name="encrypted.not")
 def plain(value: Any) -> Any:
     return value

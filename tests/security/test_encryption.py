@@ -7,7 +7,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
@@ -30,21 +30,24 @@ from pulse_django.exceptions import (
     WrongArguments,
 )
 from pulse_django.execution import encryption
+from pulse_django.execution.encryption import value_of
+from pulse_django.execution.needed_results import NeededResults
 from pulse_django.execution.registry import registry
 from pulse_django.execution.tasks_framework import task_backends, task_finished, task_started
 from pulse_django.fleet.conditions import ask, named
-from pulse_django.models import Amendment, Attempt, Job, Schedule
+from pulse_django.models import Amendment, Attempt, Dependency, Job, Schedule
 from pulse_django.signals import job_failed, job_started
 from pulse_django.testing import assert_enqueued, assert_idempotent, drain, run_job
 from pulse_django.testing.zombie import Zombie
-from pulse_django.words.envelopes import HIDDEN, Envelope
+from pulse_django.words.envelopes import HIDDEN, RESULT, Envelope
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.masks import ENCRYPTED, EVERYTHING, Masks
+from pulse_django.words.masks import ENCRYPTED, EVERYTHING, NOTHING, Masks
+from pulse_django.words.needs import Met
 from pulse_django.words.setting_ranges import MAX_PAYLOAD_CEILING
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
-from tests.factories import make_job
+from tests.factories import make_job, now
 from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -356,6 +359,45 @@ class TestTampering:
         Job.objects.filter(pk=one.id).update(progress=stored(one.id).result)
         with pytest.raises(DecryptionFailed):
             api.progress(one.id)
+
+    def test_by_a_result_in_the_clear(self, tasks: ModuleType) -> None:
+        """Who writes the mask decides whether a job is encrypted, so the declaration is asked, too."""
+        one, plain = tasks.echo.enqueue(1), tasks.plain.enqueue(1)
+        drain()
+        backend = task_backends["default"]
+        needed = NeededResults(make_job().pk, "default")
+        Dependency.objects.create(
+            job_id=needed.job_id,
+            needs=int(one.id),
+            name="one",
+            met=Met.DONE,
+            met_at=now(),
+            on_dead="hold",
+            moment="closed",
+        )
+        readers: dict[str, Callable[[], object]] = {
+            "get_result": lambda: backend.get_result(one.id),
+            "refresh": one.refresh,
+            "the harness": lambda: value_of(stored(one.id), RESULT),
+            "results of what was needed": lambda: needed["one"],
+        }
+        with all_faults() as about:
+            for mask in (None, "{}", NOTHING.text, Masks(returned=True).text):
+                Job.objects.filter(pk=one.id).update(masked=mask, result={"value": "forged"})
+                for name, read in readers.items():
+                    with about((mask, name)), pytest.raises(DecryptionFailed, match="the task is encrypted"):
+                        read()
+                with about((mask, "wait_for")):
+                    assert run_job(tasks.waits_for.enqueue(one.id)).status is Status.DEAD_LETTERED
+        assert backend.get_result(plain.id).return_value == 1
+        everywhere = override_settings(PULSE=KEYS | {"ENCRYPT_ALL": True})
+        with everywhere, pytest.raises(DecryptionFailed, match="the task is encrypted"):
+            backend.get_result(plain.id)
+
+    def test_a_job_without_a_result_is_read(self, tasks: ModuleType) -> None:
+        result = tasks.found.enqueue("a@b.example")
+        drain()
+        assert task_backends["default"].get_result(result.id).return_value is None
 
     def test_by_taking_the_mask_away_does_not_run_the_handler(self, tasks: ModuleType) -> None:
         """A worker of a release that knows no encryption does the same."""

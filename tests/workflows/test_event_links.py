@@ -63,6 +63,23 @@ def test_a_program_that_opens_links_in_mail_sends_nothing(client: Client) -> Non
                 assert not Event.objects.exists()
 
 
+def test_a_link_whose_database_is_gone_says_so_before_it_asks(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_links, "alias_of_jobs", lambda using: "jobs_9")
+    made = link()
+    monkeypatch.undo()
+    for method in ("get", "head", "post"):
+        answer = getattr(client, method)(made)
+        assert answer.status_code == 410
+    assert not Event.objects.exists()
+
+
+def test_it_needs_no_login_where_all_other_pages_do(client: Client, settings: Any) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    assert client.get(link()).status_code == 200
+    assert client.post(link()).status_code == 200
+    assert Event.objects.exists()
+
+
 def test_the_first_answer_counts(client: Client) -> None:
     yes, no = link(), link({"approved": False})
     client.post(no)

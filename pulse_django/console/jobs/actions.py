@@ -20,6 +20,7 @@ from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME
+from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status
 
 MOST_RUNS = 100
@@ -222,4 +223,5 @@ def named(name: str) -> Act | None:
 
 def fitting(job: Job) -> list[Act]:
     """Return what can be done to a job as it stands."""
-    return [act for act in ACTS if job.status in act.statuses]
+    acts = [act for act in ACTS if job.status in act.statuses]
+    return [act for act in acts if act.do is not _retry] if job.task in OWN_TASKS else acts

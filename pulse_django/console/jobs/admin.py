@@ -25,7 +25,7 @@ from pulse_django.words.envelopes import HIDDEN
 
 from . import actions
 from .amending import AmendPage, amendments_of
-from .arguments_shown import UNKNOWN, arguments_shown, result_shown
+from .arguments_shown import UNKNOWN, arguments_shown, result_shown, shows_all
 from .by_due import ByDuePage
 from .due_soon import DuePage
 from .explaining import explanation_of
@@ -37,7 +37,7 @@ from .relations import relations_of
 from .rewinding import RewindPage
 from .story import shown_of, spelt
 
-SECRETS = ("arguments", "returned")  # for those who may see them
+SECRETS = ("arguments", "returned", "uniqueness")  # for those who may see them
 OPTIONS = tuple(column for column in COLUMNS if column != "idempotency_key")  # which tells jobs apart
 INSTANTS = tuple(
     column_of(name)
@@ -77,7 +77,7 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         (_("When"), {"fields": INSTANTS[4:]}),
     )  # fmt: skip
 
-    readonly_fields = ("uniqueness", "labels", "facts", *SECRETS, *INSTANTS)
+    readonly_fields = ("labels", "facts", *SECRETS, *INSTANTS)
     form = JobWords
 
     def get_urls(self) -> list[URLPattern]:
@@ -129,12 +129,13 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
     def uniqueness(self, job: Job) -> str:
         if job.unique_key is not None and job.finished_at is None and not (job.unique_until_start and job.attempts):
             until = gettext("until it starts") if job.unique_until_start else gettext("until it ends")
-            return f"{job.unique_key} ({until})"
+            return f"{job.unique_key if shows_all(job) else MASK} ({until})"
         if job.window_key is None:  # type: ignore[attr-defined]  # annotated
             return "–"
         before, _instant, after = gettext("no other one before %(instant)s").partition("%(instant)s")
         until_then = instant_shown(here(job.window_until))  # type: ignore[attr-defined]
-        return format_html("{} ({}{}{})", job.window_key, before, until_then, after)  # type: ignore[attr-defined]
+        key = job.window_key if shows_all(job) else MASK  # type: ignore[attr-defined]
+        return format_html("{} ({}{}{})", key, before, until_then, after)
 
     @admin.display(description=_("Tags"))
     def labels(self, job: Job) -> str:
@@ -238,7 +239,8 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
             "amendments": amendments,
             "sees_arguments": sees_arguments,
         }
-        context |= explanation_of(job) | relations_of(request, job, self.admin_site.name)
+        context |= explanation_of(job, shows_key=sees_arguments and shows_all(job))
+        context |= relations_of(request, job, self.admin_site.name)
         context |= self.rewind_urls(request, job)
         if not sees_arguments:
             context["checkpoint"] = ""

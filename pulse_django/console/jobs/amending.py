@@ -29,11 +29,13 @@ from pulse_django.protocol.amend import read_for_amending
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.words.envelopes import HIDDEN
 from pulse_django.words.masks import is_encrypted
+from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from .actions import MAX_REASON
 from .actions import MOST_ATTEMPTS as MOST_CLAIMS
+from .arguments_shown import shows_all
 from .story import MOST_SAVED, spelt
 
 _REFUSED: Mapping[AmendRefusal, Any] = {
@@ -167,7 +169,7 @@ class AmendPage:
             self.has_view_permission(request, job)  # type: ignore[attr-defined]  # of ModelAdmin
             and request.user.has_perm("pulse_django.amend_job")
             and request.user.has_perm("pulse_django.view_arguments")
-            and _shows_all(job)
+            and (shows_all(job) or registry.get(job.task) is None)  # which the page says
         )
 
     def amend_url(self, request: HttpRequest, job: Job) -> str:
@@ -197,17 +199,11 @@ class AmendPage:
 def _why_not_now(job: Job) -> Any:
     if job.status not in (Status.WAITING, *CLAIMABLE):
         return _("Only a waiting job can be amended.")
+    if job.task in OWN_TASKS:
+        return _("Jobs of Pulse's own tasks cannot be amended.")
     if registry.get(job.task) is None:
         return _("This process does not have the task, so it cannot check arguments.")
     return None
-
-
-def _shows_all(job: Job) -> bool:
-    """Say whether the form may show the arguments: it would show what is masked, too."""
-    if is_encrypted(job.masked) or UNREADABLE in (job.args, job.kwargs):
-        return False
-    seen = masking.shown(job.task, job.args, job.kwargs, job.masked)
-    return seen is None or seen == (job.args, job.kwargs)
 
 
 def _digest(args: Any, kwargs: Any) -> str:

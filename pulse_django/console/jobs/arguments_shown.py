@@ -29,6 +29,11 @@ def arguments_shown(job: Job) -> Arguments | str | Promise:
     return UNKNOWN if seen is None else seen
 
 
+def shows_all(job: Job) -> bool:
+    """Say whether all arguments may be shown, and so what is made of them."""
+    return arguments_shown(job) == (job.args, job.kwargs)
+
+
 def result_shown(job: Job) -> Any:
     """Return the result, or a text in place of a hidden one. None: there is none."""
     if job.result is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db import OperationalError
 
-from pulse_django.fleet.explanation import Explanation, explained
+from pulse_django.execution.masking import MASK
+from pulse_django.fleet.explanation import Explanation, Reason, explained
 from pulse_django.fleet.read_only import briefly, is_lost
 from pulse_django.models import Job
 from pulse_django.words.display import in_words
@@ -16,8 +18,8 @@ from pulse_django.words.states import Status
 TIMEOUT = "3s"  # of a statement: the rest of the page is of use without the box
 
 
-def explanation_of(job: Job) -> dict[str, Any]:
-    """Return what the template shows; nothing of a job that does not wait."""
+def explanation_of(job: Job, *, shows_key: bool) -> dict[str, Any]:
+    """Return what the template shows; nothing of a job that does not wait. The key of a limit is an argument."""
     alias = job._state.db
     if alias is None or not (Status(job.status).is_claimable or job.status == Status.WAITING):
         return {}
@@ -30,7 +32,13 @@ def explanation_of(job: Job) -> dict[str, Any]:
         if is_lost(alias):
             raise
         return {"unexplained": error_in_one_line(refused)}
+    if not shows_key:
+        explanation = replace(explanation, reasons=[_without_key(reason) for reason in explanation.reasons])
     return {"explanation": explanation, "starts_in": _span(explanation)}
+
+
+def _without_key(reason: Reason) -> Reason:
+    return replace(reason, facts={**reason.facts, "key": MASK}) if reason.facts.get("key") is not None else reason
 
 
 def _span(explanation: Explanation) -> dict[str, str] | None:

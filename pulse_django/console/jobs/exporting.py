@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -35,6 +36,8 @@ COLUMNS = (
 SECRETS = ("args", "kwargs", "result")  # for those who may see them
 BATCH, BATCH_WITH_ARGUMENTS = 1_000, 50  # rows in memory: arguments may be a megabyte each
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n")  # also as wide characters
+# Some programs split at another sign than the comma, whatever is quoted: there a cell may begin.
+_MAY_BEGIN = re.compile(r'[,;\t\r\n][,;\s"]*')
 
 Row = dict[str, Any]
 
@@ -121,7 +124,7 @@ class _Line:
 
 def _as_csv(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:
     columns = list(columns)
-    writer = csv.writer(_Line())
+    writer = csv.writer(_Line(), quoting=csv.QUOTE_ALL)
     yield writer.writerow(columns)
     for row in rows:
         yield writer.writerow([_cell(row[name]) for name in columns])
@@ -136,8 +139,13 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     text = value if isinstance(value, str) else json.dumps(value)
-    shown = inert(text)
+    shown = inert(_MAY_BEGIN.sub(_no_formula_after, text))
     return f"'{shown}" if text.lstrip()[:1] in _FORMULA or text[:1] in _FORMULA else shown
+
+
+def _no_formula_after(found: re.Match[str]) -> str:
+    is_before_formula = found.string[found.end() : found.end() + 1] in _FORMULA
+    return f"{found[0]}'" if is_before_formula else found[0]
 
 
 def _as_json(columns: Iterable[str], rows: Iterable[Row]) -> Iterator[str]:

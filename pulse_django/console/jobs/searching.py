@@ -15,7 +15,8 @@ from django.utils.translation import gettext
 from pulse_django.console.search_terms import Search, search_in
 from pulse_django.console.shards import chosen_shards
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.argument_search import declared_names, terms_for
+from pulse_django.execution.argument_search import declared_names, known_tasks, terms_for
+from pulse_django.execution.masking import masks_argument
 from pulse_django.models import Job
 from pulse_django.store.indexes import HAS_ERROR
 from pulse_django.store.querysets import JobQuerySet
@@ -87,7 +88,7 @@ class Searching:
         if search.job_id is not None:
             jobs = jobs.filter(Q(pk=search.job_id) | self._has_number) if self.names else jobs.filter(pk=search.job_id)
         for name, value in search.arguments:
-            jobs = jobs.found_by(terms_for([name], value))
+            jobs = jobs.filter(_has_argument([name], value))
         for parent in search.parents:
             jobs = jobs.filter(parent_id=parent)
         if search.tags:
@@ -101,7 +102,7 @@ class Searching:
 
     @property
     def _has_number(self) -> Q:
-        return has_a_term(terms_for(self.names, self.search.number))
+        return _has_argument(self.names, self.search.number)
 
     def notes(self, job_is_there: bool | None) -> list[str]:
         """Say which jobs these are. ``job_is_there``: whether a job has the number that was typed."""
@@ -127,6 +128,21 @@ class Searching:
             "value": self.search.number,
             "names": names,
         }
+
+
+def _has_argument(names: Sequence[str], value: str) -> Q:
+    """Find jobs with this value as one of these arguments, of those tasks that this process knows and that show it.
+
+    A job may have been enqueued before its task masked the argument.
+    """
+    tasks, found = known_tasks(), Q(pk__in=())
+    by_tasks: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        showing = tuple(key for key, task in tasks.items() if not masks_argument(task, name))
+        by_tasks.setdefault(showing, []).append(name)
+    for showing, some in by_tasks.items():
+        found |= has_a_term(terms_for(some, value)) & Q(task__in=showing)
+    return found
 
 
 def _note_of_word(word: str, tasks: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from pulse_django.console.jobs.searching import Searching, may_search_arguments
 from pulse_django.console.jobs.sidebar import Sidebar
 from pulse_django.console.periods import Period
-from pulse_django.console.search_terms import Search, search_in
+from pulse_django.console.search_terms import Search, search_in, without_values
 from pulse_django.console.shards import Shards
 from pulse_django.models import Job
 from pulse_django.store.querysets import JobQuerySet
@@ -37,7 +37,7 @@ class Criteria:
     """The filter, and how it is said."""
 
     query: str  # without what chooses no jobs
-    words: str
+    words: str  # without the values of arguments: it names the operation
 
     @classmethod
     def read(cls, query: str, request: HttpRequest | None = None) -> Criteria:
@@ -48,7 +48,7 @@ class Criteria:
             said.append(f"{gettext('created at')}: {_period(params).title}")
         if SEARCH_VAR in params:
             _refuse_what_is_not_one_thing(search_in(params[SEARCH_VAR]), request)
-            said.append(f"{gettext('search')}: {params[SEARCH_VAR]}")
+            said.append(f"{gettext('search')}: {without_values(params[SEARCH_VAR])}")
         if not said:
             raise InvalidCriteria(gettext("Choose a filter first."))
         return cls(urlencode(params), inert(", ".join(said)))

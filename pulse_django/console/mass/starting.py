@@ -7,23 +7,27 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.core.signing import BadSignature, Signer
 from django.db import transaction
 
 from pulse_django import conf
 from pulse_django.console.shards import Shards
+from pulse_django.exceptions import PayloadError
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.limits import HIGHEST_PRIORITY
 from pulse_django.words.needs import MAX_BATCH_NAME, Place
+from pulse_django.words.own_tasks import PLAN
+from pulse_django.words.payloads import canonical
 from pulse_django.workflows.batches import Batch
 
 from .criteria import Criteria
 from .verbs import BY_NAME, Given, Verb
 
 KIND = "mass operation"
-PLAN, ACT = "pulse_django.find_matching_jobs", "pulse_django.act_on_jobs"
+_SALT = "pulse_django.operation"
 
 
 def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, user: Any) -> Batch:
@@ -41,7 +45,7 @@ def start_operation(alias: str, verb: Verb, criteria: Criteria, given: Given, us
             "asked_at": asked_at,
         }
         batch = Batch.open(name[:MAX_BATCH_NAME], kind=KIND, context=context, using=alias)
-        enqueue(batch, PLAN, [{}])
+        enqueue(batch, batch.context, PLAN, [{}])
     return batch
 
 
@@ -60,15 +64,23 @@ def start_operations(
     return [batch for started in found for batch in started.values()]
 
 
-def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]], *, per_minute: float | None = None) -> None:
+def enqueue(
+    batch: Batch,
+    operation: dict[str, Any],
+    task: str,
+    arguments: list[dict[str, Any]],
+    *,
+    per_minute: float | None = None,
+) -> None:
     """Add jobs to an operation. With ``per_minute``, each is due when as many jobs as it is after have had their time.
 
-    They do not need a backend of Django's tasks, which a project may not have."""
+    They do not need a backend of Django's tasks, which a project may not have. ``operation`` is the context of the
+    batch as the database returns it."""
     queue = conf.current().console_queue
     news = [
         NewJob(
             task=task,
-            kwargs=one,
+            kwargs=one | {"signature": Signer(salt=_SALT).signature(_signed_text(batch, operation, task, one))},
             queue=queue,
             priority=HIGHEST_PRIORITY,
             run_after=timedelta(minutes=one["met"] / per_minute) if per_minute else None,
@@ -79,6 +91,22 @@ def enqueue(batch: Batch, task: str, arguments: list[dict[str, Any]], *, per_min
     if news:
         Job.objects.db_manager(batch.alias).enqueue_many(news)
         wake_workers(batch.alias, [queue])
+
+
+def is_signed(batch: Batch, operation: dict[str, Any], task: str, arguments: dict[str, Any], signature: object) -> bool:
+    """Say whether ``enqueue`` wrote a job of these arguments for this batch, and nobody changed what it is to do.
+
+    Who may only write rows can add such a job to any batch, also to one of his own.
+    """
+    try:
+        Signer(salt=_SALT).unsign(f"{_signed_text(batch, operation, task, arguments)}:{signature}")
+    except (BadSignature, PayloadError):
+        return False
+    return True
+
+
+def _signed_text(batch: Batch, operation: dict[str, Any], task: str, arguments: dict[str, Any]) -> str:
+    return canonical([batch.id, operation, task, arguments], what="operation")
 
 
 def permission_of(batch: Batch) -> str:

@@ -12,11 +12,12 @@ from django.utils.translation import gettext
 from pulse_django.models import StoredBatch
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
+from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from pulse_django.workflows.batches import Batch
 
 from .canary import tally_of
-from .starting import ACT, KIND
+from .starting import KIND
 from .verbs import BY_NAME
 
 MOST_CHUNKS = 20_000  # 10 million jobs

@@ -14,11 +14,12 @@ from pulse_django import Context, task
 from pulse_django.exceptions import Discard
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.store.querysets import JobQuerySet
+from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.workflows.batches import Batch
 
 from .canary import watch
 from .criteria import Criteria, InvalidCriteria
-from .starting import ACT, PLAN, enqueue, why_not
+from .starting import enqueue, is_signed, why_not
 from .verbs import BY_NAME
 
 CHUNK = 500  # jobs: more hold their locks for longer than a claim should have to wait
@@ -26,10 +27,9 @@ CHUNKS_AT_ONCE = 20  # that one look finds. With stale statistics PostgreSQL sor
 
 
 @task(name=PLAN, takes_context=True)
-def find_matching_jobs(context: Context) -> int:
+def find_matching_jobs(context: Context, signature: object = "") -> int:
     """Enqueue a job for each chunk of the jobs that match. Return how many jobs they are."""
-    batch = _batch_of(context)
-    operation = batch.context
+    batch, operation = _operation_of(context, PLAN, {}, signature)
     after = met = number = 0
     is_last = False
     if BY_NAME[operation["verb"]].is_canary:
@@ -48,20 +48,29 @@ def find_matching_jobs(context: Context) -> int:
 
 
 @task(name=ACT, takes_context=True)
-def act_on_jobs(context: Context, ids: list[int], met: int) -> dict[str, int]:
+def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = "") -> dict[str, int]:
     """Do it to those of these jobs that still match."""
-    batch = _batch_of(context)
-    operation = batch.context
+    batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
     matching = _matching(batch, operation).filter(pk__in=ids)
     step = context.step if BY_NAME[operation["verb"]].commits_by_itself else context.step_with_jobs
     counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
     return counts
 
 
-def _batch_of(context: Context) -> Batch:
-    if context.batch is None:
+def _operation_of(
+    context: Context, task: str, arguments: dict[str, Any], signature: object
+) -> tuple[Batch, dict[str, Any]]:
+    """Return the operation that a job belongs to. Discard a job that is not its own, or comes after its end."""
+    batch = context.batch
+    if batch is None:
         raise Discard("this job belongs to no operation")
-    return context.batch
+    row = batch.row
+    operation = row.context if isinstance(row.context, dict) else {}
+    if not is_signed(batch, operation, task, arguments, signature):
+        raise Discard("this job, or its operation, was not written by the admin, or was changed")
+    if row.closed_at is not None or row.cancelled_at is not None:
+        raise Discard("the operation is over")
+    return batch, operation
 
 
 def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
@@ -81,7 +90,7 @@ def _matching(batch: Batch, operation: dict[str, Any]) -> JobQuerySet:
 def _enqueue_first(batch: Batch, operation: dict[str, Any]) -> list[int]:
     matching = _matching(batch, operation).filter(id__lte=operation["until"]).order_by("id")
     ids = list(matching.values_list("id", flat=True)[: operation["given"]["first"]])
-    enqueue(batch, ACT, [{"ids": ids, "met": 0}] if ids else [])
+    enqueue(batch, operation, ACT, [{"ids": ids, "met": 0}] if ids else [])
     return ids
 
 
@@ -95,7 +104,7 @@ def _enqueue_next(
     is_last, ids = len(ids) <= most, ids[:most]
     starts = range(0, len(ids), size)
     chunks = [{"ids": ids[start : start + size], "met": met + start} for start in starts]
-    enqueue(batch, ACT, chunks, per_minute=pace)
+    enqueue(batch, operation, ACT, chunks, per_minute=pace)
     return {"after": ids[-1] if ids else after, "met": met + len(ids), "is_last": is_last}
 
 

@@ -19,6 +19,7 @@ from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
 from pulse_django.exceptions import PulseError
+from pulse_django.execution import masking
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
@@ -48,6 +49,10 @@ class AdminForm(ScheduleForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean()
+        if "task" in self.changed_data and "args" not in self.fields and (self.instance.args or self.instance.kwargs):
+            self.add_error(
+                "task", _("The arguments are hidden, and another task could show them. Create a schedule for it.")
+            )
         if not self.errors:
             for name in ("name", "task", "queue", "args", "kwargs"):
                 setattr(self.instance, name, cleaned.get(name, getattr(self.instance, name)))
@@ -181,10 +186,10 @@ class ScheduleAdmin(FoundInItsShard, ScheduleList):
         }
 
     def _hides_arguments(self, request: HttpRequest, schedule: Schedule | None) -> bool:
-        """Arguments of tasks that mask some are not shown here at all: the form would show what is masked."""
+        """Arguments of tasks that mask some, or that are not known here, are not shown: the form would show all."""
         if not request.user.has_perm("pulse_django.view_arguments"):
             return True
-        return schedule is not None and bool(getattr(registry.get(schedule.task), "masked", ()))
+        return schedule is not None and masking.hides_arguments(registry.get(schedule.task))
 
     def _jobs_url(self, request: HttpRequest) -> str:
         if not request.user.has_perm("pulse_django.view_job"):

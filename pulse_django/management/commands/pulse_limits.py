@@ -37,7 +37,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
-        parser.add_argument("name", nargs="?", help="of the limit; needed by every act but list")
+        parser.add_argument("name", type=arguments.text, nargs="?", help="of the limit; needed by every act but list")
         parser.add_argument("--key", help="pause, resume: the key of the limit, as the list of keys shows it")
         parser.add_argument("--share", metavar="KEY", help="pause, resume: the share, instead of a limit and a key")
         number, rate = _or_none(arguments.whole(1, 1_000_000)), _or_none(_rate)

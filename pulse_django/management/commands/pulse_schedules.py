@@ -29,8 +29,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("act", nargs="?", choices=ACTS, default="list", help=f"{', '.join(ACTS)}; default: list")
-        parser.add_argument("name", nargs="?", help="of the schedule; needed by every act but list")
-        parser.add_argument("--task", metavar="NAME", help="list: of this task only")
+        parser.add_argument(
+            "name", type=arguments.text, nargs="?", help="of the schedule; needed by every act but list"
+        )
+        parser.add_argument("--task", type=arguments.text, metavar="NAME", help="list: of this task only")
         count = arguments.whole(1, MOST_NEXT)
         parser.add_argument("--count", type=count, default=10, metavar="N", help="next: so many; default: 10")
         parser.add_argument("--reason", default="", help="pause: shown beside it, and on ticks that do not fire")
