@@ -68,15 +68,17 @@ def forget_missed_ticks() -> None:
 
 def backlog_in_one_transaction() -> None:
     """Write all ticks that are due in one transaction."""
-    ticking.MOST_ROWS, ticking.LONGEST_PLANNING = 10**9, 10.0**9
+    ticking.MOST_ROWS = ticking.LEAST_ROWS = 10**9
+    ticking.LONGEST_PLANNING = 10.0**9
 
 
 def latest_before_all() -> None:
     """Serve the schedules that are in time only while no other is behind."""
     batch = ticking.Ticker._batch
 
-    def latest(self: Any, until: Any, *, oldest_first: bool) -> Any:
-        return batch(self, until, oldest_first=True)
+    def latest(self: Any, until: Any) -> Any:
+        self._oldest_first = True
+        return batch(self, until)
 
     ticking.Ticker._batch = latest  # type: ignore[method-assign]
 

@@ -35,7 +35,10 @@ STALE = 5.0  # seconds after which the last tick of a good schedule is not of no
 BETWEEN = (0.2, 0.8)  # seconds between two nemeses
 REST = 5.0  # seconds without any, at the end
 SECOND = timedelta(seconds=1)
-GOOD = "(SELECT id, name FROM pulse_django_schedule WHERE name = 'declared' OR starts_with(name, 'good')) AS good"
+GOOD = (
+    "(SELECT id, name, EXTRACT(epoch FROM every)::int AS every FROM pulse_django_schedule"
+    " WHERE name = 'declared' OR starts_with(name, 'good')) AS good"
+)
 
 
 @contextmanager
@@ -170,18 +173,17 @@ class Run:
         given, broken = self.options, []
         rows = ask(
             "SELECT good.name, count(*), count(DISTINCT at),"
-            " EXTRACT(epoch FROM max(at) - min(at))::int / %s + 1, count(*) FILTER (WHERE outcome <> 'FIRED'),"
-            " EXTRACT(epoch FROM clock_timestamp() - max(at))::float8"
-            f" FROM pulse_django_tick JOIN {GOOD} ON good.id = schedule_id GROUP BY 1 ORDER BY 1",
-            given.every,
+            " EXTRACT(epoch FROM max(at) - min(at))::int / every + 1, count(*) FILTER (WHERE outcome <> 'FIRED'),"
+            " EXTRACT(epoch FROM clock_timestamp() - max(at))::float8 - every"
+            f" FROM pulse_django_tick JOIN {GOOD} ON good.id = schedule_id GROUP BY name, every ORDER BY name"
         )
         if len(rows) < given.schedules + 1:  # and the one that is declared
             broken.append(f"only {len(rows)} of {given.schedules + 1} schedules fired at all")
         for name, ticks, distinct, expected, others, since in rows:
             if not ticks == distinct == expected or others:
                 broken.append(f"{name}: {ticks} ticks of {expected}, {others} of them did not fire")
-            if since > given.every + STALE:
-                broken.append(f"{name}: the last tick is {since:.1f} s old")
+            if since > STALE:
+                broken.append(f"{name}: the next tick is late by {since:.1f} s")
         [(fired, jobs, distinct, refused)] = ask(
             "SELECT count(*) FILTER (WHERE outcome = 'FIRED'), (SELECT count(*) FROM pulse_django_job) - 1,"
             " count(DISTINCT job_id), count(*) FILTER (WHERE outcome = 'REFUSED') FROM pulse_django_tick"

@@ -30,11 +30,13 @@ from .planning import jobs_of, planned
 logger = SafeLogger("pulse_django.schedules")
 
 
-# Rows that one transaction may write, and seconds that their planning may take: so long all other schedules wait.
-MOST_ROWS = 500
-LONGEST_PLANNING = 0.25
+# Rows that one transaction may write. More keep all other schedules waiting; fewer take longer for a backlog. Where a
+# step takes longer than SLOW, it writes half as many, and twice as many where it takes less than FAST.
+MOST_ROWS, LEAST_ROWS = 500, 10
+SLOW, FAST = 0.5, 0.2  # seconds
+LONGEST_PLANNING = 0.25  # seconds; then it writes what is planned
 # Seconds in one step for schedules that are decided one by one, because their batch failed.
-LONGEST_ALONE = 1.0
+LONGEST_ALONE = 0.5
 # So many that fail one after another have an error of all, or the log would say it for each.
 ALL_FAIL = 5
 # Seconds until a schedule is tried again that could not be decided, nor its ticks refused.
@@ -66,18 +68,30 @@ class Ticker:
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
+        self._oldest_first = False
+        self._rows = MOST_ROWS
         self._failed: dict[int, tuple[int, float]] = {}  # by id: how often, and when to try again
 
     def step(self, *, until: datetime | None = None) -> Ticked:
-        """Decide ticks that are due: of the schedules that are least late, and if some are left, of the latest."""
+        """Decide ticks that are due, in one transaction: of the schedules that are least late, or else of the latest.
+
+        After a step that left some, the next one begins at the other end.
+        """
         registry.discover()
-        ticked = self._batch(until, oldest_first=False)
-        if ticked.has_more:
-            ticked.has_more = False  # this batch says it again
-            ticked.add(self._batch(until, oldest_first=True))
-        now = time.monotonic()
-        if again := [schedule_id for schedule_id, (_, at) in self._failed.items() if at <= now]:
-            ticked.add(self._alone(again, until))
+        began = time.monotonic()
+        if again := [schedule_id for schedule_id, (_, at) in self._failed.items() if at <= began]:
+            ticked = self._alone(again, until)
+            ticked.has_more = True
+            return ticked
+        try:
+            ticked = self._batch(until)
+        finally:
+            took = time.monotonic() - began
+            if took > SLOW:
+                self._rows = max(LEAST_ROWS, self._rows // 2)
+            elif took < FAST:
+                self._rows = min(MOST_ROWS, self._rows * 2)
+        self._oldest_first = ticked.has_more and not self._oldest_first
         return ticked
 
     def only(self, schedule_id: int, until: datetime | None = None) -> Ticked:
@@ -85,10 +99,10 @@ class Ticker:
         registry.discover()
         return self._alone([schedule_id], until)
 
-    def _batch(self, until: datetime | None, *, oldest_first: bool) -> Ticked:
-        which: dict[str, Any] = {"without": list(self._failed), "oldest_first": oldest_first, "until": until}
+    def _batch(self, until: datetime | None) -> Ticked:
+        which: dict[str, Any] = {"without": list(self._failed), "oldest_first": self._oldest_first, "until": until}
         try:
-            return _tick(self.alias, **which)
+            return _tick(self.alias, rows=self._rows, **which)
         except Exception as error:
             if _is_of_all(error):
                 raise
@@ -114,11 +128,11 @@ class Ticker:
 
     def _one(self, schedule_id: int, until: datetime | None) -> Ticked:
         try:
-            return _tick(self.alias, only=schedule_id, until=until)
+            return _tick(self.alias, only=schedule_id, until=until, rows=self._rows)
         except Exception as error:
             if _is_of_all(error) or fault_of(error) is DatabaseFault.BUSY:
                 raise
-            return _tick(self.alias, only=schedule_id, until=until, refusal=error_in_one_line(error))
+            return _tick(self.alias, only=schedule_id, until=until, rows=self._rows, refusal=error_in_one_line(error))
 
     def _put_off(self, schedule_id: int, error: Exception) -> None:
         times = self._failed.get(schedule_id, (0, 0.0))[0] + 1
@@ -168,12 +182,12 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     return job_id
 
 
-def _tick(alias: str, *, until: datetime | None, refusal: str = "", **which: Any) -> Ticked:
+def _tick(alias: str, *, until: datetime | None, rows: int, refusal: str = "", **which: Any) -> Ticked:
     with durable(alias):
         due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), until=until, **which)
         if not due or now is None:
             return Ticked()
-        plans = _plans(alias, due, now, refusal)
+        plans = _plans(alias, due, now, refusal, rows)
         made = advance(Job.objects.db_manager(alias), plans)
     if queues := {job.queue for plan in plans for job in plan.jobs if isinstance(job, NewJob)}:
         wake_workers(alias, sorted(queues))
@@ -187,12 +201,12 @@ def _tick(alias: str, *, until: datetime | None, refusal: str = "", **which: Any
     )
 
 
-def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str) -> list[Advance]:
+def _plans(alias: str, due: Sequence[Schedule], now: datetime, refusal: str, rows: int) -> list[Advance]:
     """Plan as many of these as one transaction may write."""
     running = unfinished(alias, [one.last_job_id for one in due if one.last_job_id is not None])
     likes: dict[str, NewJob] = {}
     plans: list[Advance] = []
-    rows, end = MOST_ROWS, time.monotonic() + LONGEST_PLANNING
+    end = time.monotonic() + LONGEST_PLANNING
     for schedule in due:
         if rows <= 0 or (plans and time.monotonic() > end):
             break

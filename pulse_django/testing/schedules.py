@@ -16,7 +16,7 @@ from pulse_django.schedules.ticking import tick_due
 from pulse_django.words.ticks import TickOutcome
 
 from .clock import jump_to_next_run
-from .drain import drain
+from .drain import Failures, drain
 
 MOST_TICKS = 10_000
 
@@ -32,13 +32,18 @@ class Fired:
 
 
 def run_schedules(
-    *, until: datetime | timedelta, names: Collection[str] = (), run_jobs: bool = True, using: str | None = None
+    *,
+    until: datetime | timedelta,
+    names: Collection[str] = (),
+    run_jobs: bool = True,
+    using: str | None = None,
+    failures: Failures = "raise",
 ) -> list[Fired]:
     """Fire every tick until this instant, or for so long from now, and return what became of each, in order.
 
     Nothing waits: each tick is decided as if its instant were now. First the schedules are what the code declares.
     ``names`` are those that may fire; the others stay as they are. The jobs of each tick run before the next tick is
-    decided, unless ``run_jobs`` is False.
+    decided, unless ``run_jobs`` is False. ``failures`` is that of ``drain``.
     """
     alias = alias_of_jobs(using)
     schedules, now = Schedule.objects.db_manager(alias), clock(alias)
@@ -57,5 +62,5 @@ def run_schedules(
         if run_jobs:
             for job_id in ticked.job_ids:
                 jump_to_next_run(Job.objects.using(alias).get(pk=job_id))
-            drain(using=alias)
+            drain(using=alias, failures=failures)
     return fired

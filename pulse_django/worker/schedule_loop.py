@@ -117,10 +117,10 @@ class ScheduleLoop:
         seen = self.database.call(look, alias)
         if seen.is_due:
             ticked = self.database.call(self._ticker.step)
-            if ticked.schedules == 0:
-                return LOST_RACE
             if ticked.has_more:
                 return 0.0
+            if ticked.schedules == 0:
+                return LOST_RACE
             seen = self.database.call(look, alias)
         return self._pause(seen.due_in)
 
