@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import datetime, timedelta
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
@@ -48,7 +48,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
     """A task with Pulse's options. What is None follows the fleet's default."""
 
@@ -182,6 +182,16 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             called = self.func.__name__
             raise AttributeError(f"{name}() is a Celery method. Use {called}.enqueue(...), or {_CELERYS[name]}.")
+
+
+def _patch(task: PulseTask[..., Any], name: str, *value: Any) -> None:
+    """Set or delete an attribute that is no field, as ``mock.patch`` does with methods."""
+    if name in PulseTask.__dataclass_fields__:
+        raise FrozenInstanceError(f"{name} is read-only. Use task.using({name}=...).")
+    (object.__setattr__ if value else object.__delattr__)(task, name, *value)
+
+
+PulseTask.__setattr__ = PulseTask.__delattr__ = _patch  # type: ignore[assignment, method-assign]
 
 
 def _checked(key: str, check: Callable[[Any], T], given: Any) -> T:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pulse_django.backend import PulseBackend, aware, new_job
-from pulse_django.execution.call_signatures import checked
+from pulse_django.execution.call_signatures import checked, names_of
 from pulse_django.execution.databases import routers_alias
 from pulse_django.execution.encryption import arguments_of as arguments_of_job
 from pulse_django.execution.placement import shard_of_call
@@ -31,8 +32,9 @@ Said = dict[str, Any]
 def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     """Return the waiting job of this task with these arguments, or fail with a list of what waits.
 
-    Options of ``task.using(...)`` that differ from those of the task as it is declared are compared as well: queue,
-    priority, ``run_after``, limits and idempotency key. A task as it is declared matches jobs with any options.
+    Arguments are compared by the names of the function's parameters. Options of ``task.using(...)`` that differ from
+    those of the task as it is declared are compared as well: queue, priority, ``run_after``, limits and idempotency
+    key. A task as it is declared matches jobs with any options.
 
     Only the database is searched that the job would go to.
     """
@@ -43,11 +45,8 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     wanted = new_job(task, *given, alias)
     said = _said_by_using(wanted, alias)
     waiting = Job.objects.using(alias).filter(status__in=CLAIMABLE).order_by("id")
-    alike = waiting.filter(task=wanted.task)
-    if wanted.encrypt is None:
-        alike = alike.filter(args=list(wanted.args), kwargs=dict(wanted.kwargs))
-    else:
-        alike = [job for job in alike if _same_arguments(job, wanted)]
+    called = _called(task, wanted.args, wanted.kwargs)
+    alike = [job for job in waiting.filter(task=wanted.task) if _called(task, *arguments_of_job(job)) == called]
     fitting: list[Job] = [job for job in alike if all(_fits(job, option, value) for option, value in said.items())]
     if fitting:
         return fitting[0]
@@ -59,9 +58,10 @@ def assert_enqueued(task: Task, /, *args: Any, **kwargs: Any) -> Job:
     )
 
 
-def _same_arguments(job: Job, wanted: NewJob) -> bool:
-    """Compare in Python what the database cannot: equal arguments are not encrypted to equal values."""
-    return arguments_of_job(job) == (json.loads(json.dumps(list(wanted.args))), json.loads(json.dumps(wanted.kwargs)))
+def _called(task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Spell arguments by the names of the function's parameters, where they have one: f(1) and f(x=1) are one call."""
+    names = names_of(task)
+    return json.dumps([list(args[len(names) :]), {**dict(zip(names, args, strict=False)), **kwargs}], sort_keys=True)
 
 
 def _said_by_using(wanted: NewJob, alias: str) -> Said:

@@ -10,9 +10,9 @@ from typing import Any
 from django.db import transaction
 
 from pulse_django import Context, task
-from pulse_django.exceptions import Snooze
+from pulse_django.exceptions import Discard, Snooze
 from testproject.shop.models import Invoice, Line
-from testproject.shop.tasks import send_invoice
+from testproject.shop.tasks import add, send_invoice
 
 
 @task
@@ -229,3 +229,14 @@ def sends_an_invoice(card: str) -> None:
 @task(masked=("card", "return"))
 def returns_a_secret(card: str) -> str:
     return f"{card} {next(_runs)}"
+
+
+@task
+def gives_up() -> None:
+    raise Discard("nothing to do")
+
+
+@task
+def enqueues_after_the_commit() -> None:
+    with transaction.atomic():
+        transaction.on_commit(lambda: add.enqueue(1, 2))

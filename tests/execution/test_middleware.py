@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import sys
 from inspect import iscoroutinefunction
 from io import StringIO
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,14 +17,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
+from pulse_django import Chunk, task
 from pulse_django.execution.execute import perform_async
 from pulse_django.execution.middleware import configured
 from pulse_django.execution.registry import registry
 from pulse_django.models import Attempt, Job
-from pulse_django.testing import run_job
+from pulse_django.testing import drain, run_job
 from pulse_django.words.states import Status
+from tests.crash.processes import ROOT
 from tests.execution.test_handlers import claimed_run
 from tests.factories import make_job
+from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -112,3 +118,26 @@ def test_what_cannot_be_middleware_is_told_by_the_check_and_keeps_a_worker_from_
 def test_good_middleware_passes_the_check() -> None:
     with around("passes", "swallows"):
         assert [one for one in run_checks() if one.id == "pulse_django.E020"] == []
+
+
+@task(name="tests.chunk_inside_middleware", chunk=10, max_attempts=1)
+def takes_a_chunk(chunk: Chunk) -> None:
+    if chunk[0].kwargs.get("raises"):
+        raise ValueError("no luck")
+
+
+def test_the_examples_of_the_documentation_go_with_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that asked the chunk for a job's id failed every job after its work was done."""
+    with all_faults() as about:
+        for page, name in (("middleware", "timed"), ("error-trackers", "reported")):
+            blocks = re.findall(r"```python\n(.*?)```", (ROOT / f"docs/how-to/{page}.md").read_text(), re.DOTALL)
+            example = ModuleType(f"tests_example_{name}")
+            [code] = [block for block in blocks if "@contextmanager" in block]
+            exec(code, vars(example))
+            monkeypatch.setitem(sys.modules, example.__name__, example)
+            with about(page), override_settings(PULSE={"MIDDLEWARE": [f"{example.__name__}.{name}"]}):
+                for _ in range(2):
+                    takes_a_chunk.enqueue()
+                assert [one.status for one in drain()] == [Status.COMPLETED] * 2
+                takes_a_chunk.enqueue(raises=True)
+                assert [str(one.error) for one in drain(failures="keep")] == ["no luck"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.conf import settings
@@ -116,6 +117,54 @@ class Stories:
         drain()
         with pytest.raises(AssertionError, match="none"):
             assert_enqueued(tasks.add, 1, b=2)
+
+    def test_assert_enqueued_compares_arguments_by_name(self) -> None:
+        tasks.add.enqueue(1, b=2)
+        for args, kwargs in (((1, 2), {}), ((), {"a": 1, "b": 2}), ((1,), {"b": 2})):
+            assert assert_enqueued(tasks.add, *args, **kwargs).args == [1]
+        for args, kwargs in (((2, 1), {}), ((True, 2), {}), ((), {"a": 2, "b": 1})):
+            with pytest.raises(AssertionError, match="No waiting job"):
+                assert_enqueued(tasks.add, *args, **kwargs)
+
+    def test_what_a_handler_raises_is_raised(self) -> None:
+        failing, fine = tasks.fail.enqueue("no luck"), tasks.add.enqueue(1, 2)
+        with pytest.raises(RuntimeError, match="no luck") as raised:
+            drain()
+        assert raised.value.__notes__ == [
+            f'Job {failing.id} of testproject.shop.tasks.fail, attempt 1. failures="keep" returns it.'
+        ]
+        assert [Job.objects.get(pk=one.id).status for one in (failing, fine)] == [Status.RETRYING, Status.PENDING]
+        assert [one.status for one in drain()] == [Status.COMPLETED], "the other one was handed back"
+        jump_to_next_run(failing)
+        [ran] = drain(failures="keep")
+        assert (ran.outcome, str(ran.error)) == ("FAILED", "no luck")
+        jump_to_next_run(failing)
+        with pytest.raises(RuntimeError, match="no luck"):
+            run_job(failing)
+        with pytest.raises(ValueError, match="neither"):
+            drain(failures="ignore")  # type: ignore[arg-type]
+
+    def test_what_a_handler_asks_for_is_no_failure(self) -> None:
+        for asks in (more.snoozes_sync, more.gives_up):
+            asks.enqueue()
+        ran = drain()
+        assert {(one.outcome, one.error) for one in ran} == {("SNOOZED", None), ("DISCARDED", None)}
+
+    def test_callbacks_of_on_commit_are_called_once(self) -> None:
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            more.enqueues_after_the_commit.enqueue()
+            ran = drain()
+        assert [one.task.rpartition(".")[2] for one in ran] == ["enqueues_after_the_commit", "add"]
+        assert drain() == []
+
+    def test_methods_of_a_task_can_be_patched(self) -> None:
+        with mock.patch("testproject.shop.tasks.add.enqueue") as enqueue:
+            tasks.add.enqueue(1, 2)
+        enqueue.assert_called_once_with(1, 2)
+        tasks.add.enqueue(1, 2)
+        assert len(drain()) == 1
+        with pytest.raises(FrozenInstanceError, match="priority is read-only"):
+            tasks.add.priority = 3  # type: ignore[misc]
 
     def test_assert_enqueued_compares_what_using_said(self) -> None:
         for name, said, other in USINGS:
