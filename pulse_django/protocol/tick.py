@@ -23,7 +23,7 @@ from .enqueue_many import copy_with_ids, take_ids
 if TYPE_CHECKING:
     from pulse_django.models import Schedule
 
-MOST_DUE = 500  # schedules in one transaction
+MOST_DUE = 500  # schedules that are decided one by one
 # The longest that a tick may wait for a lock of another transaction: all schedules of the batch wait with it.
 LOCK_WAIT = timedelta(milliseconds=250)
 
@@ -216,13 +216,14 @@ def _lock(
     alias: str,
     known: Collection[str],
     *,
+    limit: int = MOST_DUE,
     only: int | None = None,
     without: Collection[int] = (),
     oldest_first: bool = False,
     until: datetime | None = None,
 ) -> list[tuple[int, datetime]]:
     run_joined(alias, _WAIT_BRIEFLY, [f"{LOCK_WAIT.total_seconds() * 1_000:.0f}ms"])
-    params = [until, list(known), conf.current().worker_silence, only, list(without), MOST_DUE]
+    params = [until, list(known), conf.current().worker_silence, only, list(without), limit]
     rows: list[Any] = run_joined(alias, _LOCK_DUE.format(order="ASC" if oldest_first else "DESC"), params)
     return rows
 

@@ -17,7 +17,7 @@ from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, lock_due, unfinished
+from pulse_django.protocol.tick import Advance, advance, ids_of_due, lock_due, unfinished
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, DatabaseFault, fault_of, sqlstate_of
 from pulse_django.store.transactions import durable, joined
@@ -32,7 +32,8 @@ logger = SafeLogger("pulse_django.schedules")
 
 # Rows that one transaction may write. More keep all other schedules waiting; fewer take longer for a backlog. Where a
 # step takes longer than SLOW, it writes half as many, and twice as many where it takes less than FAST.
-MOST_ROWS, LEAST_ROWS = 500, 10
+MOST_ROWS, LEAST_ROWS = 500, 20
+TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
 LONGEST_PLANNING = 0.25  # seconds; then it writes what is planned
 # Seconds in one step for schedules that are decided one by one, because their batch failed.
@@ -101,6 +102,8 @@ class Ticker:
 
     def _batch(self, until: datetime | None) -> Ticked:
         which: dict[str, Any] = {"without": list(self._failed), "oldest_first": self._oldest_first, "until": until}
+        # Those in time have a tick each, and the latest many.
+        which["limit"] = max(1, self._rows // TICKS_OF_THE_LATEST) if self._oldest_first else self._rows
         try:
             return _tick(self.alias, rows=self._rows, **which)
         except Exception as error:
@@ -197,7 +200,9 @@ def _tick(alias: str, *, until: datetime | None, rows: int, refusal: str = "", *
         schedules=len(plans),
         ticks=[(plan.schedule, tick) for plan in plans for tick in plan.ticks],
         job_ids=[job_id for ids in made.values() for job_id in ids],
-        has_more=len(plans) < len(due) or len(due) >= MOST_DUE or any(_is_due(plan, now) for plan in plans),
+        has_more=len(plans) < len(due)
+        or len(due) >= which.get("limit", 2)
+        or any(_is_due(plan, now) for plan in plans),
     )
 
 

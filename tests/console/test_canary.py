@@ -72,7 +72,7 @@ def test_it_stops_by_itself_when_one_of_them_dies(client: Client) -> None:
     ids = [*dead(1, BAD), *dead(5)]
     batch = start(client)
     drain(queues=["default"])
-    drain(queues=["mail"])
+    drain(queues=["mail"], failures="keep")
     time_passes()
     drain(queues=["default"])
     assert batch.row.cancelled_at is not None
@@ -137,7 +137,7 @@ def test_a_worker_that_dies_behind_the_watch_does_not_watch_again(client: Client
     time_passes()
     seal = Batch.seal
     monkeypatch.setattr(Batch, "seal", lambda self: (_ for _ in ()).throw(RuntimeError("died")))
-    drain(queues=["default"])
+    drain(queues=["default"], failures="keep")
     monkeypatch.setattr(Batch, "seal", seal)
     watched = Step.objects.filter(name__startswith="watch").count()
     for queue in ("default", "default", "mail"):  # it is retried, and then its chunks are due

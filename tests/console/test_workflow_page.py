@@ -68,7 +68,7 @@ class TestList:
     def test_it_says_what_each_workflow_waits_for(self) -> None:
         order(broken="pack").enqueue()
         Workflow("approval").add("ask", approved.prepare("approved:7")).enqueue()
-        drain()
+        drain(failures="keep")
         page = list_of(staff(*VIEW))
         assert "held by dead letters" in page
         assert "1 / 3" in page
@@ -101,7 +101,7 @@ class TestList:
     @override_settings(LANGUAGE_CODE="de")
     def test_it_speaks_german(self) -> None:
         order(broken="pack").enqueue()
-        drain()
+        drain(failures="keep")
         page = list_of(staff(*VIEW))
         assert "von Dead Letters aufgehalten" in page
         assert "There are" not in page
@@ -110,7 +110,7 @@ class TestList:
 class TestPage:
     def test_each_node_is_a_link_with_a_word_and_a_sign(self) -> None:
         placed = order(broken="pack").enqueue()
-        drain()
+        drain(failures="keep")
         page = page_of(staff(*VIEW), placed.id)
         for name, said in (("charge", "✓ Completed"), ("pack", "✕ Dead lettered"), ("ship", "… Waiting")):
             url = reverse("admin:pulse_django_job_change", args=[placed.job_ids[name]])
@@ -181,7 +181,7 @@ class TestActs:
 
     def test_retry_its_dead_letters(self) -> None:
         placed = order(broken="pack").enqueue()
-        drain()
+        drain(failures="keep")
         BROKEN.clear()
         assert "1 dead letter retried." in act(staff(*VIEW, "retry_job"), placed, "retry", runs=1)
         drain()
@@ -239,7 +239,7 @@ class TestBoard:
 
     def test_it_counts_held_workflows(self) -> None:
         order(broken="pack").enqueue()
-        drain()
+        drain(failures="keep")
         assert "1, of which 1 held by dead letters" in self.page()
 
     def test_it_says_nothing_of_workflows_where_there_are_none(self) -> None:
@@ -254,7 +254,7 @@ class TestJobs:
 
     def test_the_page_of_a_job_says_what_it_needs_and_what_needs_it(self) -> None:
         placed = order(broken="pack").enqueue()
-        drain()
+        drain(failures="keep")
         client = staff(*VIEW)
         page = self.page(client, placed.job_ids["ship"])
         assert f'/pulse_django/storedbatch/{placed.id}/change/"><bdi>order 42</bdi>' in page
@@ -299,7 +299,7 @@ class TestJobs:
     def test_the_list_shows_those_of_one_workflow_and_those_that_wait(self) -> None:
         placed = order(broken="pack").enqueue()
         note.enqueue("alone")
-        drain()
+        drain(failures="keep")
         url, client = reverse("admin:pulse_django_job_changelist"), staff(*VIEW)
 
         def listed(query: str) -> list[int]:

@@ -298,8 +298,7 @@ class TestBacklog:
         assert Job.objects.count() == 4 * 50 + 1
 
     def test_the_latest_are_served_while_others_are_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ticking, "MOST_DUE", 5)
-        monkeypatch.setattr("pulse_django.protocol.tick.MOST_DUE", 5)
+        monkeypatch.setattr(ticking, "MOST_ROWS", 5)
         late = self.behind("late", 50)
         for number in range(10):
             make(f"in time {number}")
@@ -314,6 +313,7 @@ class TestBacklog:
         self.behind("late", 50)
         ticker = Ticker("default")
         monkeypatch.setattr(ticking, "SLOW", 0.0)
+        monkeypatch.setattr(ticking, "LEAST_ROWS", 10)
         assert [len(ticker.step().ticks) for _ in range(4)] == [20, 10, 10, 10]
         monkeypatch.setattr(ticking, "SLOW", 10.0)
         monkeypatch.setattr(ticking, "FAST", 10.0)

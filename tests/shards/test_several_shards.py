@@ -111,7 +111,7 @@ class TestIds:
         here, there = tasks.add.enqueue(1, 1), tasks.add.using(database=SECOND).enqueue(2, 2)
         assert api.cancel(here.id, there.id).cancelled == {int(here.id), int(there.id)}
         here, there = (tasks.fail.using(max_attempts=1, database=alias).enqueue("no") for alias in ("default", SECOND))
-        assert {run_job(one).status for one in (here, there)} == {Status.DEAD_LETTERED}
+        assert {run_job(one, failures="keep").status for one in (here, there)} == {Status.DEAD_LETTERED}
         assert api.retry(here.id, there.id).revived == {int(here.id), int(there.id)}
         runs = [claimed(here, "default"), claimed(there)]
         assert set(api.release(here.id, there.id).accepted) == {run.claim.lease for run in runs}
@@ -355,7 +355,7 @@ class TestTestingTools:
         assert in_second().get().progress == {"done": 1, "total": 2}
 
     def test_an_error_after_the_completion_is_kept_there(self) -> None:
-        ran = run_job(completes_and_raises.using(database=SECOND).enqueue())
+        ran = run_job(completes_and_raises.using(database=SECOND).enqueue(), failures="keep")
         assert (ran.status, ran.outcome) == (Status.COMPLETED, None)
         assert Attempt.objects.using(SECOND).get().late_outcome == "FAILED"
 
@@ -376,7 +376,7 @@ class TestTestingTools:
 
     def test_time_is_moved_there(self) -> None:
         result = tasks.fail.using(database=SECOND).enqueue("no")
-        assert run_job(result).status == Status.RETRYING
+        assert run_job(result, failures="keep").status == Status.RETRYING
         jump_to_next_run(result)
         zombie = Zombie(result)
         expire_lease(result)
