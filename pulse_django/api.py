@@ -80,14 +80,16 @@ def retry(
     runs: int = 1,
     delay: timedelta = timedelta(),
     attempt: int | None = None,
+    cancelled_too: bool = False,
     using: str | None = None,
 ) -> Retried:
     """Revive dead letters, with at least ``runs`` more attempts each.
 
-    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
+    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again. Those of a
+    cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
     """
-    places = located_by_shard(job_ids, using)
-    return reduce(or_, [making_due.retry(*where, runs=runs, delay=delay, attempt=attempt) for where in places])
+    how: dict[str, Any] = {"runs": runs, "delay": delay, "attempt": attempt, "cancelled_too": cancelled_too}
+    return reduce(or_, [making_due.retry(*where, **how) for where in located_by_shard(job_ids, using)])
 
 
 def amend(
