@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -35,24 +35,23 @@ class UnknownName(NamedTuple):
         return f"No {self.kind} is called {self.name!r}.{meant}"
 
 
-def unknown_task(name: str, aliases: Collection[str]) -> UnknownName | None:
+# Asks each shard a question, and returns the answers of those that respond.
+AskShards = Callable[[Callable[[str], set[str]]], Iterable[set[str]]]
+
+
+def unknown_task(name: str, ask: AskShards) -> UnknownName | None:
     """Return what to ask back, or None: it is in the code, live workers have it, it ran lately, or it has jobs."""
-    known = set(registered_tasks())
-    for alias in aliases:
-        known |= {one for tasks, _ in _told_by_workers(alias) for one in tasks or ()}
-        known |= read_totals(alias, TrafficKind.TASK, WINDOWS["weeks"]).keys()
+    known = set(registered_tasks()).union(*ask(_tasks_in))
     if name not in known:
-        known = known.union(*map(_of_jobs, aliases))
+        known = known.union(*ask(_tasks_of_jobs_in))
     return None if name in known else UnknownName("task", name, nearest(name, known - {OTHER}))
 
 
-def unknown_queue(name: str, aliases: Collection[str]) -> UnknownName | None:
+def unknown_queue(name: str, ask: AskShards) -> UnknownName | None:
     """The same of a queue. One of which operators once decided something is known, too."""
     known = {task.queue_name for key in registered_tasks() if (task := registry.get(key))}
     known = known.union(conf.current().queue_shards, *(task_backends[alias].queues for alias in task_backends))
-    for alias in aliases:
-        known |= {one for _, queues in _told_by_workers(alias) for one in queues or ()}
-        known |= {one.name for one in snapshot_queries.queues(alias, named=True)}
+    known = known.union(*ask(_queues_in))
     return None if name in known else UnknownName("queue", name, nearest(name, known))
 
 
@@ -75,11 +74,21 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     return ends[close[0]] if close else None
 
 
+def _tasks_in(alias: str) -> set[str]:
+    told = {one for tasks, _ in _told_by_workers(alias) for one in tasks or ()}
+    return told | read_totals(alias, TrafficKind.TASK, WINDOWS["weeks"]).keys()
+
+
+def _tasks_of_jobs_in(alias: str) -> set[str]:
+    with read_only(alias):
+        return {name for (name,) in run_joined(alias, _OF_JOBS, [])}
+
+
+def _queues_in(alias: str) -> set[str]:
+    told = {one for _, queues in _told_by_workers(alias) for one in queues or ()}
+    return told | {one.name for one in snapshot_queries.queues(alias, named=True)}
+
+
 def _told_by_workers(alias: str) -> list[tuple[list[str] | None, list[str] | None]]:
     live = Worker.objects.using(alias).filter(stopped_at=None).order_by("-last_beat_at")
     return list(live.values_list("tasks", "queues")[:MOST_WORKERS])
-
-
-def _of_jobs(alias: str) -> set[str]:
-    with read_only(alias):
-        return {name for (name,) in run_joined(alias, _OF_JOBS, [])}

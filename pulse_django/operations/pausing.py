@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
+from django.db import Error
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import paused_queues, paused_tasks
@@ -31,8 +33,18 @@ def add_subject(parser: CommandParser) -> None:
 
 def refuse_unknown(aliases: Collection[str], options: dict[str, Any]) -> None:
     """Ask back if no shard knows what was named: a typo would stop nothing."""
+
+    def ask(question: Callable[[str], set[str]]) -> Iterator[set[str]]:
+        for alias in aliases:
+            try:
+                require_tables(alias)
+                yield question(alias)
+            except (Error, ImproperlyConfigured):
+                if len(aliases) == 1:  # of several, the others are paused, and this one is named then
+                    raise
+
     for name, unknown in ((options["task"], unknown_task), (options["queue"], unknown_queue)):
-        if name is not None and (found := unknown(name, aliases)) is not None:
+        if name is not None and (found := unknown(name, ask)) is not None:
             raise CommandError(inert(f"{found} Nothing was paused. --force pauses what no one knows yet."))
 
 

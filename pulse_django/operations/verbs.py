@@ -130,7 +130,7 @@ class PruneMany:
 
     selection: Selection
     noun = "ended jobs"
-    answers = ("deleted", "left")
+    answers = ("deleted", "left", "needed")
 
     @property
     def statuses(self) -> tuple[Status, ...]:
@@ -148,15 +148,22 @@ class PruneMany:
         return jobs.filter(outlived)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        deleted = Job.objects.db_manager(alias).prune_these(ids)
-        return {"deleted": len(deleted), "left": len(ids) - len(deleted)}
+        return prune_counted(alias, ids)
 
     def would(self, matches: int, running: int) -> str:
         return f"Would permanently delete {matches} and their attempts"
 
     def summary(self, counts: Counts) -> str:
-        left = counts["left"]
-        return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
+        left, needed = counts["left"], counts["needed"]
+        said = f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
+        return f"{said} {needed} left: other jobs wait for {'it' if needed == 1 else 'them'}." if needed else said
+
+
+def prune_counted(alias: str, ids: Collection[int]) -> dict[str, int]:
+    """Delete those of these jobs that have ended and hold no others, and count what became of them."""
+    deleted = Job.objects.db_manager(alias).prune_these(ids)
+    needed = Job.objects.using(alias).filter(pk__in=ids).holding().count() if len(deleted) < len(ids) else 0
+    return {"deleted": len(deleted), "left": len(ids) - len(deleted) - needed, "needed": needed}
 
 
 def retention(status: Status) -> timedelta:

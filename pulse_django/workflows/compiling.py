@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.databases import locate
+from pulse_django.execution.given_ids import never_given
 from pulse_django.execution.notify import is_due_soon, wake_workers
 from pulse_django.execution.placement import alias_of_batch
 from pulse_django.execution.resolving import resolve_when_committed
@@ -55,9 +56,14 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
     alias = parent.alias if parent is not None else alias_of_batch(using)
     _check(workflow)
     jobs = Job.objects.db_manager(alias)
+    outside = list(_needs_from_outside(workflow, alias))
+    needed_jobs = [need.job_id for need in outside if need.job_id is not None]
+    needed_batches = [need.batch_id for need in outside if need.batch_id is not None]
+    if outside and (problem := never_given(alias, jobs=needed_jobs, batches=needed_batches)):
+        raise InvalidWorkflow(f"needs: {problem}")
     with joined(alias):
         if parent is not None:
-            refuse_circles(jobs, "batch", parent.id, list(_needs_from_outside(workflow, alias)))
+            refuse_circles(jobs, "batch", parent.id, outside)
         part = _opened(workflow, parent, {}, alias)
         all_jobs = list(_jobs_of(part))
         groups = _gathered(all_jobs)

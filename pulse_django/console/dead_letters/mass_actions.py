@@ -139,18 +139,31 @@ class DeleteAction(MassAction):
     flag = DELETION
     commits_by_itself = True
     command = "pulse_prune --status DEAD_LETTERED"
+    needed: int = 0  # left, because other jobs wait for them
 
     def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
         jobs = Job.objects.db_manager(alias)
         deleted: list[int] = jobs.prune_these(ids, statuses=[Status.DEAD_LETTERED], error=self.error)
+        if len(deleted) < len(ids):
+            self.needed += Job.objects.using(alias).filter(pk__in=ids).holding().count()
         return deleted
+
+    def add(self, other: MassAction) -> None:
+        super().add(other)
+        if isinstance(other, DeleteAction):
+            self.needed += other.needed
 
     def summary(self) -> str:
         deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
+        count = self.moved_on - self.needed
         left = ngettext(
-            "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", self.moved_on
+            "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", count
         )
-        said = not_reached(self.moved_on) if self.is_partial else left % {"count": self.moved_on}
+        said = not_reached(count) if self.is_partial else left % {"count": count}
+        if self.needed:
+            said += " " + ngettext(
+                "%(count)d left: other jobs wait for it.", "%(count)d left: other jobs wait for them.", self.needed
+            ) % {"count": self.needed}
         return f"{deleted}, {said}"
 
     def details(self) -> str:

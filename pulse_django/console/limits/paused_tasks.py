@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -136,8 +136,11 @@ class PausedTasks:
             return ""
         task, queue = form.task_and_queue
         everywhere = shards_of(request, PausedKey)
-        aliases = [alias for alias in everywhere.aliases if alias not in everywhere.away]
-        found = unknown_task(task, aliases) or (unknown_queue(queue, aliases) if queue else None)
+
+        def ask(question: Callable[[str], set[str]]) -> Iterable[set[str]]:
+            return everywhere.ask(question).values()
+
+        found = unknown_task(task, ask) or (unknown_queue(queue, ask) if queue else None)
         return "" if found is None else in_words(found)
 
     def _pause_task(self, request: HttpRequest, form: Any) -> str:

@@ -16,7 +16,7 @@ from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.selection import Selection, has_status
-from pulse_django.operations.verbs import LIVE, CancelMany
+from pulse_django.operations.verbs import LIVE, CancelMany, prune_counted
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -143,8 +143,8 @@ def _ended(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
 
 
 def _delete(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
-    deleted = Job.objects.db_manager(alias).prune_these(ids)
-    return {"changed": len(deleted), "moved_on": len(ids) - len(deleted)}
+    counts = prune_counted(alias, ids)
+    return {"changed": counts["deleted"], "moved_on": counts["left"], "needed": counts["needed"]}
 
 
 MOVED_ON = _("no longer matched")
@@ -214,7 +214,7 @@ VERBS = (
         form=DeleteForm,
         fitting=_ended,
         act=_delete,
-        answers={"changed": _("deleted"), "moved_on": MOVED_ON},
+        answers={"changed": _("deleted"), "moved_on": MOVED_ON, "needed": _("left: other jobs wait for them")},
         commits_by_itself=True,
     ),
 )
