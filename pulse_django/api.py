@@ -27,7 +27,8 @@ from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
 from .words.endings import EndedBy, run_ended
 from .words.envelopes import PROGRESS
-from .words.job_ids import check_attempt
+from .words.job_ids import check_attempt, shown
+from .words.job_options import TASK_NAME, check_queue_name
 from .words.leases import Lease
 from .words.outcomes import WorkerLost
 from .words.states import Status
@@ -52,6 +53,12 @@ def jobs(
     using: str | None = None,
 ) -> JobQuerySet:
     """Return jobs to look at. Reading them takes no locks."""
+    if status is not None and status not in tuple(Status):
+        raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
+    if queue is not None:
+        check_queue_name(queue)
+    if isinstance(task, str):
+        TASK_NAME.check("task", task)
     wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}
     found: JobQuerySet = Job.objects.using(alias_of_jobs(using))
     return found.filter(**{field: value for field, value in wanted.items() if value is not None})

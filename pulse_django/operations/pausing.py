@@ -66,7 +66,10 @@ def resume(alias: str, options: dict[str, Any]) -> Said:
     _require_subject(options)
     if options["task"] is None:
         name = options["queue"]
-        was_paused = paused_queues.resume_queue(name, using=alias)
+        try:
+            was_paused = paused_queues.resume_queue(name, using=alias)
+        except InvalidJob as error:
+            raise CommandError(str(error)) from error
         return {"queue": name, "was_paused": was_paused}, [_resumed("queue", name, was_paused)]
     name, queue = options["task"], options["queue"]
     try:

@@ -13,7 +13,11 @@ from pulse_django.execution.waits import EVENT_NAME
 from pulse_django.models import Job
 from pulse_django.protocol.events import send_event as send
 from pulse_django.store.transactions import is_in_callers_transaction
+from pulse_django.words.limits import MAX_USER
+from pulse_django.words.option_kinds import Note
 from pulse_django.words.payloads import encode_arguments
+
+SENT_BY = Note(MAX_USER)
 
 
 def send_event(name: str, payload: Any = None, *, by: str = "", using: str | None = None) -> bool:
@@ -25,6 +29,7 @@ def send_event(name: str, payload: Any = None, *, by: str = "", using: str | Non
     A handler tells the shard of its own job, and any other caller every shard. ``using`` names one.
     """
     EVENT_NAME.check("name", name)
+    by = SENT_BY.cleaned("by", by)
     encoded = None
     if payload is not None:
         encoded = encode_arguments(payload, limit=conf.current().max_payload_bytes, what="payload")
