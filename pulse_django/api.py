@@ -10,7 +10,7 @@ from operator import or_
 from typing import Any
 
 from . import conf
-from .backend import new_job
+from .backend import PulseBackend, new_job
 from .exceptions import InvalidJob
 from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
@@ -169,8 +169,15 @@ def enqueue_many(
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
 
     Items whose keys place their jobs in different shards are refused: ``shard_of()`` says which belong together.
+
+    A task of another backend is enqueued there, once for each item; the ids are those of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
+    if not isinstance(task.get_backend(), PulseBackend):
+        results: list[Any] = [task.enqueue(*args, **kwargs).id for args, kwargs in list(called_with)]
+        if progress is not None:
+            progress(len(results))
+        return results
     has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own
     if has_keys and has_several_shards():
         called_with = list(called_with)
