@@ -12,7 +12,7 @@ from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNo
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.words.envelopes import RESULT
-from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, Met, Need, OnDead
+from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.states import Status
 
@@ -161,10 +161,12 @@ class Waits:
         return None
 
 
-def _flat(needs: Iterable[object]) -> Iterable[object]:
+def _flat(needs: Iterable[object], depth: int = 0) -> Iterable[object]:
+    if depth > MOST_NESTED:
+        raise InvalidJob(f"wait_for: the lists are nested more than {MOST_NESTED} deep")
     for need in needs:
         if isinstance(need, list | tuple):
-            yield from _flat(need)
+            yield from _flat(need, depth + 1)
         else:
             yield need
 

@@ -18,7 +18,7 @@ from pulse_django.protocol.batches import seal_batch
 from pulse_django.protocol.circles import refuse_circles
 from pulse_django.protocol.needs import add_needs
 from pulse_django.store.transactions import joined
-from pulse_django.words.needs import Need, OnDead, Place
+from pulse_django.words.needs import MOST_NESTED, Need, OnDead, Place
 
 from .batches import Batch
 from .builder import EnqueuedWorkflow, Node, Workflow
@@ -93,6 +93,8 @@ def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
     """Refuse cycles, and names that there are not."""
     if workflow in inside:
         raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
+    if len(inside) > MOST_NESTED:
+        raise InvalidWorkflow(f"the workflows are nested more than {MOST_NESTED} deep. Let a job enqueue the next one")
     graph: dict[str, list[str]] = {}
     for node in workflow.nodes.values():
         graph[node.name] = [need for need in node.needs.values() if isinstance(need, str)]

@@ -170,10 +170,11 @@ def _lines_of(graph: Graph) -> list[str]:
     if graph.is_cut:
         return ["It has too many jobs to list them."]
     if not graph.is_drawn:
-        return [
+        lines = [
             f"  layer {layer}: {', '.join(f'{count} {state}' for state, count in counts.items())}"
             for layer, counts in enumerate(graph.counts, 1)
         ]
+        return [*lines, f"  and {graph.more_layers} more layers"] if graph.more_layers else lines
     needs: dict[str, list[str]] = {node.key: [] for node in graph.nodes}
     names = {node.key: node.name for node in graph.nodes}
     for edge in graph.edges:
