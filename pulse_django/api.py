@@ -10,7 +10,7 @@ from operator import or_
 from typing import Any
 
 from . import conf
-from .backend import new_job
+from .backend import PulseBackend, new_job
 from .exceptions import InvalidJob
 from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
@@ -27,7 +27,8 @@ from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
 from .words.endings import EndedBy, run_ended
 from .words.envelopes import PROGRESS
-from .words.job_ids import check_attempt
+from .words.job_ids import check_attempt, shown
+from .words.job_options import TASK_NAME, check_queue_name
 from .words.leases import Lease
 from .words.outcomes import WorkerLost
 from .words.states import Status
@@ -52,6 +53,12 @@ def jobs(
     using: str | None = None,
 ) -> JobQuerySet:
     """Return jobs to look at. Reading them takes no locks."""
+    if status is not None and status not in tuple(Status):
+        raise InvalidJob(f"status: {shown(status)} is none of {', '.join(Status)}")
+    if queue is not None:
+        check_queue_name(queue)
+    if isinstance(task, str):
+        TASK_NAME.check("task", task)
     wanted = {"status": status, "queue": queue, "task": task if task is None or isinstance(task, str) else key_of(task)}
     found: JobQuerySet = Job.objects.using(alias_of_jobs(using))
     return found.filter(**{field: value for field, value in wanted.items() if value is not None})
@@ -80,14 +87,16 @@ def retry(
     runs: int = 1,
     delay: timedelta = timedelta(),
     attempt: int | None = None,
+    cancelled_too: bool = False,
     using: str | None = None,
 ) -> Retried:
     """Revive dead letters, with at least ``runs`` more attempts each.
 
-    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again.
+    With ``attempt``, only what died in that one: so a call whose answer was lost can be made again. Those of a
+    cancelled batch are left, unless ``cancelled_too`` says that they are meant as well.
     """
-    places = located_by_shard(job_ids, using)
-    return reduce(or_, [making_due.retry(*where, runs=runs, delay=delay, attempt=attempt) for where in places])
+    how: dict[str, Any] = {"runs": runs, "delay": delay, "attempt": attempt, "cancelled_too": cancelled_too}
+    return reduce(or_, [making_due.retry(*where, **how) for where in located_by_shard(job_ids, using)])
 
 
 def amend(
@@ -160,8 +169,15 @@ def enqueue_many(
     written so far. Returns the jobs' ids in order. Django's ``task_enqueued`` is not sent for each.
 
     Items whose keys place their jobs in different shards are refused: ``shard_of()`` says which belong together.
+
+    A task of another backend is enqueued there, once for each item; the ids are those of that backend's results.
     """
     called_with: Iterable[Call] = (_checked(task, place, item) for place, item in enumerate(arguments))
+    if not isinstance(task.get_backend(), PulseBackend):
+        results: list[Any] = [task.enqueue(*args, **kwargs).id for args, kwargs in list(called_with)]
+        if progress is not None:
+            progress(len(results))
+        return results
     has_keys = getattr(task, "unique", None) is not None or has_lane_key(task)  # each job has its own
     if has_keys and has_several_shards():
         called_with = list(called_with)

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from .store.json_columns import Document
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
-from .words.needs import MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
+from .words.needs import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
 class StoredBatch(models.Model):
@@ -19,7 +19,9 @@ class StoredBatch(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     name = ShortText(max_length=MAX_BATCH_NAME)
-    kind = ShortText(max_length=16, default="batch", db_default="batch")  # or a workflow, or a mass operation
+    kind = ShortText(
+        max_length=MAX_BATCH_KIND, default="batch", db_default="batch"
+    )  # or a workflow, or a mass operation
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="children"
     )

@@ -14,7 +14,7 @@ from pulse_django.protocol.amend import Found, read_for_amending, why_not
 from pulse_django.words.job_options import Payload
 from pulse_django.words.masks import is_encrypted
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
-from pulse_django.words.states import CLAIMABLE
+from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.words.verb_results import Amended, AmendRefusal
 
 from . import encryption
@@ -47,7 +47,7 @@ def amend(
     jobs = Job.objects.db_manager(alias)
     for _ in range(MOST_TRIES if instead_of is None else 1):
         found = instead_of or read_for_amending(jobs, job_id)
-        if found is None or found.status not in CLAIMABLE or found.is_expired:
+        if found is None or found.status not in (Status.WAITING, *CLAIMABLE) or found.is_expired:
             return Amended(job_id=job_id, refused=why_not(found))
         task = registry.get(found.task)
         if found.task in OWN_TASKS:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from pulse_django.exceptions import RateLimited, Snooze
+from pulse_django.exceptions import InvalidJob, RateLimited, Snooze
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.lane_keys import key_of, limiter_of
@@ -39,7 +39,7 @@ def note_error(run: Run, task: Task, error: BaseException) -> BaseException:
             reason = f"breaker: {type(error).__name__}"
             if limiters.failed(limiter, limit.breaker, reason=reason):
                 logger.warning("Limit %s is closed for %s: %s", limiter, limit.breaker.for_, reason)
-    except DatabaseError as fault:
+    except (DatabaseError, InvalidJob) as fault:
         logger.warning("Limit %s could not be closed: %s", limiter, error_in_one_line(fault))
     return ends_with
 

@@ -21,9 +21,12 @@ def retry(
     delay: timedelta = AT_ONCE,
     gap: timedelta = AT_ONCE,
     attempt: int | None = None,
+    cancelled_too: bool = False,
 ) -> Retried:
     """Revive dead letters, the first after ``delay`` and each further one ``gap`` later."""
-    answer: Retried = Job.objects.db_manager(alias).retry(job_ids, runs=runs, delay=delay, gap=gap, attempt=attempt)
+    answer: Retried = Job.objects.db_manager(alias).retry(
+        job_ids, runs=runs, delay=delay, gap=gap, attempt=attempt, cancelled_too=cancelled_too
+    )
     if answer.revived and not delay:
         wake_workers(alias, [ANY_QUEUE])
     return answer

@@ -98,7 +98,7 @@ def shard_of_call(
     task: Task, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, using: str | None = None
 ) -> str:
     """Return the shard of a job with these arguments. Raise InvalidJob if it would have to be in two."""
-    named = using or getattr(task, "database", None)
+    named = getattr(task, "database", None) if using is None else using
     if not has_several_shards():
         return alias_of_jobs(named)
     anchors = list(_anchors(task, args, kwargs or {}))

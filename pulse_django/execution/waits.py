@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from asgiref.sync import sync_to_async
 
-from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, WaitFor
+from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNotDone, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.words.envelopes import RESULT
-from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, Met, Need, OnDead
+from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.states import Status
 
 from .databases import alias_of_run, locate
 from .encryption import value_of
+from .given_ids import never_given
 from .needed_results import NeededResults
 
 if TYPE_CHECKING:
@@ -56,12 +57,19 @@ class Waits:
         If they are not over, this call ends the run, and the job is WAITING. It uses no worker, and the attempt does
         not count. When they are over, the handler starts again, so do work before this call in ``step()``. ``on_dead``
         decides what happens to this job if one that it needs becomes a dead letter.
+
+        An id that was never given is refused. The wait for a job that was deleted is over, and as it has no result,
+        ``NeedNotDone`` is raised; with ``on_dead="go_on"`` None is in its place.
         """
         wanted = [self._need(one, OnDead(on_dead)) for one in _flat(needs)]
         if not wanted:
             return []
         jobs = {job.pk: job for job in self._jobs(wanted)}
         batches = {batch.pk: batch for batch in self._batches(wanted)}
+        missing_jobs = {need.job_id for need in wanted if need.job_id is not None} - jobs.keys()
+        missing_batches = {need.batch_id for need in wanted if need.batch_id is not None} - batches.keys()
+        if problem := never_given(alias_of_run(self.run), jobs=missing_jobs, batches=missing_batches):
+            raise InvalidJob(f"wait_for: {problem}")
         if any(not _is_over(need, jobs, batches) for need in wanted):
             self._wait(wanted)
         values = [self._value_of(need, jobs) for need in wanted]
@@ -134,6 +142,8 @@ class Waits:
 
             return Batch(need.batch_id, alias_of_run(self.run)).progress()
         job = jobs.get(need.job_id or 0)
+        if job is None and need.on_dead is not OnDead.GO_ON:
+            raise NeedNotDone(need.name, "deleted")
         return value_of(job, RESULT) if job is not None and job.status == Status.COMPLETED else None
 
     def _batch(self, kind: str | None) -> Batch | None:
@@ -151,10 +161,12 @@ class Waits:
         return None
 
 
-def _flat(needs: Iterable[object]) -> Iterable[object]:
+def _flat(needs: Iterable[object], depth: int = 0) -> Iterable[object]:
+    if depth > MOST_NESTED:
+        raise InvalidJob(f"wait_for: the lists are nested more than {MOST_NESTED} deep")
     for need in needs:
         if isinstance(need, list | tuple):
-            yield from _flat(need)
+            yield from _flat(need, depth + 1)
         else:
             yield need
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK, IS_SET_ASIDE, QUEUE_OF_PAUSE, TASK_OF_PAUSE
 from pulse_django.store.transactions import run_joined
 
@@ -43,6 +45,15 @@ CROSS JOIN LATERAL (
 ORDER BY paused.task COLLATE "C", paused.queue COLLATE "C"
 """  # noqa: S608 - made of constants
 
+# Without an index: a pause is rare, and what is far behind in its line is counted, too.
+_WAITING = f"""
+SELECT count(*) FROM (
+    SELECT 1 FROM pulse_django_job_hot
+    WHERE {CLAIMABLE} AND task::text = ANY (%s::text[]) AND (%s::text IS NULL OR queue::text = %s::text)
+    LIMIT {MOST_COUNTED + 1}
+) AS counted
+"""  # noqa: S608 - made of constants
+
 
 class PausedTaskFacts(NamedTuple):
     """A task of which no job starts now, in all queues or in one."""
@@ -58,7 +69,7 @@ class PausedTaskFacts(NamedTuple):
     @property
     def waiting(self) -> str:
         """How many jobs are known to wait, as text."""
-        return str(self.set_aside) if self.set_aside <= MOST_COUNTED else f"{MOST_COUNTED}+"
+        return counted_in_words(self.set_aside)
 
     def as_json(self) -> dict[str, Any]:
         until = None if self.paused_until is None else self.paused_until.isoformat()
@@ -74,3 +85,14 @@ def paused_tasks(alias: str) -> list[PausedTaskFacts]:
     """Return the tasks that are paused. One that is paused in several queues is there several times."""
     with read_only(alias):
         return [PausedTaskFacts(*row) for row in run_joined(alias, _PAUSED, [])]
+
+
+def waiting_jobs(alias: str, tasks: Collection[str], queue: str | None) -> int:
+    """Count the jobs that a pause of these names stops: at most one more than ``MOST_COUNTED``."""
+    with read_only(alias):
+        [(jobs,)] = run_joined(alias, _WAITING, [sorted(tasks), queue, queue])
+    return int(jobs)
+
+
+def counted_in_words(jobs: int) -> str:
+    return str(jobs) if jobs <= MOST_COUNTED else f"{MOST_COUNTED}+"

@@ -59,6 +59,11 @@ def add_shard(parser: CommandParser) -> None:
     parser.add_argument("--shard", metavar="ALIAS", help="this shard alone; default: all shards")
 
 
+def add_cancelled_too(parser: CommandParser, act: str = "") -> None:
+    said = f"{act}also dead letters whose workflow or batch was cancelled"
+    parser.add_argument("--cancelled-too", action="store_true", help=said)
+
+
 def add_action(parser: CommandParser) -> None:
     parser.add_argument("--all", action="store_true", help="allow running without a filter")
     parser.add_argument("--yes", action="store_true", help="apply the change; without it, nothing is changed")

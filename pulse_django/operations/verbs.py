@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from pulse_django import conf
 from pulse_django.execution import making_due
-from pulse_django.models import Job
+from pulse_django.models import Job, StoredBatch
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words
@@ -59,15 +59,21 @@ class RetryMany:
     selection: Selection
     runs: int = 1
     delay: timedelta = timedelta()
+    cancelled_too: bool = False  # also those whose batch was cancelled
     noun = "dead letters"
-    answers = ("revived", "moved_on", "twins")
+    answers = ("revived", "moved_on", "twins", "of_cancelled")
 
     def jobs(self, alias: str) -> JobQuerySet:
         return replace(self.selection, statuses=(Status.DEAD_LETTERED,)).jobs(alias)
 
+    def of_cancelled(self, alias: str) -> JobQuerySet:
+        """Return those of them whose batch was cancelled."""
+        cancelled = StoredBatch.objects.using(alias).filter(cancelled_at__isnull=False)
+        return self.jobs(alias).filter(batch_id__in=cancelled.values("pk"))
+
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        answer = making_due.retry(alias, ids, runs=self.runs, delay=self.delay)
-        return {"revived": len(answer.revived), "moved_on": len(answer.moved_on), "twins": len(answer.twins)}
+        answer = making_due.retry(alias, ids, runs=self.runs, delay=self.delay, cancelled_too=self.cancelled_too)
+        return {name: len(getattr(answer, name)) for name in self.answers}
 
     def would(self, matches: int, running: int) -> str:
         runs = f"{self.runs} more run{'s' if self.runs > 1 else ''}"
@@ -76,7 +82,14 @@ class RetryMany:
 
     def summary(self, counts: Counts) -> str:
         twins = f" {counts['twins']} left: another job has their unique key." if counts["twins"] else ""
-        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{twins}"
+        left = f" {left_of_cancelled(counts['of_cancelled'])}" if counts["of_cancelled"] else ""
+        return f"{counts['revived']} retried, {counts['moved_on']} no longer matched.{twins}{left}"
+
+
+def left_of_cancelled(count: int) -> str:
+    """Say how many dead letters were not retried because their workflow was cancelled."""
+    whose, which = ("its", "it") if count == 1 else ("their", "them")
+    return f"{count} left: {whose} workflow was cancelled. --cancelled-too retries {which}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +130,7 @@ class PruneMany:
 
     selection: Selection
     noun = "ended jobs"
-    answers = ("deleted", "left")
+    answers = ("deleted", "left", "needed")
 
     @property
     def statuses(self) -> tuple[Status, ...]:
@@ -135,15 +148,22 @@ class PruneMany:
         return jobs.filter(outlived)
 
     def act(self, alias: str, ids: Collection[int]) -> Counts:
-        deleted = Job.objects.db_manager(alias).prune_these(ids)
-        return {"deleted": len(deleted), "left": len(ids) - len(deleted)}
+        return prune_counted(alias, ids)
 
     def would(self, matches: int, running: int) -> str:
         return f"Would permanently delete {matches} and their attempts"
 
     def summary(self, counts: Counts) -> str:
-        left = counts["left"]
-        return f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
+        left, needed = counts["left"], counts["needed"]
+        said = f"{counts['deleted']} deleted, {left} {'was' if left == 1 else 'were'} locked or no longer matched."
+        return f"{said} {needed} left: other jobs wait for {'it' if needed == 1 else 'them'}." if needed else said
+
+
+def prune_counted(alias: str, ids: Collection[int]) -> dict[str, int]:
+    """Delete those of these jobs that have ended and hold no others, and count what became of them."""
+    deleted = Job.objects.db_manager(alias).prune_these(ids)
+    needed = Job.objects.using(alias).filter(pk__in=ids).holding().count() if len(deleted) < len(ids) else 0
+    return {"deleted": len(deleted), "left": len(ids) - len(deleted) - needed, "needed": needed}
 
 
 def retention(status: Status) -> timedelta:

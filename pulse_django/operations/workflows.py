@@ -14,17 +14,19 @@ MOST_ROUNDS = 10
 class RetriedBatch(NamedTuple):
     revived: int
     twins: int  # left: another job has their unique key
+    of_cancelled: int  # left: their batch was cancelled
     has_more: bool  # call it again
 
 
-def retry_dead_letters(alias: str, batch_id: int, *, runs: int = 1) -> RetriedBatch:
+def retry_dead_letters(alias: str, batch_id: int, *, runs: int = 1, cancelled_too: bool = False) -> RetriedBatch:
     """Retry the dead letters of a batch and of those within it: at most ten thousand of them."""
-    revived = twins = after = 0
+    revived = twins = left = after = 0
     for _ in range(MOST_ROUNDS):
         ids = dead_letters_in(alias, batch_id, after=after, most=AT_ONCE)
         if ids:
-            answer = making_due.retry(alias, ids, runs=runs)
+            answer = making_due.retry(alias, ids, runs=runs, cancelled_too=cancelled_too)
             revived, twins, after = revived + len(answer.revived), twins + len(answer.twins), ids[-1]
+            left += len(answer.of_cancelled)
         if len(ids) < AT_ONCE:
-            return RetriedBatch(revived, twins, has_more=False)
-    return RetriedBatch(revived, twins, has_more=True)
+            return RetriedBatch(revived, twins, left, has_more=False)
+    return RetriedBatch(revived, twins, left, has_more=True)

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models, router
 
+from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.limiting import Breaker
+from pulse_django.words.lane_keys import check_limiter_name
+from pulse_django.words.limiting import Breaker, check_numbers
+from pulse_django.words.limits import MAX_USER
+from pulse_django.words.option_kinds import Duration, Note
 
 from .declarations import Declarer, declare_once
 
@@ -134,6 +138,9 @@ WHERE NOT EXISTS (
 RETURNING scope
 """  # noqa: S608 - made of constants
 
+_LASTING = Duration(or_zero=True)
+_BY, _REASON = Note(MAX_USER), Note(MAX_REASON)
+
 
 class LimiterManager(models.Manager["Limiter"]):
     """``Limiter.objects``: every write to a limiter."""
@@ -178,33 +185,40 @@ class LimiterManager(models.Manager["Limiter"]):
 
         Claims follow from the next one on.
         """
+        check_limiter_name(name)
+        if for_ is not None:
+            _LASTING.check("for_", for_)
         values = {
             "name": name,
-            "override": None if numbers is None else json.dumps(dict(numbers)),
+            "override": None if numbers is None else json.dumps(check_numbers(numbers)),
             "seconds": None if for_ is None else for_.total_seconds(),
-            "by": by,
-            "reason": reason,
+            "by": _BY.cleaned("by", by),
+            "reason": _REASON.cleaned("reason", reason),
         }
         run_joined(self._alias, _OVERRIDE, values)
 
     def close(self, name: str, *, for_: timedelta, reason: str = "") -> bool:
         """Start none of its jobs for a time. Return whether it was not closed for longer already."""
-        values = {"name": name, "seconds": for_.total_seconds(), "reason": reason}
+        check_limiter_name(name)
+        _LASTING.check("for_", for_)
+        values = {"name": name, "seconds": for_.total_seconds(), "reason": _REASON.cleaned("reason", reason)}
         return bool(run_joined(self._alias, _CLOSE, values))
 
     def failed(self, name: str, breaker: Breaker, *, reason: str) -> bool:
         """Count a failure. Return whether nothing starts now because of it."""
+        check_limiter_name(name)
         values = {
             "name": name,
             "most": breaker.failures,
             "within": breaker.within.total_seconds(),
             "seconds": breaker.for_.total_seconds(),
-            "reason": reason,
+            "reason": _REASON.cleaned("reason", reason),
         }
         return [is_open for (is_open,) in run_joined(self._alias, _FAILED, values)] == [True]
 
     def reopen(self, name: str) -> bool:
         """Let its jobs start again. Return whether it was closed."""
+        check_limiter_name(name)
         return bool(run_joined(self._alias, _OPEN, [name]))
 
     def _declare(self, statement: str, scope: str, limits: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -17,8 +17,9 @@ from pulse_django.store.paused_tasks import IS_OF_TASK, TASK_OF_PAUSE
 from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
-from pulse_django.words.lane_keys import is_pause_of_task, key_of, pause_of_task
-from pulse_django.words.limits import MAX_DELAY, MAX_USER
+from pulse_django.words.lane_keys import MAX_PAUSED, is_pause_of_task, key_of, pause_of_task
+from pulse_django.words.limits import MAX_USER
+from pulse_django.words.option_kinds import Duration, Note
 from pulse_django.words.payloads import clean_text
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ RETURNING lane_key
 """  # noqa: S608 - made of constants
 _FORGET = "DELETE FROM pulse_django_pausedkey WHERE paused_until <= statement_timestamp() RETURNING lane_key"
 
+_LANE_KEY = Note(MAX_PAUSED)
+
 
 class PausedKeyManager(models.Manager["PausedKey"]):
     """``PausedKey.objects``: pause a key of a limit or a share, or a task, and resume it.
@@ -59,12 +62,16 @@ class PausedKeyManager(models.Manager["PausedKey"]):
 
         Return whether it was not paused for longer already.
         """
+        lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         if key_of(lane_key) is None or is_pause_of_task(lane_key):
             raise InvalidJob(f"{lane_key!r} has no key: close the limit instead")
+        if for_ is not None:
+            Duration(or_zero=True).check("for_", for_)
         return bool(self._pause([lane_key], for_, reason, by))
 
     def resume(self, lane_key: str) -> bool:
         """Let jobs of the key start again. Return whether it was paused."""
+        lane_key = _LANE_KEY.cleaned("lane_key", lane_key)
         return not is_pause_of_task(lane_key) and bool(run_joined(self._alias, _RESUME, [[lane_key]]))
 
     def pause_task(
@@ -74,8 +81,8 @@ class PausedKeyManager(models.Manager["PausedKey"]):
 
         In all queues, unless ``queue`` names one. Return whether one of them was not paused for longer already.
         """
-        if for_ is not None and not timedelta() < for_ <= MAX_DELAY:
-            raise InvalidJob(f"for_: {for_} must be positive and at most {MAX_DELAY.days} days")
+        if for_ is not None:
+            Duration().check("for_", for_)
         return bool(self._pause(_rows_of(names, queue), for_, reason, by))
 
     def resume_task(self, *names: str, queue: str | None = None) -> bool:

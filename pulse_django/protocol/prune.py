@@ -119,13 +119,16 @@ def prune_these(
 ) -> list[int]:
     """Delete those of these jobs that have ended, or that ended so, with their attempts. Return which.
 
-    With ``error``, only those whose last error has this fingerprint.
+    A dead letter that holds other jobs stays: these would run without it. With ``error``, only those whose last error
+    has this fingerprint.
     """
     if not set(statuses) <= set(TERMINAL):
         raise ValueError("prune does not delete live jobs")
     ended = (
         jobs.using(jobs.write_alias).terminal().filter(pk__in=sorted(job_ids_of(job_ids)), status__in=sorted(statuses))
     )
+    if Status.DEAD_LETTERED in statuses:
+        ended = ended.holding_nothing()
     if error is not None:
         # Written so that no index holds it: by their ids the few are found, and not through all of their group.
         unindexed = Concat(Fingerprint("last_error"), Value(""), output_field=TextField())

@@ -49,8 +49,11 @@ revived AS (
 _RETRY = f"""
 WITH dead AS MATERIALIZED (
     SELECT
-        id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed
-    FROM pulse_django_job_hot
+        id, attempts, max_attempts, refunds, lane_key, unique_key IS NOT NULL AND NOT unique_until_start AS is_keyed,
+        NOT %s AND batch_id IS NOT NULL AND EXISTS (
+            SELECT 1 FROM pulse_django_batch WHERE id = job.batch_id AND cancelled_at IS NOT NULL
+        ) AS is_cancelled
+    FROM pulse_django_job_hot AS job
     WHERE id = ANY (%s::bigint[]) AND status::text = 'DEAD_LETTERED'
         AND attempts = COALESCE(%s::int, attempts) AND task::text NOT IN {OWN_TASKS}
     ORDER BY id
@@ -60,11 +63,14 @@ in_line AS (
     SELECT
         id, attempts, max_attempts, refunds, lane_key, is_keyed, row_number() OVER (ORDER BY id) - 1 AS place
     FROM dead
+    WHERE NOT is_cancelled
 ),
 {_REVIVE.format(which="NOT is_keyed")}
-SELECT id, NULL FROM revived
+SELECT id, NULL, false FROM revived
 UNION ALL
-SELECT id, place FROM in_line WHERE is_keyed
+SELECT id, place, false FROM in_line WHERE is_keyed
+UNION ALL
+SELECT id, NULL, true FROM dead WHERE is_cancelled
 """  # noqa: S608 - made of constants
 
 # A twin is a job that is not over and has the key, or a dead letter before it in the same list. Without this look one
@@ -113,12 +119,13 @@ def retry(
     delay: timedelta = timedelta(),
     gap: timedelta = timedelta(),
     attempt: int | None = None,
+    cancelled_too: bool = False,
 ) -> Retried:
     """Revive what is still dead, with at least ``runs`` more attempts and all of its history.
 
     The first is due after ``delay``, and each of the others ``gap`` after the one before it. With ``attempt``, only
-    what died in that one. A dead letter whose unique key another job holds by now is left as it is, and so is one of
-    Pulse's own tasks.
+    what died in that one. A dead letter whose unique key another job holds by now is left as it is, and so are one of
+    Pulse's own tasks and one whose batch was cancelled, the latter without ``cancelled_too``.
     """
     check_whole_number("runs", runs, 1, MOST_ATTEMPTS)
     check_attempt(attempt)
@@ -126,9 +133,10 @@ def retry(
     check_delay(gap)
     asked_for = job_ids_of(job_ids)
     how = (runs, delay.total_seconds(), gap.total_seconds())
-    rows = run_joined(jobs.write_alias, _RETRY, [sorted(asked_for), attempt, *how])
-    revived = {job_id for job_id, place in rows if place is None}
-    keyed = [(job_id, place) for job_id, place in rows if place is not None]
+    rows = run_joined(jobs.write_alias, _RETRY, [bool(cancelled_too), sorted(asked_for), attempt, *how])
+    of_cancelled = frozenset(job_id for job_id, _, is_cancelled in rows if is_cancelled)
+    revived = {job_id for job_id, place, is_cancelled in rows if place is None and not is_cancelled}
+    keyed = [(job_id, place) for job_id, place, _ in rows if place is not None]
     twins: set[int] = set()
     for job_id, has_twin in _retry_keyed(jobs, keyed, attempt, how) if keyed else ():
         (twins if has_twin else revived).add(job_id)
@@ -137,7 +145,8 @@ def retry(
         again = [(job_id, place) for job_id, place in keyed if job_id in twins]
         free = {job_id for job_id, has_twin in _retry_keyed(jobs, again, attempt, how) if not has_twin}
         revived, twins = revived | free, twins - free
-    return Retried(revived=frozenset(revived), moved_on=asked_for - revived - twins, twins=frozenset(twins))
+    moved_on = asked_for - revived - twins - of_cancelled
+    return Retried(revived=frozenset(revived), moved_on=moved_on, twins=frozenset(twins), of_cancelled=of_cancelled)
 
 
 def _retry_keyed(

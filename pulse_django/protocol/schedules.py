@@ -17,6 +17,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.schedules import MAX_BY
 from pulse_django.store.transactions import joined, run_joined
+from pulse_django.words.job_ids import MAX_ID, check_whole_number
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.payloads import clean_text, error_in_one_line, one_line
 from pulse_django.words.schedule_definitions import (
@@ -112,7 +113,7 @@ def store(row: Schedule, alias: str, by: str = "", why: str = "") -> None:
     with joined(alias):
         if row.pk is None:
             row.next_at = first_after(row.timing, clock(alias), starts_at=row.starts_at, ends_at=row.ends_at)
-            row.changed_by = by[:MAX_BY]
+            row.changed_by = clean_text(by, MAX_BY)
             models.Model.save(row, using=alias, force_insert=True)
             return
         stored, now = _locked(type(row), alias, row.pk)
@@ -150,15 +151,20 @@ def pause(
     if lasting is not None and not timedelta() < lasting <= MAX_DELAY:
         raise ValueError(f"lasting: {lasting} must be positive and at most {MAX_DELAY.days} days")
     seconds = None if lasting is None else lasting.total_seconds()
-    params = [list(schedule_ids), seconds, clean_text(reason, MAX_REASON), by[:MAX_BY]]
+    params = [_ids(schedule_ids), seconds, clean_text(reason, MAX_REASON), clean_text(by, MAX_BY)]
     return sorted(paused for (paused,) in run_joined(schedules.write_alias, _PAUSE, params))
 
 
 def resume(schedules: Any, *schedule_ids: int, by: str = "") -> list[int]:
     """Let ticks fire again from now on. Return the ids of those that were paused."""
-    return sorted(
-        resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, [list(schedule_ids), by[:MAX_BY]])
-    )
+    params = [_ids(schedule_ids), clean_text(by, MAX_BY)]
+    return sorted(resumed for (resumed,) in run_joined(schedules.write_alias, _RESUME, params))
+
+
+def _ids(schedule_ids: Sequence[int]) -> list[int]:
+    for one in schedule_ids:
+        check_whole_number("schedule id", one, 1, MAX_ID)
+    return list(schedule_ids)
 
 
 def declare(schedules: Any, declarer: Declarer, definitions: Sequence[Definition], *, silence: timedelta) -> bool:
@@ -264,7 +270,7 @@ def _change(
             missed = without_firing(was_due[1], was_due[0], now, TickOutcome.MISSED, CHANGED, was_due[2])
             write_ticks(alias, [(row.pk, tick, None) for tick in missed])
         row.next_at = first_after(row.timing, now, starts_at=row.starts_at, ends_at=row.ends_at)
-    row.changed_by = by[:MAX_BY]
+    row.changed_by = clean_text(by, MAX_BY)
     row.changed_at = now
     written = None if row.pk is None else [*_COLUMNS, "changed_by", "changed_at", *(others or {})]
     models.Model.save(row, using=alias, force_insert=row.pk is None, update_fields=written)

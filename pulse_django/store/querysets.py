@@ -53,6 +53,32 @@ _IS_UNNEEDED = """NOT (
 )"""
 
 
+# A need of a batch holds by the dead letters of the batches within it as well.
+_IS_HOLDING = """(
+    "pulse_django_job".awaited AND EXISTS (
+        SELECT 1 FROM pulse_django_dependency AS need
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs = "pulse_django_job".id AND need.needs IS NOT NULL AND need.met_at IS NULL
+            AND need.on_dead::text = 'hold' AND waiter.finished_at IS NULL
+    )
+    OR "pulse_django_job".batch_id IS NOT NULL AND EXISTS (
+        WITH RECURSIVE around AS (
+            SELECT id, parent_id FROM pulse_django_batch WHERE id = "pulse_django_job".batch_id
+            UNION ALL
+            SELECT batch.id, batch.parent_id
+            FROM around
+            JOIN pulse_django_batch AS batch ON batch.id = around.parent_id
+        )
+        SELECT 1
+        FROM around
+        JOIN pulse_django_dependency AS need ON need.needs_batch = around.id
+        JOIN pulse_django_job_hot AS waiter ON waiter.id = need.job_id
+        WHERE need.needs_batch IS NOT NULL AND need.met_at IS NULL AND need.on_dead::text = 'hold'
+            AND waiter.finished_at IS NULL
+    )
+)"""
+
+
 class JobQuerySet(QuerySet["Job"]):
     def claimable(self) -> Self:
         """Waiting for a worker, now or later."""
@@ -74,6 +100,16 @@ class JobQuerySet(QuerySet["Job"]):
     def unneeded(self) -> Self:
         """Jobs that no open batch has, and that no job waits for."""
         return self.filter(RawSQL(_IS_UNNEEDED, (), output_field=BooleanField()))  # noqa: S611 - made of constants
+
+    def holding(self) -> Self:
+        """Dead letters that other jobs wait for, until they are retried."""
+        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
+        return self.filter(condition, status=Status.DEAD_LETTERED)
+
+    def holding_nothing(self) -> Self:
+        """All but those."""
+        condition = RawSQL(_IS_HOLDING, (), output_field=BooleanField())  # noqa: S611 - made of constants
+        return self.exclude(condition, status=Status.DEAD_LETTERED)
 
     def tagged(self, *tags: str) -> Self:
         """Jobs that have all of these tags, whether they are over or not."""

@@ -102,6 +102,7 @@ class QueueManager(models.Manager["Queue"]):
 
     def resume(self, name: str, *, seen: Pause | None = None) -> bool:
         """Let workers claim from the queue again. Return whether it was paused: in the pause that was seen, if any."""
+        check_queue_name(name)
         return bool(run_joined(self._alias, _RESUME, [name, *_params_of(seen)]))
 
     def resume_ended(self) -> list[str]:

@@ -22,7 +22,7 @@ SELECT pg_catalog.pg_get_serial_sequence(name, 'id'::text) FROM pg_catalog.unnes
 # NULL: this role may not read it.
 _POSITION = """
 SELECT CASE
-    WHEN pg_catalog.has_sequence_privilege(%s::text, 'SELECT'::text)
+    WHEN pg_catalog.has_sequence_privilege(%s::text, 'SELECT, USAGE'::text)
     THEN COALESCE(pg_catalog.pg_sequence_last_value(%s::regclass), 0)
 END
 """
@@ -38,7 +38,7 @@ SELECT pg_catalog.setval(%s::regclass, GREATEST(
 # Everybody who takes a value waits behind us.
 _WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 TRIES, PAUSE = 20, 0.2  # seconds
-IDS_OF_JOBS = "pulse_django_job_id_seq"
+IDS_OF_JOBS, IDS_OF_BATCHES = "pulse_django_job_id_seq", "pulse_django_batch_id_seq"
 SAY_THEIR_SHARD = ("pulse_django_job", "pulse_django_batch")
 TOKENS = "pulse_django_token"  # fencing tokens
 
@@ -91,7 +91,7 @@ def require_numbers(alias: str, shard_number: int) -> None:
 
 def problem_with_numbers(alias: str, shard_number: int) -> str:
     """Say in one sentence why the ids of a database do not say its shard. Empty: they do, or this role cannot know."""
-    position = _position(alias, IDS_OF_JOBS)
+    position = known_position_of(alias, IDS_OF_JOBS)
     counted = shard_number if position is None else shard_number_of(position)
     if counted == shard_number:
         return ""
@@ -110,10 +110,11 @@ def position_of(alias: str, sequence: str) -> int:
     """Return the last value that a sequence gave; 0 before the first, and for roles that may not read it."""
     if sequence == TOKENS and (node := node_of(alias)):
         return tokens_on(alias, node)
-    return _position(alias, sequence) or 0
+    return known_position_of(alias, sequence) or 0
 
 
-def _position(alias: str, sequence: str) -> int | None:
+def known_position_of(alias: str, sequence: str) -> int | None:
+    """Return the last value that a sequence gave, 0 before the first. None: this role may not know."""
     found: int | None = run_joined(alias, _POSITION, [sequence, sequence])[0][0]
     return found
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.db.models import BooleanField, Func, Q, Value
 
+from pulse_django.words.payloads import clean_text
+
 # Only the stubs of Django make this class generic.
 if TYPE_CHECKING:
     _Field = models.Field[Any, Any]
@@ -63,7 +65,8 @@ class HasAny(HasAll):
 
 def has_a_term(terms: Sequence[str]) -> Q:
     """Jobs of which one of these terms is stored, as ``words/argument_terms.py`` spells them."""
-    return HAS_TERMS & Q(HasAny("search_terms", Value(list(terms), Tags())))
+    possible = [term for term in terms if isinstance(term, str) and clean_text(term, len(term)) == term]
+    return HAS_TERMS & Q(HasAny("search_terms", Value(possible, Tags())))
 
 
 class TagIndex(models.Index):

@@ -16,6 +16,7 @@ MOST_RUNNING = 1_000_000
 SHORTEST_PERIOD, LONGEST_PERIOD = timedelta(milliseconds=10), timedelta(days=366)
 
 _KEPT_AS = {"running": "running", "per_key": "per_key", "rate": "rate", "rate_per_key": "key_rate"}
+_KEPT = ("running", "per_key", *(f"{rate}{of}" for rate in ("rate", "key_rate") for of in ("", "_per", "_burst")))
 
 # How long to start nothing after an exception, or None if it does not say so.
 CloseWhen = Callable[[BaseException], timedelta | None]
@@ -158,6 +159,18 @@ def override_of(fields: Mapping[str, int | Rate | None]) -> dict[str, Any]:
         else:
             found |= Limit(**{name: value}).numbers()  # type: ignore[arg-type]
     return found
+
+
+def check_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse what ``override_of`` never makes: the rows of limiters keep it as JSON."""
+    if not isinstance(numbers, Mapping):
+        raise InvalidJob(f"numbers: {numbers!r} is not a dict")
+    for name, number in numbers.items():
+        if name not in _KEPT:
+            raise InvalidJob(f"numbers: {name!r} is none of {', '.join(_KEPT)}")
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > 0):
+            raise InvalidJob(f"{name}: {number!r} is not a number above 0")
+    return dict(numbers)
 
 
 def in_words(numbers: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ from .states import Status
 
 MAX_NODE_NAME = 100
 MAX_EVENT_NAME = 200
-MAX_BATCH_NAME = 200
+MOST_NESTED = 50  # workflows, or lists, within others
+MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
 
 
 class OnDead(StrEnum):

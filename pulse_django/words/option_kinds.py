@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from pulse_django.exceptions import InvalidJob
 
 from .display import in_words
-from .job_ids import check_whole_number
+from .job_ids import check_whole_number, shown
 from .limits import MAX_DELAY
+from .payloads import clean_text
 
 
 class Kind(Protocol):
@@ -105,6 +106,28 @@ class Text:
             raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
         if not value.isprintable():
             raise InvalidJob(f"{name}: {value!r} contains unprintable characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text for people to read. It may be empty."""
+
+    longest: int
+
+    @property
+    def allowed(self) -> str:
+        return f"up to {self.longest} characters"
+
+    def check(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise InvalidJob(f"{name}: {shown(value)} is not a str")
+        if len(value) > self.longest:
+            raise InvalidJob(f"{name}: {len(value)} characters, over the limit of {self.longest}")
+
+    def cleaned(self, name: str, value: str) -> str:
+        """Return it without what PostgreSQL refuses."""
+        self.check(name, value)
+        return clean_text(value, self.longest)
 
 
 @dataclass(frozen=True, slots=True)

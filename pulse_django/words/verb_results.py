@@ -108,12 +108,14 @@ class Retried:
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, do not exist, or are of Pulse's own tasks
     twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
+    of_cancelled: frozenset[int] = frozenset()  # are dead letters still: their batch was cancelled
 
     def __or__(self, other: Retried) -> Retried:
         return Retried(
             revived=self.revived | other.revived,
             moved_on=self.moved_on | other.moved_on,
             twins=self.twins | other.twins,
+            of_cancelled=self.of_cancelled | other.of_cancelled,
         )
 
 

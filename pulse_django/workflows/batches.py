@@ -22,13 +22,14 @@ from pulse_django.protocol.pause_batch import pause_batch, resume_batch
 from pulse_django.store.batches import BatchProgress, progress_of
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.transactions import joined
-from pulse_django.words.needs import MAX_BATCH_NAME, Need, OnDead, Place, When
+from pulse_django.words.job_ids import MAX_ID, check_whole_number
+from pulse_django.words.needs import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_arguments
 
 from .calls import Call, call_of, calls_of
 
-NAME = Text(MAX_BATCH_NAME)
+NAME, KIND = Text(MAX_BATCH_NAME), Text(MAX_BATCH_KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class Batch:
 
     id: int
     alias: str
+
+    def __post_init__(self) -> None:
+        check_whole_number("batch id", self.id, 1, MAX_ID)
 
     @classmethod
     def open(
@@ -53,6 +57,7 @@ class Batch:
         ``context`` is what all of its jobs can read.
         """
         NAME.check("name", name)
+        KIND.check("kind", kind)
         alias = parent.alias if parent is not None else alias_of_batch(using)
         encoded = None
         if context is not None:

@@ -39,6 +39,7 @@ class Workflow:
         self.context = context
         self.on_dead = _on_dead(on_dead)
         self.nodes: dict[str, Node] = {}
+        self.numbers: dict[str, int] = {}  # the last behind each name of a task that a chain or a group gave
 
     def add(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.tasks_framework import GenericTask, Task
-from pulse_django.words.needs import MAX_NODE_NAME
+from pulse_django.words.needs import MAX_NODE_NAME, MOST_NESTED
 
 from .builder import Workflow
 from .calls import Call, call_of
@@ -37,12 +37,14 @@ def chord(parts: Iterable[Part] | Workflow, callback: Part, *, name: str = "chor
     return chain(together, callback, name=name)
 
 
-def _flat(parts: Iterable[Part | Iterable[Part]]) -> Iterable[Part]:
+def _flat(parts: Iterable[Part | Iterable[Part]], depth: int = 0) -> Iterable[Part]:
+    if depth > MOST_NESTED:
+        raise InvalidWorkflow(f"the parts are nested more than {MOST_NESTED} deep")
     for part in parts:
         if isinstance(part, Call | GenericTask | Workflow):
             yield part
         elif isinstance(part, Iterable) and not isinstance(part, str):
-            yield from _flat(part)
+            yield from _flat(part, depth + 1)
         else:
             raise InvalidWorkflow(f"{part!r} is no call of a task. Write my_task.prepare(...)")
 
@@ -55,8 +57,10 @@ def _merged(into: Workflow, part: Part, needs: list[str]) -> list[str]:
         into.add(name, call, needs=needs)
         return [name]
     names: dict[str, str] = {}
+    taken: set[str] = set()
     for old in part.nodes.values():
-        names[old.name] = _free_name(into, old.name, taken=names.values())
+        names[old.name] = _free_name(into, old.name, taken)
+        taken.add(names[old.name])
     needed = {need for old in part.nodes.values() for need in old.needs.values()}
     for old in part.nodes.values():
         own = {known_as: names[need] if isinstance(need, str) else need for known_as, need in old.needs.items()} or {
@@ -67,9 +71,10 @@ def _merged(into: Workflow, part: Part, needs: list[str]) -> list[str]:
     return [new for old, new in names.items() if old not in needed]
 
 
-def _free_name(into: Workflow, wanted: str, taken: Iterable[str] = ()) -> str:
-    name, number, used = wanted[:MAX_NODE_NAME], 1, {*into.nodes, *taken}
-    while name in used:
+def _free_name(into: Workflow, wanted: str, taken: Container[str] = ()) -> str:
+    name, number = wanted[:MAX_NODE_NAME], into.numbers.get(wanted, 1)
+    while name in into.nodes or name in taken:
         number += 1
         name = f"{wanted[: MAX_NODE_NAME - 8]} {number}"
+    into.numbers[wanted] = number
     return name

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.databases import locate
+from pulse_django.execution.given_ids import never_given
 from pulse_django.execution.notify import is_due_soon, wake_workers
 from pulse_django.execution.placement import alias_of_batch
 from pulse_django.execution.resolving import resolve_when_committed
@@ -17,7 +18,7 @@ from pulse_django.protocol.batches import seal_batch
 from pulse_django.protocol.circles import refuse_circles
 from pulse_django.protocol.needs import add_needs
 from pulse_django.store.transactions import joined
-from pulse_django.words.needs import Need, OnDead, Place
+from pulse_django.words.needs import MOST_NESTED, Need, OnDead, Place
 
 from .batches import Batch
 from .builder import EnqueuedWorkflow, Node, Workflow
@@ -55,9 +56,14 @@ def enqueue_workflow(workflow: Workflow, *, parent: Batch | None, using: str | N
     alias = parent.alias if parent is not None else alias_of_batch(using)
     _check(workflow)
     jobs = Job.objects.db_manager(alias)
+    outside = list(_needs_from_outside(workflow, alias))
+    needed_jobs = [need.job_id for need in outside if need.job_id is not None]
+    needed_batches = [need.batch_id for need in outside if need.batch_id is not None]
+    if outside and (problem := never_given(alias, jobs=needed_jobs, batches=needed_batches)):
+        raise InvalidWorkflow(f"needs: {problem}")
     with joined(alias):
         if parent is not None:
-            refuse_circles(jobs, "batch", parent.id, list(_needs_from_outside(workflow, alias)))
+            refuse_circles(jobs, "batch", parent.id, outside)
         part = _opened(workflow, parent, {}, alias)
         all_jobs = list(_jobs_of(part))
         groups = _gathered(all_jobs)
@@ -87,6 +93,8 @@ def _check(workflow: Workflow, inside: tuple[Workflow, ...] = ()) -> None:
     """Refuse cycles, and names that there are not."""
     if workflow in inside:
         raise InvalidWorkflow(f"the workflow {workflow.name!r} contains itself")
+    if len(inside) > MOST_NESTED:
+        raise InvalidWorkflow(f"the workflows are nested more than {MOST_NESTED} deep. Let a job enqueue the next one")
     graph: dict[str, list[str]] = {}
     for node in workflow.nodes.values():
         graph[node.name] = [need for need in node.needs.values() if isinstance(need, str)]

@@ -37,10 +37,18 @@ def preview(job_id: int | str, step: str, *, using: str | None = None) -> Rewoun
     return _split(where, step)
 
 
-def retry_from(job_id: int | str, step: str, *, attempt: int | None = None, using: str | None = None) -> Rewound:
+def retry_from(
+    job_id: int | str,
+    step: str,
+    *,
+    attempt: int | None = None,
+    cancelled_too: bool = False,
+    using: str | None = None,
+) -> Rewound:
     """Retry a dead letter, and repeat a step and all steps after it.
 
     ``attempt``: retry only if the job has been claimed this many times. It protects against acting on an old page.
+    ``cancelled_too``: also if its batch was cancelled.
     """
     where = locate(job_id, using)
     with transaction.atomic(using=where.alias):
@@ -51,7 +59,10 @@ def retry_from(job_id: int | str, step: str, *, attempt: int | None = None, usin
             raise InvalidWorkflow(f"job {where.id} has changed in the meantime: {job.attempts} attempts were claimed")
         rewound = _split(where, step)
         forget_steps(Job.objects.db_manager(where.alias), where.id, first=len(rewound.kept) + 1)
-        if where.id not in making_due.retry(where.alias, [where.id]).revived:
+        answer = making_due.retry(where.alias, [where.id], cancelled_too=cancelled_too)
+        if where.id in answer.of_cancelled:
+            raise InvalidWorkflow(f"job {where.id} was not revived: its batch was cancelled. Use cancelled_too=True")
+        if where.id not in answer.revived:
             raise InvalidWorkflow(f"job {where.id} was not revived: another job holds its unique key")
     return rewound
 

@@ -343,7 +343,7 @@ class TestQueues:
         queue = Queue.objects.get()
         assert queue.pause_reason == "the provider is down"
         assert abs(queue.paused_until - queue.paused_at - timedelta(hours=1)) < timedelta(seconds=1)
-        assert "Paused (1 hour): the provider is down" in page
+        assert "Paused (1 hour): the provider is down. It stops 0 waiting jobs." in page
         entry = LogEntry.objects.get()
         assert (entry.user.username, entry.object_repr) == ("operator", "mail")
         assert "the provider is down" in entry.change_message

@@ -154,7 +154,7 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
         return
     if name.endswith("_task"):
         task = "shop.paused" if "resume" in name else "shop.send"
-        data |= {"task-task": task, "task-reason": "x", "task-lasting": 600}
+        data |= {"task-task": task, "task-reason": "x", "task-lasting": 600, "task-force": "on"}
     if name == "pulse_django_queue_pause":
         data |= {"name": "another"}
     if name == "pulse_django_queue_resume":

@@ -30,7 +30,12 @@ def page(client: Client) -> str:
 
 
 def act(client: Client, name: str, task: str = "shop.send", follow: bool = True, **data: Any) -> Any:
-    form = {"task-task": task, "task-reason": "the mail server is down", "task-lasting": 3_600} | data
+    form = {
+        "task-task": task,
+        "task-reason": "the mail server is down",
+        "task-lasting": 3_600,
+        "task-force": "on",
+    } | data
     return client.post(reverse(f"admin:pulse_django_limiter_{name}_task"), form, follow=follow)
 
 
@@ -64,6 +69,25 @@ def test_in_one_queue_alone() -> None:
     assert [claim.queue for claim in Job.objects.claim(Identity("me"), limit=9)] == ["mail"]
     for entry in LogEntry.objects.all():
         assert str(PausedKey(lane_key=entry.object_id)) == "task=shop.send in queue mail"
+
+
+def test_a_name_that_nobody_knows_is_asked_back() -> None:
+    client = staff(*MAY_ACT)
+    Job.objects.enqueue_many([NewJob(task="store.tasks.post_letter", queue="mail")] * 3)
+    told = {
+        "post_letter": "No task is called post_letter. Did you mean store.tasks.post_letter?",
+        "zzz": "No task is called zzz.",
+    }
+    for task, said in told.items():
+        shown = act(client, "pause", task, **{"task-force": ""}).content.decode()
+        assert said in shown
+        assert 'class="error"' in shown
+    queue = {"task-force": "", "task-queue": "mial"}
+    shown = act(client, "pause", "store.tasks.post_letter", **queue).content.decode()
+    assert "No queue is called mial. Did you mean mail?" in shown
+    assert not PausedKey.objects.exists()
+    shown = act(client, "pause", "store.tasks.post_letter", **{"task-force": ""}).content.decode()
+    assert "It stops 3 waiting jobs." in shown
 
 
 def test_until_resumed() -> None:

@@ -8,10 +8,12 @@ import pytest
 from django.core.management import CommandError
 
 from pulse_django import pause_queue, resume_queue
+from pulse_django.execution.registry import registry
 from pulse_django.models import Job, PausedKey, Queue
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from tests.database import empty_tables
+from tests.factories import WorkerFactory
 from tests.faults import all_faults
 from tests.operations.steps import run, run_json
 
@@ -27,14 +29,25 @@ class TestAQueue:
         Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail")] * 2)
         said = run("pulse_pause", "--queue", "mail", "--for", "1h", "--reason", "the provider is down")
         assert said.startswith("queue mail: paused until 2")
-        assert said.endswith(": the provider is down; waiting: 2\n")
+        assert said.endswith(": the provider is down; stops 2 waiting jobs\n")
         assert claimed() == 0
         assert run("pulse_resume", "--queue", "mail") == "queue mail: resumed\n"
         assert claimed() == 2
         assert run("pulse_resume", "--queue", "mail") == "queue mail: was not paused\n"
 
+    def test_one_that_nobody_knows_is_asked_back(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail")] * 2)
+        with pytest.raises(CommandError, match=r"No queue is called 'mial'\. Did you mean 'mail'\?"):
+            run("pulse_pause", "--queue", "mial")
+        with pytest.raises(CommandError, match="--force"):
+            run("pulse_pause", "--task", "shop.send", "--queue", "mial")
+        assert not Queue.objects.exists()
+        assert not PausedKey.objects.exists()
+        assert claimed() == 2
+        assert "stops 0 waiting jobs" in run("pulse_pause", "--queue", "mial", "--force")
+
     def test_it_is_told_as_json(self) -> None:
-        said = run_json("pulse_pause", "--queue", "mail")
+        said = run_json("pulse_pause", "--queue", "mail", "--force")
         assert (said["queue"], said["paused_until"], said["due"]) == ("mail", None, 0)
         assert run_json("pulse_resume", "--queue", "mail")["was_paused"] is True
 
@@ -51,7 +64,7 @@ class TestATask:
         Job.objects.enqueue_many([NewJob(task="shop.send")] * 2_500 + [NewJob(task="shop.other")])
         said = run("pulse_pause", "--task", "shop.send", "--for", "1h", "--reason", "the mail server is down")
         assert "task shop.send: paused until 2" in said
-        assert ": the mail server is down; waiting: 1000+\n" in said
+        assert ": the mail server is down; stops 1000+ waiting jobs\n" in said
         assert Job.objects.filter(ready=None).count() == 2_500
         with pytest.raises(CommandError, match="paused for longer"):
             run("pulse_pause", "--task", "shop.send", "--for", "1m")
@@ -64,6 +77,42 @@ class TestATask:
         assert not Job.objects.filter(ready=None).exists()
         assert run("pulse_resume", "--task", "shop.send") == "task shop.send: was not paused\n"
 
+    def test_one_that_nobody_knows_is_asked_back(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="store.tasks.post_letter")] * 2)
+        with all_faults() as about:
+            for name, meant in [
+                ("post_letter", "store.tasks.post_letter"),
+                ("tasks.post_letter", "store.tasks.post_letter"),
+                ("store.task.postletter", "store.tasks.post_letter"),
+                ("shop.tasks.add", "testproject.shop.tasks.add"),
+                ("zzz", None),
+            ]:
+                with about(name):
+                    with pytest.raises(CommandError) as caught:
+                        run("pulse_pause", "--task", name)
+                    said = f"No task is called {name!r}."
+                    said += f" Did you mean {meant!r}?" if meant else ""
+                    assert str(caught.value).startswith(said + " ")
+                    assert "--force" in str(caught.value)
+        assert not PausedKey.objects.exists()
+        assert claimed() == 2
+        assert "stops 0 waiting jobs" in run("pulse_pause", "--task", "post_letter", "--force")
+
+    def test_a_task_is_known_by_its_code_its_workers_or_its_jobs(self) -> None:
+        Job.objects.enqueue_many([NewJob(task="shop.send")])
+        WorkerFactory(tasks=["shop.of_a_worker"])
+        with all_faults() as about:
+            for name in ["shop.send", "shop.of_a_worker", next(iter(registry))]:
+                with about(name):
+                    assert run("pulse_pause", "--task", name).startswith(f"task {name}: paused")
+
+    def test_jobs_behind_a_long_line_are_counted(self) -> None:
+        """They are not set aside: no claim reads so far."""
+        Job.objects.enqueue_many([NewJob(task="shop.other")] * 21 + [NewJob(task="shop.send")] * 2)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("pulse_django.execution.paused_tasks.set_aside", lambda *_, **__: 0)
+            assert "stops 2 waiting jobs" in run("pulse_pause", "--task", "shop.send")
+
     def test_a_command_that_was_killed_can_be_given_again(self) -> None:
         """The rest would be brought back by a watchdog."""
         Job.objects.enqueue_many([NewJob(task="shop.send")] * 3)
@@ -73,7 +122,7 @@ class TestATask:
         assert not Job.objects.filter(ready=None).exists()
 
     def test_a_task_without_an_end_says_so_as_json(self) -> None:
-        said = run_json("pulse_pause", "--task", "shop.send")
+        said = run_json("pulse_pause", "--task", "shop.send", "--force")
         assert said["set_aside"] == 0
         assert said["tasks"][0]["paused_until"] is None
         assert "paused until it is resumed by" in run("pulse_limits")
@@ -82,7 +131,7 @@ class TestATask:
         Job.objects.enqueue_many([NewJob(task="shop.send", queue="mail"), NewJob(task="shop.send")])
         said = run("pulse_pause", "--task", "shop.send", "--queue", "mail", "--reason", "down")
         assert said.startswith("task shop.send in queue mail: paused until it is resumed by ")
-        assert said.endswith(": down; waiting: 1\n")
+        assert said.endswith(": down; stops 1 waiting job\n")
         assert run_json("pulse_limits")["paused_tasks"][0]["queue"] == "mail"
         assert claimed() == 1
         resume = ("pulse_resume", "--task", "shop.send", "--queue")
@@ -95,9 +144,15 @@ class TestATask:
             for name in ["<b>'\"%s", "task=x", "a:b", "ünï"]:
                 with about(name):
                     empty_tables()
-                    assert f"task {name}: paused" in run("pulse_pause", "--task", name)
+                    assert f"task {name}: paused" in run("pulse_pause", "--task", name, "--force")
                     assert f"task {name}: paused" in run("pulse_limits")
                     run("pulse_resume", "--task", name)
+
+
+def test_a_key_of_a_limit_that_nobody_knows_is_not_paused() -> None:
+    with pytest.raises(CommandError, match="There is no limit 'typo'"):
+        run("pulse_limits", "pause", "typo", "--key", "4711")
+    assert not PausedKey.objects.exists()
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from pulse_django import Unique, api, task
+from pulse_django import Unique, Workflow, api, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.execution import amending
 from pulse_django.models import Amendment, Job
 from pulse_django.protocol.amend import KEPT_AMENDMENTS, read_for_amending
 from pulse_django.protocol.eras import drop_days
-from pulse_django.testing import run_job
+from pulse_django.testing import drain, run_job
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import Payload
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
@@ -67,6 +67,16 @@ def test_a_waiting_job_gets_other_arguments_and_keeps_the_old_ones() -> None:
                 assert (second.args, second.kwargs, second.by) == ([2], {"note": "a"}, "")
                 assert run_job(job).status is Status.COMPLETED
                 assert Job.objects.get().result == [2, "", True]
+
+
+def test_a_job_that_waits_for_others_gets_other_arguments() -> None:
+    flow = Workflow("flow").add("first", order.prepare(1)).add("second", order.prepare(2), needs=["first"])
+    job_id = flow.enqueue().job_ids["second"]
+    assert Job.objects.get(pk=job_id).status == Status.WAITING
+    assert api.amend(job_id, args=[3], by="ada")
+    assert Amendment.objects.get().args == [2]
+    drain()
+    assert Job.objects.get(pk=job_id).result == [3, "", False]
 
 
 def test_a_job_that_does_not_wait_is_left_alone() -> None:

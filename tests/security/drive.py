@@ -38,8 +38,9 @@ from pulse_django.fleet.conditions import schema
 from pulse_django.fleet.doctor import citus, connections
 from pulse_django.fleet.doctor.advice import rows
 from pulse_django.fleet.explanation import explain
+from pulse_django.fleet.known_names import unknown_queue, unknown_task
 from pulse_django.fleet.limits import limits
-from pulse_django.fleet.paused_tasks import paused_tasks
+from pulse_django.fleet.paused_tasks import paused_tasks, waiting_jobs
 from pulse_django.fleet.shard_facts import shard_facts
 from pulse_django.fleet.unknown_tasks import give_up
 from pulse_django.management.commands import pulse_demo
@@ -370,6 +371,9 @@ def pausing_tasks() -> None:
         Job.objects.enqueue_many([NewJob(task="t", lane_key=key)] * 3)
     assert pause_task("t", for_=AGO, reason="a", by="b", using=ALIAS)
     assert paused_tasks(ALIAS)[0].set_aside == 6
+    assert waiting_jobs(ALIAS, ["no.such"], None) == 0
+    assert unknown_task("no.such", lambda ask: [ask(ALIAS)]) is not None
+    assert unknown_queue("no.such", lambda ask: [ask(ALIAS)]) is not None
     assert Job.objects.waiting() == Job.objects.claim(ME, limit=9) == []
     assert Job.objects.depths(10)[0].later == 6
     job = Job.objects.all()[0]

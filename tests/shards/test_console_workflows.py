@@ -196,7 +196,7 @@ class TestLimits:
         [entry] = LogEntry.objects.all()
         assert entry.object_repr == "mail"
         pause_task("shop.add", for_=timedelta(hours=5), reason="longer", using=SECOND)
-        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600}
+        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
         page = operator.post(link("limiter_pause_task"), data, follow=True).content.decode()
         assert f"(nothing was changed in {SECOND})" in page
 
@@ -223,16 +223,23 @@ class TestLimits:
         assert page.count('class="error"') == 1
 
     def test_a_task_is_paused_in_all_shards_and_listed_once(self, operator: Client) -> None:
-        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600}
+        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
         operator.post(link("limiter_pause_task"), data)
         assert all(PausedKey.objects.using(alias).exists() for alias in EVERYWHERE)
         assert operator.get(self.LIST).content.decode().count('<th scope="row">shop.add</th>') == 1
         operator.post(link("limiter_resume_task"), data)
         assert not any(PausedKey.objects.using(alias).exists() for alias in EVERYWHERE)
 
+    def test_a_shard_that_is_away_knows_no_name(self, operator: Client) -> None:
+        data = {"task-task": "shop.tasks.add", "task-reason": "x", "task-lasting": 600}
+        with away(SECOND):
+            page = operator.post(link("limiter_pause_task"), data, follow=True).content.decode()
+        assert "No task is called shop.tasks.add. Did you mean testproject.shop.tasks.add?" in page
+        assert not PausedKey.objects.exists()
+
     def test_a_shard_that_is_away_is_named(self, operator: Client) -> None:
         self.limit(*EVERYWHERE)
-        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600}
+        data = {"task-task": "shop.add", "task-reason": "x", "task-lasting": 600, "task-force": "on"}
         with away(SECOND):
             answers = [
                 operator.get(self.LIST),

@@ -14,6 +14,7 @@ from pulse_django.execution.resolving import resolve
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
 from pulse_django.testing import drain
 from pulse_django.words.states import Status
+from tests.protocol.steps import sql
 from tests.workflows.tasks import BROKEN, SAW, note, plain
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
@@ -203,14 +204,15 @@ def test_what_happens_when_a_member_dies_and_is_retried() -> None:
     assert batch.progress().percent == 100
 
 
-def test_a_deleted_dead_letter_holds_nothing_any_more() -> None:
+def test_a_dead_letter_that_was_deleted_by_hand_holds_nothing_any_more() -> None:
     BROKEN.add("a")
     placed = chain(note.prepare("a"), plain.prepare("b")).enqueue()
     drain(failures="keep")
-    Job.objects.prune_these([placed.job_ids["note"]])
+    sql("DELETE FROM pulse_django_job WHERE id = %s", placed.job_ids["note"])
+    Unresolved.objects.create(job_id=placed.job_ids["note"], batch_id=placed.id)
     drain()
     assert saw() == ["b"]
-    assert placed.progress().percent == 100
+    assert placed.row.closed_at is not None
 
 
 def test_cancel_of_a_batch_cancels_what_waits_and_what_is_added_later() -> None:

@@ -15,13 +15,13 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
+from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo
 from pulse_django.console.jobs.page_window import ERROR
 from pulse_django.console.mass.criteria import Criteria
 from pulse_django.console.mass.starting import start_operations
 from pulse_django.console.mass.verbs import BY_NAME
 from pulse_django.console.shards import Shards, not_reached
-from pulse_django.console.twins import sentence_about_twins
+from pulse_django.console.twins import sentences_about_left
 from pulse_django.execution import making_due
 from pulse_django.models import DeadLetter, Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
@@ -43,6 +43,7 @@ class ReviveForm(forms.Form):
     per_minute = forms.IntegerField(
         label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
     )
+    cancelled_too = CancelledToo()
     why = forms.CharField(label=_("Reason (for the log)"), max_length=MAX_REASON, required=False)
 
     def verb(self, error: str) -> RetryAction:
@@ -98,29 +99,33 @@ class MassAction:
 class RetryAction(MassAction):
     runs: int
     per_minute: int | None
+    cancelled_too: bool = False
     twins: frozenset[int] = frozenset()  # left, because another job has their unique key
+    of_cancelled: frozenset[int] = frozenset()  # left, because their batch was cancelled
 
     def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
         gap = timedelta(minutes=1) / self.per_minute if self.per_minute else timedelta()
         delay = gap * len(self.done)  # the batches of all shards stand in one line
         # Looked at once more: while earlier batches were revived, some may have died of something else.
         dead = [job.pk for job in groups.among(alias, self.error, ids)]
-        answer = making_due.retry(alias, dead, runs=self.runs, delay=delay, gap=gap)
+        answer = making_due.retry(alias, dead, runs=self.runs, delay=delay, gap=gap, cancelled_too=self.cancelled_too)
         self.twins |= answer.twins
+        self.of_cancelled |= answer.of_cancelled
         return answer.revived
 
     def add(self, other: MassAction) -> None:
         super().add(other)
         if isinstance(other, RetryAction):
             self.twins |= other.twins
+            self.of_cancelled |= other.of_cancelled
 
     def summary(self) -> str:
         revived = ngettext("%(count)d retried", "%(count)d retried", len(self.done)) % {"count": len(self.done)}
-        count = self.moved_on - len(self.twins)
+        count = self.moved_on - len(self.twins) - len(self.of_cancelled)
         moved_on = ngettext("%(count)d no longer matched.", "%(count)d no longer matched.", count) % {"count": count}
         if self.is_partial:
             moved_on = not_reached(count)
-        return f"{revived}, {moved_on}{sentence_about_twins(len(self.twins))}"
+        return f"{revived}, {moved_on}{sentences_about_left(len(self.twins), len(self.of_cancelled))}"
 
     def details(self) -> str:
         runs = gettext("Retried, runs %(runs)d") % {"runs": self.runs}
@@ -134,18 +139,31 @@ class DeleteAction(MassAction):
     flag = DELETION
     commits_by_itself = True
     command = "pulse_prune --status DEAD_LETTERED"
+    needed: int = 0  # left, because other jobs wait for them
 
     def act(self, alias: str, ids: Sequence[int]) -> Iterable[int]:
         jobs = Job.objects.db_manager(alias)
         deleted: list[int] = jobs.prune_these(ids, statuses=[Status.DEAD_LETTERED], error=self.error)
+        if len(deleted) < len(ids):
+            self.needed += Job.objects.using(alias).filter(pk__in=ids).holding().count()
         return deleted
+
+    def add(self, other: MassAction) -> None:
+        super().add(other)
+        if isinstance(other, DeleteAction):
+            self.needed += other.needed
 
     def summary(self) -> str:
         deleted = ngettext("%(count)d deleted", "%(count)d deleted", len(self.done)) % {"count": len(self.done)}
+        count = self.moved_on - self.needed
         left = ngettext(
-            "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", self.moved_on
+            "%(count)d no longer matched or was locked.", "%(count)d no longer matched or were locked.", count
         )
-        said = not_reached(self.moved_on) if self.is_partial else left % {"count": self.moved_on}
+        said = not_reached(count) if self.is_partial else left % {"count": count}
+        if self.needed:
+            said += " " + ngettext(
+                "%(count)d left: other jobs wait for it.", "%(count)d left: other jobs wait for them.", self.needed
+            ) % {"count": self.needed}
         return f"{deleted}, {said}"
 
     def details(self) -> str:
@@ -208,7 +226,7 @@ def _start(
     verb: RetryAction, everywhere: Shards, aliases: Sequence[str], user: Any, *, operation: str = "retry"
 ) -> list[Batch]:
     criteria = Criteria.read(urlencode({ERROR: verb.error}))
-    given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why}
+    given = {"runs": verb.runs, "per_minute": verb.per_minute, "why": verb.why, "cancelled_too": verb.cancelled_too}
     if operation == "canary":
         given |= {"first": FIRST, "patience": PATIENCE, "per_minute": verb.per_minute or PER_MINUTE}
     _log(verb, user, [_LoggedGroup(verb.error)], f"{verb.details()} {verb.error}")

@@ -62,9 +62,24 @@ class ActForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.order_fields([name for name in self.fields if name != "why"])  # what the act needs comes first
 
+    def fit(self, job: Job) -> None:
+        """Leave out what makes no sense for this job."""
+
+
+class CancelledToo(forms.BooleanField):
+    """Says that dead letters of cancelled workflows are meant as well."""
+
+    def __init__(self) -> None:
+        super().__init__(label=_("also if their workflow was cancelled"), required=False)
+
 
 class RetryForm(ActForm):
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
+    cancelled_too = CancelledToo()
+
+    def fit(self, job: Job) -> None:
+        if job.batch_id is None:
+            del self.fields["cancelled_too"]
 
 
 class CancelForm(ActForm):
@@ -100,7 +115,10 @@ class MoveForm(ActForm):
 
 
 def _retry(alias: str, job_id: int, data: Data) -> bool | Refused:
-    answer = making_due.retry(alias, [job_id], runs=data["runs"], attempt=data["attempts"])
+    how = {"runs": data["runs"], "attempt": data["attempts"], "cancelled_too": data.get("cancelled_too", False)}
+    answer = making_due.retry(alias, [job_id], **how)
+    if answer.of_cancelled:
+        return Refused(_("Its workflow was cancelled. To retry it all the same, tick the box. Nothing was changed."))
     if answer.twins:
         return Refused(_("Another job has the unique key of this one. Nothing was changed."))
     return bool(answer.revived)
@@ -152,7 +170,9 @@ class Act:
 
     def form_for(self, job: Job, data: Any = None) -> ActForm:
         initial = {"queue": job.queue, "priority": job.priority, "attempts": job.attempts}
-        return self.form(data, initial=initial, prefix=self.name)
+        form = self.form(data, initial=initial, prefix=self.name)
+        form.fit(job)
+        return form
 
 
 ACTS: tuple[Act, ...] = (

@@ -19,7 +19,7 @@ from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.search_terms import id_in
 from pulse_django.console.shards import chosen_shards, not_reached
 from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
-from pulse_django.console.twins import sentence_about_twins
+from pulse_django.console.twins import sentences_about_left
 from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job, Window
@@ -200,7 +200,8 @@ class JobList(ReadOnly, admin.ModelAdmin):
         # Of all that were selected: a filter no longer finds what moved on since the page was opened.
         revived = sum(len(one.revived) for one in answers.values())
         twins = sum(len(one.twins) for one in answers.values())
-        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins
+        left = sum(len(one.of_cancelled) for one in answers.values())
+        moved_on = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - revived - twins - left
         is_partial = bool(everywhere.away)
 
         def revived_in(alias: str) -> list[Job]:
@@ -212,16 +213,17 @@ class JobList(ReadOnly, admin.ModelAdmin):
                 done = everywhere.only(alias).ask(revived_in).get(alias) or [Job(pk=one) for one in answer.revived]
                 who: Any = request.user.pk  # a user with a permission is not anonymous
                 LogEntry.objects.log_actions(who, done, CHANGE, change_message=gettext("Retried"))
-        level = messages.WARNING if moved_on or twins else messages.SUCCESS
-        self.message_user(request, _says(revived, moved_on, twins, is_partial=is_partial), level)
+        level = messages.WARNING if moved_on or twins or left else messages.SUCCESS
+        said = _says(revived, moved_on, sentences_about_left(twins, left), is_partial=is_partial)
+        self.message_user(request, said, level)
         everywhere.tell(request)
 
 
-def _says(revived: int, moved_on: int, twins: int, *, is_partial: bool) -> str:
+def _says(revived: int, moved_on: int, left: str, *, is_partial: bool) -> str:
     """Return the sum. ``is_partial``: a shard was away, and those that were not retried may be there."""
     said = ngettext("%d retried", "%d retried", revived) % revived
     if moved_on and is_partial:
-        return f"{said}, {not_reached(moved_on)}{sentence_about_twins(twins)}"
+        return f"{said}, {not_reached(moved_on)}{left}"
     if moved_on:
         said += ", " + ngettext("%d no longer matched", "%d no longer matched", moved_on) % moved_on
-    return f"{said}.{sentence_about_twins(twins)}"
+    return f"{said}.{left}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +12,15 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from pulse_django.console.jobs.actions import MAX_REASON, errors_in_words
 from pulse_django.console.shards import Shards, shards_of, unchanged_in
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.paused_tasks import pause_task, resume_task
+from pulse_django.execution.paused_tasks import names_of, pause_task, resume_task
 from pulse_django.execution.registry import registry
-from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks
+from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_task
+from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks, waiting_jobs
 from pulse_django.models import PausedKey
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.lane_keys import pause_of_task
@@ -67,6 +68,7 @@ class TaskForm(forms.Form):
 class PauseTaskForm(TaskForm):
     reason = forms.CharField(label=gettext_lazy("reason"), max_length=MAX_REASON)
     lasting = forms.TypedChoiceField(label=gettext_lazy("for"), coerce=int, choices=[*LASTING, UNTIL_RESUMED])
+    force = forms.BooleanField(label=gettext_lazy("even if no one knows it yet"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,6 +120,8 @@ class PausedTasks:
         form = kind(request.POST, prefix="task")
         if not form.is_valid():
             self.message_user(request, errors_in_words(form), messages.ERROR)
+        elif unknown := self._unknown(request, form):
+            self.message_user(request, unknown, messages.ERROR)
         elif message := act(request, form):
             self.log_change(request, PausedKey(lane_key=pause_of_task(*form.task_and_queue)), message)
             self.message_user(request, message, messages.SUCCESS)
@@ -125,16 +129,33 @@ class PausedTasks:
             self.message_user(request, _("Nothing was changed."), messages.WARNING)
         return HttpResponseRedirect(reverse(f"{self.admin_site.name}:pulse_django_limiter_changelist"))
 
+    @staticmethod
+    def _unknown(request: HttpRequest, form: Any) -> str:
+        """Say that what is to be paused is not known: a typo would stop nothing."""
+        if form.cleaned_data.get("force", True):
+            return ""
+        task, queue = form.task_and_queue
+        everywhere = shards_of(request, PausedKey)
+
+        def ask(question: Callable[[str], set[str]]) -> Iterable[set[str]]:
+            return everywhere.ask(question).values()
+
+        found = unknown_task(task, ask) or (unknown_queue(queue, ask) if queue else None)
+        return "" if found is None else in_words(found)
+
     def _pause_task(self, request: HttpRequest, form: Any) -> str:
         (task, queue), reason, by = form.task_and_queue, form.cleaned_data["reason"], request.user.get_username()
         everywhere = shards_of(request, PausedKey)
         done = everywhere.ask(
             lambda alias: pause_task(task, queue=queue, for_=form.for_, reason=reason, by=by, using=alias)
         )
+        paused = [alias for alias, is_done in done.items() if is_done]
+        stopped = everywhere.among(paused).ask(lambda alias: waiting_jobs(alias, names_of(task), queue))
         everywhere.tell(request)
-        if not any(done.values()):
+        if not paused:
             return ""
         said = _("Task %(task)s paused: %(reason)s") % {"task": form.named, "reason": reason}
+        said += f" {stops(min(jobs := sum(stopped.values()), MOST_COUNTED), is_more=jobs > MOST_COUNTED)}"
         return said + unchanged_in([alias for alias, is_done in done.items() if not is_done])
 
     def _resume_task(self, request: HttpRequest, form: Any) -> str:
@@ -145,6 +166,24 @@ class PausedTasks:
         if not any(done.values()):
             return ""
         return _("Task %(task)s resumed") % {"task": form.named}
+
+
+def in_words(unknown: UnknownName) -> str:
+    """Ask back, in the user's language."""
+    texts = {
+        "task": _("No task is called %(name)s."),
+        "queue": _("No queue is called %(name)s."),
+    }
+    said = texts[unknown.kind] % {"name": unknown.name}
+    if unknown.nearest is not None:
+        said += " " + _("Did you mean %(name)s?") % {"name": unknown.nearest}
+    return said + " " + _("Nothing was paused.")
+
+
+def stops(jobs: int, *, is_more: bool) -> str:
+    """Say how many jobs a pause stops, after what was paused."""
+    said = ngettext("It stops %(jobs)s waiting job.", "It stops %(jobs)s waiting jobs.", jobs)
+    return said % {"jobs": f"{jobs}+" if is_more else jobs}
 
 
 def listed_once(everywhere: Shards) -> list[dict[str, Any]]:

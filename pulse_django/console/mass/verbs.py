@@ -11,12 +11,12 @@ from django import forms
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, QueueName
+from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo, QueueName
 from pulse_django.execution import making_due
 from pulse_django.models import Job
 from pulse_django.operations.arguments import MAX_PER_MINUTE
 from pulse_django.operations.selection import Selection, has_status
-from pulse_django.operations.verbs import LIVE, CancelMany
+from pulse_django.operations.verbs import LIVE, CancelMany, prune_counted
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -34,6 +34,7 @@ class RetryForm(forms.Form):
     per_minute = forms.IntegerField(
         label=_("Maximum jobs per minute (empty: no limit)"), min_value=1, max_value=MAX_PER_MINUTE, required=False
     )
+    cancelled_too = CancelledToo()
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
 
@@ -44,6 +45,7 @@ class CanaryForm(forms.Form):
     )
     per_minute = forms.IntegerField(label=_("then jobs per minute"), min_value=1, max_value=MAX_PER_MINUTE, initial=60)
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
+    cancelled_too = CancelledToo()
     why = forms.CharField(label=_("why"), max_length=MAX_REASON, required=False)
 
 
@@ -93,8 +95,14 @@ def _dead(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
 
 def _retry(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
     gap = timedelta(minutes=1) / given["per_minute"] if given["per_minute"] else timedelta()
-    answer = making_due.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap)
-    return {"changed": len(answer.revived), "moved_on": len(answer.moved_on), "twins": len(answer.twins)}
+    too = given.get("cancelled_too", False)  # a release before did not ask
+    answer = making_due.retry(alias, ids, runs=given["runs"], delay=gap * met, gap=gap, cancelled_too=too)
+    return {
+        "changed": len(answer.revived),
+        "moved_on": len(answer.moved_on),
+        "twins": len(answer.twins),
+        "of_cancelled": len(answer.of_cancelled),
+    }
 
 
 def _retry_chunk(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
@@ -135,12 +143,17 @@ def _ended(jobs: JobQuerySet, asked_at: str) -> JobQuerySet:
 
 
 def _delete(alias: str, ids: Collection[int], given: Given, met: int) -> Counts:
-    deleted = Job.objects.db_manager(alias).prune_these(ids)
-    return {"changed": len(deleted), "moved_on": len(ids) - len(deleted)}
+    counts = prune_counted(alias, ids)
+    return {"changed": counts["deleted"], "moved_on": counts["left"], "needed": counts["needed"]}
 
 
 MOVED_ON = _("no longer matched")
-_RETRIED = {"changed": _("retried"), "moved_on": MOVED_ON, "twins": _("left: another job has their unique key")}
+_RETRIED = {
+    "changed": _("retried"),
+    "moved_on": MOVED_ON,
+    "twins": _("left: another job has their unique key"),
+    "of_cancelled": _("left: their workflow was cancelled"),
+}
 VERBS = (
     Verb(
         name="retry",
@@ -201,7 +214,7 @@ VERBS = (
         form=DeleteForm,
         fitting=_ended,
         act=_delete,
-        answers={"changed": _("deleted"), "moved_on": MOVED_ON},
+        answers={"changed": _("deleted"), "moved_on": MOVED_ON, "needed": _("left: other jobs wait for them")},
         commits_by_itself=True,
     ),
 )

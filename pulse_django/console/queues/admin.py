@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.board.facts import queue_row
 from pulse_django.console.charts import charts_of
 from pulse_django.console.jobs.actions import MAX_REASON, QueueName, errors_in_words
+from pulse_django.console.limits.paused_tasks import stops
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.tasks.windows import WINDOW_NAMES, window_of
@@ -173,6 +174,10 @@ class QueueAdmin(FoundInItsShard, ReadOnly, admin.ModelAdmin):
             # From where it was written: a replica may not have it yet.
             read = everywhere.only(changed[0]).ask(lambda alias: Queue.objects.using(alias).get(name=name))
             self.log_change(request, read.get(changed[0], Queue(name=name)), message)
+            if kind is PauseForm:
+                facts = everywhere.among(changed).ask(lambda alias: [_facts_of(alias, name)])
+                [stopped] = joined_queues(facts) or [QueueFacts(name=name)]
+                message += f". {stops(stopped.due + stopped.later, is_more=stopped.is_more)}"
             self.message_user(request, message, messages.SUCCESS)
         everywhere.tell(request)
         refused = [alias for alias, is_done in done.items() if not is_done]

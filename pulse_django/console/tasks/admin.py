@@ -17,13 +17,14 @@ from pulse_django.console.limits.paused_tasks import listed_once
 from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import Shards, shards_of
+from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.fleet.traffic import joined_courses, joined_totals, read_course, read_totals
 from pulse_django.models import Job
 from pulse_django.words.limits import MAX_TASK_NAME
 from pulse_django.words.traffic_counts import TrafficKind
 
-from .facts import ORDERS, registered_tasks, task_row, task_rows
+from .facts import ORDERS, task_row, task_rows
 from .windows import WINDOW_NAMES, window_of
 
 MOST_LISTED = 500

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from pulse_django.console.charts import quantiles_of
-from pulse_django.execution.registry import registry
+from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.words.counters import OTHER
 from pulse_django.words.traffic_counts import TrafficCounts
 
@@ -53,9 +52,3 @@ def task_row(name: str, counts: TrafficCounts, *, is_paused: bool = False) -> Ta
     return TaskRow(
         name=name, counts=counts, ran=quantiles_of(counts.ran), waited=quantiles_of(counts.waited), is_paused=is_paused
     )
-
-
-def registered_tasks() -> list[str]:
-    with suppress(Exception):  # a project's module that cannot be imported must not close the page
-        registry.discover()
-    return list(registry)

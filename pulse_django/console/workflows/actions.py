@@ -10,8 +10,8 @@ from django import forms
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS
-from pulse_django.console.twins import sentence_about_twins
+from pulse_django.console.jobs.actions import MAX_REASON, MOST_RUNS, CancelledToo
+from pulse_django.console.twins import sentences_about_left
 from pulse_django.fleet.workflows import BatchFacts
 from pulse_django.fleet.workflows.facts import HELD, OPEN, PAUSED
 from pulse_django.operations.workflows import retry_dead_letters
@@ -38,6 +38,7 @@ class CancelForm(ActForm):
 
 class RetryForm(ActForm):
     runs = forms.IntegerField(label=_("minimum runs"), min_value=1, max_value=MOST_RUNS, initial=1)
+    cancelled_too = CancelledToo()
 
 
 class ApproveForm(ActForm):
@@ -56,13 +57,13 @@ def _cancel(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
 
 
 def _retry(alias: str, batch: BatchFacts, data: Data, by: str) -> str:
-    answer = retry_dead_letters(alias, batch.id, runs=data["runs"])
-    if not answer.revived and not answer.twins:
+    answer = retry_dead_letters(alias, batch.id, runs=data["runs"], cancelled_too=data["cancelled_too"])
+    if not answer.revived and not answer.twins and not answer.of_cancelled:
         return ""
     said = ngettext("%(count)d dead letter retried.", "%(count)d dead letters retried.", answer.revived)
     said %= {"count": answer.revived}
     more = f" {gettext('There are more: do it again.')}" if answer.has_more else ""
-    return f"{said}{sentence_about_twins(answer.twins)}{more}"
+    return f"{said}{sentences_about_left(answer.twins, answer.of_cancelled)}{more}"
 
 
 def _approve(alias: str, batch: BatchFacts, data: Data, by: str) -> str:

@@ -51,7 +51,8 @@ def shown_graph(graph: Graph, url_of: Callable[[Node], str]) -> dict[str, Any]:
         return {"is_cut": True}
     if not graph.is_drawn:
         layers = [_lines_of_layer(number, counts) for number, counts in enumerate(graph.counts)]
-        return {"drawing": draw_layers(layers), "layers": layers} if layers else {}
+        shown = {"drawing": draw_layers(layers), "layers": layers, "more_layers": graph.more_layers}
+        return shown if layers else {}
     return {"drawing": draw(graph, _lines_of, url_of), "rows": _rows(graph, url_of), "path": _path(graph)}
 
 

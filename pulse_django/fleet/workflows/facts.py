@@ -147,6 +147,7 @@ class Graph:
     layers: Mapping[str, int] = field(default_factory=dict)  # by the key of a node
     critical: Sequence[str] = ()  # keys of nodes, the first to run first
     counts: Sequence[Mapping[str, int]] = ()  # of each layer, how many nodes have each state
+    more_layers: int = 0  # that are not in ``counts``
     is_cut: bool = False  # there are more nodes than were read
 
     @property

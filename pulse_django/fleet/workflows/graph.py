@@ -17,6 +17,7 @@ from .layers import counts_of, layers_of
 from .listing import children
 
 MOST_DRAWN = 200  # nodes; of more, each layer is one box
+MOST_LAYERS = 200  # that are counted one by one; a chain has as many as jobs
 MOST_READ = 10_000  # members; of more, only the progress is known
 MOST_INSIDE = 200  # batches within the batch
 MOST_EDGES = 50_000
@@ -99,7 +100,7 @@ def _drawn(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph:
     layers = layers_of([node.key for node in nodes], edges)
     counts = counts_of(layers, {node.key: node.state for node in nodes})
     if len(nodes) > MOST_DRAWN:
-        return Graph(counts=counts)
+        return Graph(counts=counts[:MOST_LAYERS], more_layers=max(0, len(counts) - MOST_LAYERS))
     path = critical_path(nodes, edges, layers)
     return Graph(nodes=nodes, edges=edges, layers=layers, critical=path, counts=counts)
 

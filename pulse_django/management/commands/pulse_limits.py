@@ -126,6 +126,8 @@ class Command(BaseCommand):
         return self._changed(alias, one.name)
 
     def _pause(self, alias: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        if options["share"] is None and options["name"] is not None:
+            self._named(alias, options["name"])  # a typo would stop nothing
         reason, by = options["reason"], user_of("pulse_limits")
         paused = PausedKey.objects.db_manager(alias)
         if not paused.pause(key := _lane_key(options), for_=options["lasting"], reason=reason, by=by):

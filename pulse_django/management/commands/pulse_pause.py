@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from pulse_django.operations import arguments
 from pulse_django.operations.over_shards import tell_each
-from pulse_django.operations.pausing import add_subject, pause
+from pulse_django.operations.pausing import add_subject, pause, refuse_unknown
 from pulse_django.operations.users import user_of
 
 
@@ -25,8 +25,12 @@ class Command(BaseCommand):
             "--for", dest="lasting", type=arguments.duration, metavar="DURATION", help="for so long; default: no end"
         )
         parser.add_argument("--reason", default="", help="shown beside it")
+        parser.add_argument("--force", action="store_true", help="also if no queue or task of this name is known")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        aliases = arguments.aliases_of(options)
+        if not options["force"]:
+            refuse_unknown(aliases, options)
         ask = partial(pause, options=options, by=user_of("pulse_pause"))
         head = {"command": "pulse_pause"}
-        tell_each(self, arguments.aliases_of(options), ask, head=head, as_json=options["json"])
+        tell_each(self, aliases, ask, head=head, as_json=options["json"])

@@ -29,14 +29,20 @@ class Command(MassCommand):
         parser.add_argument(
             "--delay", type=arguments.duration, default=timedelta(), metavar="DURATION", help="delay before they run"
         )
+        arguments.add_cancelled_too(parser)
 
     def notes(self, verb: RetryMany, alias: str) -> list[str]:
         """A job that lost as many workers as it may is not given more of them by more runs."""
-        limit = Coalesce("max_losses", conf.current().max_losses)
-        count = verb.jobs(alias).filter(losses__gte=limit).count()
-        if not count:
-            return []
-        return [f"{count} of them reached the limit of lost workers: one more ends the job, regardless of --runs."]
+        limit, notes = Coalesce("max_losses", conf.current().max_losses), []
+        if count := verb.jobs(alias).filter(losses__gte=limit).count():
+            notes.append(
+                f"{count} of them reached the limit of lost workers: one more ends the job, regardless of --runs."
+            )
+        if not verb.cancelled_too and (count := verb.of_cancelled(alias).count()):
+            belongs = "belongs to a cancelled workflow" if count == 1 else "belong to cancelled workflows"
+            notes.append(f"{count} of them {belongs} and will be left. --cancelled-too retries them as well.")
+        return notes
 
     def verb(self, selection: Selection, options: dict[str, Any]) -> RetryMany:
-        return RetryMany(selection=selection, runs=options["runs"], delay=options["delay"])
+        too = options["cancelled_too"]
+        return RetryMany(selection=selection, runs=options["runs"], delay=options["delay"], cancelled_too=too)

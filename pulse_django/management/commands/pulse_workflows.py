@@ -14,6 +14,7 @@ from pulse_django.operations import arguments
 from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.terminal import bar, table
 from pulse_django.operations.users import user_of
+from pulse_django.operations.verbs import left_of_cancelled
 from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
@@ -46,6 +47,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--runs", type=arguments.whole(1, 1_000), default=1, metavar="N", help="retry: at least so many more runs"
         )
+        arguments.add_cancelled_too(parser, "retry: ")
         arguments.add_output(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -135,10 +137,13 @@ class Command(BaseCommand):
         return {"workflow": after.as_json()}, [said]
 
     def _retry(self, alias: str, batch: BatchFacts, options: dict[str, Any]) -> Said:
-        answer = retry_dead_letters(alias, batch.id, runs=options["runs"])
+        too = options["cancelled_too"]
+        answer = retry_dead_letters(alias, batch.id, runs=options["runs"], cancelled_too=too)
         lines = [f"{answer.revived} retried."]
         if answer.twins:
             lines.append(f"{answer.twins} left: another job has their unique key.")
+        if answer.of_cancelled:
+            lines.append(left_of_cancelled(answer.of_cancelled))
         if answer.has_more:
             lines.append("There are more: run it again.")
         return {"workflow": _named(alias, batch.id).as_json(), **answer._asdict()}, lines
@@ -165,10 +170,11 @@ def _lines_of(graph: Graph) -> list[str]:
     if graph.is_cut:
         return ["It has too many jobs to list them."]
     if not graph.is_drawn:
-        return [
+        lines = [
             f"  layer {layer}: {', '.join(f'{count} {state}' for state, count in counts.items())}"
             for layer, counts in enumerate(graph.counts, 1)
         ]
+        return [*lines, f"  and {graph.more_layers} more layers"] if graph.more_layers else lines
     needs: dict[str, list[str]] = {node.key: [] for node in graph.nodes}
     names = {node.key: node.name for node in graph.nodes}
     for edge in graph.edges:
