@@ -385,10 +385,11 @@ def fill(evil: str) -> dict[str, int]:
     Worker.objects.note(presence(short))
     QueueFactory(name=evil[:100], paused_at=now(), pause_reason=evil[:2_000])
     limiter = evil[:100]
-    Limiter.objects.override(limiter, {"running": 3}, by=evil[:150], reason=evil)
-    Limiter.objects.close(limiter, for_=timedelta(minutes=1), reason=evil)
+    Limiter.objects.override("limiter", {"running": 3}, by=evil[:150], reason=evil[:2_000])
+    Limiter.objects.close("limiter", for_=timedelta(minutes=1), reason=evil[:2_000])
+    Limiter.objects.filter(name="limiter").update(name=limiter)  # no verb takes such a name
     for whose in (limiter.replace(":", ""), ""):
-        PausedKey.objects.pause(lane_key(whose, evil[:90]), reason=evil, by=evil[:150])
+        PausedKey.objects.pause(lane_key(whose, evil[:90]), reason=evil[:2_000], by=evil[:150])
     PausedKey.objects.create(lane_key=f"task={evil[:200]}", reason=evil, paused_by=evil[:150])
     make_job(Status.RUNNING, lane_key=lane_key(limiter.replace(":", ""), evil[:90]))
     sql(

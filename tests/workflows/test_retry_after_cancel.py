@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from pulse_django import Batch, retry
-from pulse_django.console.mass.starting import ACT, PLAN
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.models import Job, Step
 from pulse_django.store.sql_functions import Fingerprint
 from pulse_django.testing import drain, run_job
+from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
 from tests.console.staff import staff
@@ -44,7 +44,7 @@ def dead() -> list[int]:
     outer = Batch.open("outer")
     inner = Batch.open("inner", parent=outer)
     of_batch, alone = inner.add(note.prepare("broken")), note.enqueue("broken")
-    drain()
+    drain(failures="keep")
     assert outer.cancel(reason="not wanted")
     drain()
     return [int(of_batch.id), int(alone.id)]
@@ -59,14 +59,14 @@ def test_the_verb_leaves_it_and_says_so(dead: list[int]) -> None:
     assert (answer.revived, answer.of_cancelled, answer.moved_on) == ({dead[1]}, {dead[0]}, frozenset())
     assert statuses(dead) == LEFT
     assert retry(dead[0], cancelled_too=True).revived == {dead[0]}
-    drain()
+    drain(failures="keep")
     assert statuses(dead) == [Status.DEAD_LETTERED] * 2
 
 
 def test_a_job_with_a_unique_key_is_left_as_well() -> None:
     batch = Batch.open("outer")
     job_id = int(batch.add(note.using(idempotency_key="7").prepare("broken")).id)
-    drain()
+    drain(failures="keep")
     batch.cancel()
     assert retry(job_id).of_cancelled == {job_id}
     assert retry(job_id, cancelled_too=True).revived == {job_id}
@@ -74,7 +74,7 @@ def test_a_job_with_a_unique_key_is_left_as_well() -> None:
 
 def test_a_batch_that_was_not_cancelled_is_retried() -> None:
     job_id = int(Batch.open("outer").add(note.prepare("broken")).id)
-    drain()
+    drain(failures="keep")
     assert retry(job_id).revived == {job_id}
 
 
@@ -157,7 +157,7 @@ def test_the_page_of_a_job_of_no_batch_offers_no_box(dead: list[int]) -> None:
 def test_a_step_is_not_done_again() -> None:
     batch = Batch.open("outer")
     job_id = int(batch.add(stepwise.prepare("broken")).id)
-    drain()
+    drain(failures="keep")
     batch.cancel()
     with pytest.raises(InvalidWorkflow, match="its batch was cancelled"):
         rewind.retry_from(job_id, "first")
