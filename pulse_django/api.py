@@ -47,7 +47,7 @@ def get(job_id: int | str, *, using: str | None = None) -> Job:
 
 def jobs(
     *,
-    status: Status | None = None,
+    status: Status | str | None = None,
     queue: str | None = None,
     task: Task | str | None = None,
     using: str | None = None,
@@ -221,6 +221,8 @@ def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Ma
     if isinstance(item, str | bytes):
         kind = type(item).__name__
         raise InvalidJob(f"arguments[{place}]: {kind} is a single value; write [value] for a single argument")
+    if not isinstance(item, Iterable):
+        raise InvalidJob(f"arguments[{place}]: {item!r} is neither a mapping nor a sequence; write [{item!r}]")
     return checked(task, list(item), {})
 
 

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from django.conf import settings
+
 from .exceptions import InvalidJob
 from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import keys_of, registry
@@ -47,6 +49,16 @@ _OF_DECORATOR = OF_TASK | {"takes_context"}
 P = ParamSpec("P")
 T = TypeVar("T")
 
+if TYPE_CHECKING:
+
+    class Result(GenericTaskResult[T], Generic[T]):
+        """The result of a task, for type checkers: Django's has no types, and the backport may not be installed."""
+
+        id: str
+
+        @property
+        def return_value(self) -> T | None: ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg]  # Django's own takes no parameters
@@ -74,7 +86,12 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
             if unknown := self._unknown(names):
                 raise InvalidTask(f"{option}: {self.func.__name__}() has no parameter {unknown[0]!r}.")
         self._check_options()
-        GenericTask.__post_init__(self)
+        try:
+            GenericTask.__post_init__(self)
+        except InvalidTask as error:
+            if self.queue_name == DEFAULT_QUEUE or f"{self.queue_name}" not in str(error):
+                raise
+            raise InvalidTask(f"{error} {self._advice_on_queues()}") from None
 
     def __reduce__(self) -> Any:
         """Go by name, with what differs from the declaration. A function behind a decorator has no name of its own."""
@@ -136,7 +153,15 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         return await (acall_alone(self, args, kwargs) if self.chunk else GenericTask.acall(self, *args, **kwargs))
 
+    def _advice_on_queues(self) -> str:
+        """Say what lets this backend take another queue than the default one."""
+        if not hasattr(settings, "TASKS"):
+            return 'There is no setting TASKS: TASKS = {"default": {"BACKEND": "pulse_django.backend.PulseBackend"}}.'
+        return f'Add it to QUEUES in TASKS["{self.backend}"], or set "QUEUES": [] to allow all.'
+
     def _check_options(self) -> None:
+        if self.runs_in is not None and not self.get_backend().supports_defer:
+            raise InvalidTask("Backend does not support run_after.")
         if iscoroutinefunction(self.func) and (self.atomic or self.isolation == Isolation.PROCESS):
             raise InvalidTask(
                 "Async handlers run on the event loop and support neither atomic=True nor isolation='process'."
@@ -171,11 +196,21 @@ class PulseTask(GenericTask, Options, Generic[P, T]):  # type: ignore[type-arg] 
 
     if TYPE_CHECKING:  # without __getattr__, which would let every attribute pass
 
-        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+        def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
 
-        async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> GenericTaskResult[T]: ...
+        async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+
+        def get_result(self, result_id: str) -> Result[T]: ...
+
+        async def aget_result(self, result_id: str) -> Result[T]: ...
 
     else:
+
+        def __call__(self, *_: Any, **__: Any) -> Any:
+            name = self.func.__name__
+            raise TypeError(
+                f"{name} is a task. Use {name}.enqueue(...), or {name}.func(...) to call the function here."
+            )
 
         def __getattr__(self, name: str) -> Any:
             if name not in _CELERYS:
@@ -251,8 +286,10 @@ def task(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         raise TypeError(f"{option} cannot be set in the decorator: use .using(...) when enqueueing.")
     refuse_strangers(options, _OF_DECORATOR, "@task")
     said = {name: value for name, value in options.items() if value is not None}
-    if isinstance(said.get("expires"), datetime):
-        raise TypeError("expires: @task takes a timedelta; give an instant to .using(expires=...).")
+    if not isinstance(said.get("expires"), timedelta | None):
+        raise TypeError(
+            "expires: @task takes a timedelta, such as timedelta(seconds=60); .using() takes an instant, too."
+        )
 
     def decorate(func: Callable[..., Any]) -> PulseTask[Any, Any]:
         made: PulseTask[Any, Any] = PulseTask(func=func, **said)

@@ -26,6 +26,8 @@ from .databases import has_several_shards, routers_alias
 from .tasks_framework import Task, TaskError, TaskResult, TaskResultStatus, changed
 
 T = TypeVar("T")
+# A job's first instants are two readings of the server's clock in one statement.
+A_MOMENT = timedelta(seconds=1)
 
 _STATUS = {
     Status.WAITING: TaskResultStatus.READY,
@@ -61,6 +63,7 @@ def as_enqueued(task: Task, job: Job) -> Task:
         task,
         queue_name=job.queue,
         priority=job.priority,
+        run_after=_waits_until(job),
         database=job._state.db if has_several_shards() else None,
         **{
             one.name: _own(task, one.name, getattr(job, one.column), getattr(fleet, one.setting_at_enqueue, None))
@@ -79,6 +82,12 @@ def _as_claimed(task: Task, claim: Claim) -> Task:
         lease=_own(task, "lease", claim.ttl, fleet.lease_ttl),
         **claim.options._asdict(),
     )
+
+
+def _waits_until(job: Job) -> datetime | None:
+    """Return the instant that its first run waits for, or waited for. A retry has its own."""
+    is_first = job.attempts <= 1 and not job.refunds and job.status != Status.RETRYING
+    return job.next_run_at if is_first and job.next_run_at - job.created_at > A_MOMENT else None
 
 
 def _own(task: Task, option: str, value: T, fleets: T) -> T | None:

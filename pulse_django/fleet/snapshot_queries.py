@@ -100,9 +100,11 @@ SELECT
 
 # Apart from the jobs: the catalogue of a server and tables that are distributed are in no statement together.
 _ESTIMATED = """
-SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, 0))
+SELECT common.value, pg_catalog.sum(common.share * GREATEST(class.reltuples, live.tuples, 0))
 FROM pg_catalog.pg_partition_tree('pulse_django_job'::regclass) AS tree
 JOIN pg_class AS class ON class.oid = tree.relid::oid
+-- Counted as rows are written. What the planner believes stands still until the next ANALYZE.
+CROSS JOIN LATERAL pg_catalog.pg_stat_get_live_tuples(class.oid) AS live (tuples)
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 LEFT JOIN pg_stats AS column_stats
     ON column_stats.schemaname = namespace.nspname AND column_stats.tablename = class.relname

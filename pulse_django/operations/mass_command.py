@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
@@ -24,6 +24,7 @@ from pulse_django.words.states import Status
 from . import arguments
 from .batches import Pace, Stopping, Walk
 from .interrupts import interruptible
+from .piped_command import PipedCommand
 from .preview import Preview, in_lines, look
 from .progress import Progress
 from .report import MassReport
@@ -65,7 +66,7 @@ class _Choice:
         return [*lines, *self.notes]
 
 
-class MassCommand(BaseCommand):
+class MassCommand(PipedCommand):
     """A command is its verb and its own arguments. Tests replace the clock and the signals."""
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most

@@ -18,7 +18,8 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule
-from pulse_django.words.timings import Cron, Every, Timing
+from pulse_django.words.limits import HIGHEST_PRIORITY
+from pulse_django.words.timings import EPOCH, Cron, Every, Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class Found:
     args: list[Any] = field(default_factory=list, repr=False)
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     queue: str | None = None
+    priority: int | None = None
     starts_at: datetime | None = None
     is_disabled: bool = False
     why_not: str = ""  # why it cannot be taken over
@@ -119,8 +121,13 @@ def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> Found:
         if row["one_off"]:
             raise _CannotBeSaid("it runs once: enqueue the task with run_after")
         notes = ["expires is left out"] if row["expires"] else []
+        if row.get("expire_seconds"):
+            notes.append(f"its jobs do not expire: use @task(expires=timedelta(seconds={row['expire_seconds']}))")
+        if (priority := row.get("priority")) is not None:
+            notes.append("higher priorities run first, as in RabbitMQ; in Redis it was lower ones")
         return {
-            "timing": _timing_of_beat(crontab, interval),
+            "timing": _timing_of_beat(crontab, interval, row.get("last_run_at") or row["start_time"]),
+            "priority": None if priority is None else min(priority, HIGHEST_PRIORITY),
             "args": _loaded(row["args"], list),
             "kwargs": _loaded(row["kwargs"], dict),
             "queue": row["queue"] or None,
@@ -132,11 +139,13 @@ def _of_beat(row: Row, crontab: Row | None, interval: Row | None) -> Found:
     return _found(row["name"], row["task"], read)
 
 
-def _timing_of_beat(crontab: Row | None, interval: Row | None) -> Timing:
+def _timing_of_beat(crontab: Row | None, interval: Row | None, last: datetime | None) -> Timing:
     if interval is not None:
         if interval["period"] not in _UNITS:
             raise _CannotBeSaid(f"the period {interval['period']!r} is not known")
-        return Every(timedelta(**{interval["period"]: interval["every"]}))
+        every = timedelta(**{interval["period"]: interval["every"]})
+        # Celery counts from the last run, and a day that counts from 1970 begins at midnight in UTC.
+        return Every(every) if last is None or not every else Every(every, phase=(last - EPOCH) % every)
     if crontab is None:
         raise _CannotBeSaid("it follows the sun, or runs once at a time of the clock")
     names = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pulse_django.exceptions import InvalidJob
+
 Random = Callable[[], float]  # a number in [0, 1)
 
 
@@ -57,8 +59,8 @@ class RetryPolicy:
     ) -> RetryPolicy:
         return cls(
             backoff=backoff,
-            never=frozenset(map(dotted_path, never)),
-            only=None if only is None else frozenset(map(dotted_path, only)),
+            never=_classes(tuple(never)),
+            only=None if only is None else _classes(tuple(only)),
         )
 
     def retries(self, lineage: Iterable[str]) -> bool:
@@ -67,6 +69,13 @@ class RetryPolicy:
         if classes & self.never:
             return False
         return self.only is None or bool(classes & self.only)
+
+
+def _classes(exceptions: Iterable[ExceptionType]) -> frozenset[str]:
+    for one in exceptions:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise InvalidJob(f"{one!r} is no exception class; write never(ValueError, KeyError)")
+    return frozenset(map(dotted_path, exceptions))
 
 
 def dotted_path(cls: type) -> str:

@@ -51,7 +51,7 @@ def _names(value: object) -> tuple[str, ...]:
         or not isinstance(value, list | tuple)
         or not all(isinstance(name, str) for name in value)
     ):
-        raise TypeError("a list of dotted names")
+        raise TypeError("a list of names")
     return tuple(value)
 
 

@@ -24,6 +24,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHORTEST_INTERVAL = timedelta(seconds=1)
 SHORTEST_GRACE = timedelta(seconds=10)  # a tick is always late by a moment
 MAX_EXPRESSION, MAX_ZONE = 200, 64
+_UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 
 class Missed(StrEnum):
@@ -126,7 +127,10 @@ class Every(Timing):
 
     def in_words(self) -> str:
         """Describe the interval in English."""
-        return f"Every {self.interval}"
+        seconds = self.interval.total_seconds()
+        size, unit = next((one for one in _UNITS if seconds % one[0] == 0), (1, "second"))
+        count = seconds / size
+        return f"Every {unit}" if count == 1 else f"Every {count:,g} {unit}s"
 
 
 def next_of(timing: Timing, after: datetime) -> datetime | None:

@@ -79,11 +79,14 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """The answer to a request to cancel."""
+    """The answer to a request to cancel. It is true if it changed a job."""
 
     cancelled: frozenset[int]  # were waiting, are CANCELLED now
     asked: frozenset[int]  # are running; their handlers learn of it with the next heartbeat
     refused: frozenset[int]  # ended already, were asked before, or do not exist
+
+    def __bool__(self) -> bool:
+        return bool(self.cancelled or self.asked)
 
     def __or__(self, other: CancelRequested) -> CancelRequested:
         return CancelRequested(
@@ -95,20 +98,26 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """The answer to a change of jobs that wait."""
+    """The answer to a change of jobs that wait. It is true if it changed a job."""
 
     changed: frozenset[int]
     moved_on: frozenset[int]  # did not wait any more, or do not exist
 
+    def __bool__(self) -> bool:
+        return bool(self.changed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """The answer to a retry of dead letters."""
+    """The answer to a retry of dead letters. It is true if one will run again."""
 
     revived: frozenset[int]  # will run again
     moved_on: frozenset[int]  # were no dead letters any more, do not exist, or are of Pulse's own tasks
     twins: frozenset[int] = frozenset()  # are dead letters still: another job holds their unique key
     of_cancelled: frozenset[int] = frozenset()  # are dead letters still: their batch was cancelled
+
+    def __bool__(self) -> bool:
+        return bool(self.revived)
 
     def __or__(self, other: Retried) -> Retried:
         return Retried(

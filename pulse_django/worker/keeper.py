@@ -276,4 +276,5 @@ class Keeper:
 
     def _described(self) -> str:
         queues = ", ".join(self._options.queues) or "all queues"
-        return f"{self._options.processes} processes of {self._options.concurrency} slots, {queues}"
+        many = self._options.processes
+        return f"{many} process{'es' if many > 1 else ''} of {self._options.concurrency} slots, {queues}"

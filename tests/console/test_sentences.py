@@ -92,7 +92,7 @@ def test_a_schedule_is_a_sentence_in_english_and_its_expression_in_other_languag
     hourly = Schedule(name="b", task="shop.echo", every=timedelta(hours=1))
     broken = Schedule(name="c", task="shop.echo")
     assert sentences.timing_shown(daily) == "At 03:00 every day (Europe/Berlin)"
-    assert sentences.timing_shown(hourly) == "Every 1:00:00"
+    assert sentences.timing_shown(hourly) == "Every hour"
     with override("de"):
         assert "0 3 * * *</code> Europe/Berlin" in sentences.timing_shown(daily)
         assert sentences.timing_shown(hourly) == "alle 1h"

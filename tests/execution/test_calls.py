@@ -14,10 +14,11 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from pulse_django import Context, enqueue_many, task
+from pulse_django import Context, cancel, enqueue_many, never, only, retry, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
+from pulse_django.execution.tasks_framework import BaseTaskBackend, InvalidTask
 from pulse_django.models import Attempt, Job
-from pulse_django.testing import run_job
+from pulse_django.testing import jump_to_next_run, run_job
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.database import empty_tables
@@ -25,6 +26,9 @@ from tests.factories import make_job
 from tests.faults import all_faults
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
+
+PULSE = "pulse_django.backend.PulseBackend"
+IMMEDIATE = f"{BaseTaskBackend.__module__.rpartition('.')[0]}.immediate.ImmediateBackend"
 
 
 def injects(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,3 +222,54 @@ def test_celerys_verbs_say_what_to_write_instead() -> None:
                 with pytest.raises(AttributeError, match=rf"{name}\(\) is a Celery method.*two\.enqueue\("):
                     getattr(two, name)
                 assert not hasattr(two, "no_such_thing")
+
+
+def test_wrong_calls_say_the_line_to_write() -> None:
+    """Each raised an error of Python's own, or passed and failed later."""
+    cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: task(expires=60)(tasks.add.func), TypeError, "expires: @task takes a timedelta"),  # type: ignore[call-overload]
+        (lambda: never([ValueError]), InvalidJob, "is no exception class; write never"),  # type: ignore[arg-type]
+        (lambda: only("ValueError"), InvalidJob, "is no exception class"),  # type: ignore[arg-type]
+        (lambda: tasks.add(1, 2), TypeError, r"add is a task. Use add.enqueue\(...\)"),  # type: ignore[operator]
+        (lambda: enqueue_many(tasks.add, range(3)), InvalidJob, r"arguments\[0\]: 0 is neither .*; write \[0\]"),  # type: ignore[arg-type]
+    ]
+    with all_faults() as about:
+        for call, error, words in cases:
+            with about(words), pytest.raises(error, match=words):
+                call()
+
+
+def test_answers_are_true_if_a_job_was_changed() -> None:
+    waiting, dead = make_job(), make_job(Status.DEAD_LETTERED)
+    assert not retry(1)
+    assert not cancel(1)
+    assert retry(dead.pk)
+    assert cancel(waiting.pk)
+    assert not cancel(waiting.pk)
+
+
+def test_a_backend_that_runs_at_once_refuses_to_wait(settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": IMMEDIATE, "QUEUES": []}}
+    with pytest.raises(InvalidTask, match="does not support run_after"):
+        tasks.add.using(run_after=timedelta(hours=1))
+    with pytest.raises(InvalidTask, match="does not support run_after"):
+        tasks.add.using(run_after=datetime.now(UTC) + timedelta(hours=1))
+
+
+def test_a_queue_that_is_not_allowed_says_how_to_allow_it(settings: Any) -> None:
+    settings.TASKS = {"default": {"BACKEND": PULSE, "QUEUES": ["default"]}}
+    with pytest.raises(InvalidTask, match=r'mail.*Add it to QUEUES in TASKS\["default"\]'):
+        task(name="tests.mailed", queue_name="mail")(tasks.add.func)
+    del settings.TASKS
+    with pytest.raises(InvalidTask, match=r"mail.*There is no setting TASKS"):
+        task(name="tests.mailed", queue_name="mail")(tasks.add.func)
+
+
+def test_a_result_knows_when_its_job_was_to_run() -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    waits, due = tasks.add.using(run_after=at).enqueue(1, 2), tasks.add.enqueue(1, 2)
+    assert tasks.add.get_result(waits.id).task.run_after == at
+    assert tasks.add.get_result(due.id).task.run_after is None
+    jump_to_next_run(due)
+    run_job(due)
+    assert tasks.add.get_result(due.id).task.run_after is None

@@ -236,6 +236,25 @@ class TestBesideManyFinishedJobs:
         assert (counts["DEAD_LETTERED"]["jobs"], counts["DEAD_LETTERED"]["is_estimate"]) == (100, False)
         assert "~" in run("pulse_status")
 
+    def test_the_estimate_does_not_stand_still_until_the_next_analyze(self) -> None:
+        def completed() -> int:
+            [count] = [one["jobs"] for one in run_json("pulse_status")["statuses"] if one["status"] == "COMPLETED"]
+            return int(count)
+
+        before = completed()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO pulse_django_job SELECT"
+                " (jsonb_populate_record(job, jsonb_build_object('id', 1000000000 + id))).*"
+                " FROM pulse_django_job AS job WHERE status = 'COMPLETED' LIMIT 5000"
+            )
+            cursor.execute("SELECT pg_stat_force_next_flush()")
+        try:
+            assert completed() > before
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("DELETE FROM pulse_django_job WHERE id > 1000000000")
+
     def test_without_statistics_it_says_what_it_saw(self) -> None:
         counted = snapshot_queries._counted(Status.COMPLETED, snapshot_queries.COUNTED + 1, 0)
         assert (counted.jobs, counted.is_estimate) == (snapshot_queries.COUNTED + 1, True)

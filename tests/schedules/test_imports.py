@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from pulse_django import Cron, Every, task
 from pulse_django.models import Schedule
 from pulse_django.schedules.imports import Found, from_celery_beat, from_crontab, from_django_q
+from pulse_django.words.timings import next_of
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql
@@ -28,7 +29,8 @@ CREATE TABLE django_celery_beat_crontabschedule (
 CREATE TABLE django_celery_beat_intervalschedule (id serial PRIMARY KEY, every int, period text);
 CREATE TABLE django_celery_beat_periodictask (
     id serial PRIMARY KEY, name text, task text, args text, kwargs text, queue text, enabled bool, one_off bool,
-    start_time timestamptz, expires timestamptz, crontab_id int, interval_id int
+    start_time timestamptz, expires timestamptz, expire_seconds int, priority int, last_run_at timestamptz,
+    crontab_id int, interval_id int
 )
 """
 Q = """
@@ -100,6 +102,21 @@ class TestCeleryBeat:
         assert (nightly.args, nightly.queue) == ([7], "slow")
         assert beat_task("often", every=(15, "minutes")).timing == Every(timedelta(minutes=15))
         assert beat_task("off", every=(15, "minutes"), enabled=False).is_disabled
+
+    def test_an_interval_goes_on_from_its_last_run(self) -> None:
+        last = datetime(2026, 5, 13, 14, 35, 20, tzinfo=UTC)
+        daily = beat_task("daily", every=(1, "days"), last_run_at=last).timing
+        assert daily is not None
+        assert next_of(daily, last) == last + timedelta(days=1)
+
+    def test_priority_is_kept_and_what_expires_is_said(self) -> None:
+        found = beat_task("urgent", every=(1, "hours"), priority=9, expire_seconds=120)
+        assert found.priority == 9
+        assert beat_task("most urgent", every=(1, "hours"), priority=255).priority == 100
+        assert found.notes == (
+            "its jobs do not expire: use @task(expires=timedelta(seconds=120))",
+            "higher priorities run first, as in RabbitMQ; in Redis it was lower ones",
+        )
 
     def test_what_cannot_be_said_here_says_why(self) -> None:
         cases = [

@@ -81,4 +81,7 @@ async def caller() -> int:
     text: str = send.max_attempts  # E
     await add.aenqueue(1)
     result: int = add.get_result("1").return_value or 0
-    return result + (attempts or 0) + len(text)
+    known: str = add.enqueue(1).id
+    wrong: int = add.enqueue(1).id  # E
+    returned: str = add.enqueue(1).return_value or ""  # E
+    return result + (attempts or 0) + len(text + known + returned) + wrong

@@ -88,7 +88,7 @@ class HandlerStacks:
         everywhere.tell(request)
         if any(done.values()):
             self.log_change(request, worker, gettext("Asked where the handler of job %(job)d is") % {"job": job_id})
-            said = gettext("The worker answers with its next heartbeats. Reload this page in some seconds.")
+            said = gettext("The worker answers with its next heartbeats. The stack appears here in some seconds.")
             self.message_user(request, said, messages.SUCCESS)
         else:
             self.message_user(request, gettext("The worker has stopped. Nothing was asked."), messages.WARNING)

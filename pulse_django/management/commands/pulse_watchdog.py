@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError
 
 from pulse_django.fleet import alerts
@@ -26,6 +26,7 @@ from pulse_django.operations.condition_report import (
     rehearse,
     repairable,
 )
+from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.ticking import Ticker
@@ -46,7 +47,7 @@ TICK = 0.2
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 
 
-class Command(BaseCommand):
+class Command(PipedCommand):
     help = (
         "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
         "workers do the same by default. --check exits with 1 if a condition is a problem."

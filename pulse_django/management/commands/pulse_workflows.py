@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.execution.databases import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
 from pulse_django.operations import arguments
 from pulse_django.operations.over_shards import Said, tell_each
+from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.terminal import bar, table
 from pulse_django.operations.users import user_of
 from pulse_django.operations.verbs import left_of_cancelled
@@ -25,7 +26,7 @@ ACTS = ("list", "show", "pause", "resume", "cancel", "retry")
 MOST_LISTED = 1_000
 
 
-class Command(BaseCommand):
+class Command(PipedCommand):
     help = (
         "List workflows and batches and what holds them, show the jobs of one, pause, resume or cancel it, or retry "
         "its dead letters."
