@@ -58,7 +58,9 @@ class _Choice:
         }
 
     def in_lines(self) -> list[str]:
-        lines = [f"{self.preview.matches or 'No'} {self.verb.noun} match.", *in_lines(self.preview)]
+        matches, noun = self.preview.matches, self.verb.noun
+        first = f"1 {noun.removesuffix('s')} matches." if matches == 1 else f"{matches or 'No'} {noun} match."
+        lines = [first, *in_lines(self.preview)]
         if self.missed:
             shown = [f"{job_id} ({status or 'no such job'})" for job_id, status in self.missed.items()]
             more = f" and {len(shown) - MOST_IDS} more" if len(shown) > MOST_IDS else ""
