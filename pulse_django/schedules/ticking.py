@@ -17,7 +17,7 @@ from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
-from pulse_django.protocol.tick import Advance, advance, ids_of_due, lock_due, unfinished
+from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, lock_due, unfinished
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, DatabaseFault, fault_of, sqlstate_of
 from pulse_django.store.transactions import durable, joined
@@ -185,9 +185,11 @@ def run_now(alias: str, schedule_id: int, *, by: str = "") -> int:
     return job_id
 
 
-def _tick(alias: str, *, until: datetime | None, rows: int, refusal: str = "", **which: Any) -> Ticked:
+def _tick(
+    alias: str, *, until: datetime | None, rows: int, limit: int = MOST_DUE, refusal: str = "", **which: Any
+) -> Ticked:
     with durable(alias):
-        due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), until=until, **which)
+        due, now = lock_due(Schedule.objects.db_manager(alias), list(registry), until=until, limit=limit, **which)
         if not due or now is None:
             return Ticked()
         plans = _plans(alias, due, now, refusal, rows)
@@ -200,9 +202,7 @@ def _tick(alias: str, *, until: datetime | None, rows: int, refusal: str = "", *
         schedules=len(plans),
         ticks=[(plan.schedule, tick) for plan in plans for tick in plan.ticks],
         job_ids=[job_id for ids in made.values() for job_id in ids],
-        has_more=len(plans) < len(due)
-        or len(due) >= which.get("limit", 2)
-        or any(_is_due(plan, now) for plan in plans),
+        has_more=len(plans) < len(due) or len(due) == limit or any(_is_due(plan, now) for plan in plans),
     )
 
 
