@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import PulseError
@@ -22,6 +22,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 
 from . import arguments
+from .base_command import PulseCommand
 from .batches import Pace, Stopping, Walk
 from .interrupts import interruptible
 from .preview import Preview, in_lines, look
@@ -65,7 +66,7 @@ class _Choice:
         return [*lines, *self.notes]
 
 
-class MassCommand(BaseCommand):
+class MassCommand(PulseCommand):
     """A command is its verb and its own arguments. Tests replace the clock and the signals."""
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most

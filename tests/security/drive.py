@@ -96,7 +96,7 @@ from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_o
 from tests.protocol.steps import sql
 from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
-from tests.security.test_grants import VERBS
+from tests.security.verbs import VERBS
 
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
 ALIAS = "default"

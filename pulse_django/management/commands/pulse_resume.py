@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.pausing import add_subject, resume
 
 
-class Command(BaseCommand):
+class Command(PulseCommand):
     help = "Let jobs of a paused queue or of a paused task start again. --task without --queue ends all of its pauses."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -12,13 +12,14 @@ from itertools import count
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections
 
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.matching import match
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.selection import Selection
@@ -32,7 +33,7 @@ from pulse_django.words.states import Status
 UNWELL = 1
 
 
-class Command(BaseCommand):
+class Command(PulseCommand):
     help = (
         "Show queues, workers, dead letters and problems; with filters, the matching jobs. Read-only. Exits with 1 if "
         "there are problems."

@@ -13,12 +13,13 @@ from typing import Any
 
 from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError
 
 from pulse_django.fleet import alerts
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.condition_report import (
     Unrepairable,
     findings_in_words,
@@ -46,7 +47,7 @@ TICK = 0.2
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 
 
-class Command(BaseCommand):
+class Command(PulseCommand):
     help = (
         "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
         "workers do the same by default. --check exits with 1 if a condition is a problem."
