@@ -81,14 +81,19 @@ def settling_late() -> Act:
     return lambda: Job.objects.settle([Report(lease, Succeeded(), Complete())]).lost
 
 
+def releasing() -> Act:
+    lease = lease_of(make_job(Status.RUNNING))
+    return lambda: Job.objects.release([lease]).accepted
+
+
 def reaping() -> Act:
     make_job(Status.RUNNING, expired=True)
-    return Job.objects.reap
+    return lambda: bool(Job.objects.reap())
 
 
 def expiring() -> Act:
     make_job(expires_at=now(-AGE))
-    return Job.objects.expire
+    return lambda: bool(Job.objects.expire())
 
 
 def mending() -> Act:
@@ -148,7 +153,7 @@ def setting_aside() -> Act:
 
 def ending_pauses() -> Act:
     QueueFactory(paused_at=now(-2 * AGE), paused_until=now(-AGE))
-    return Queue.objects.resume_ended
+    return lambda: bool(Queue.objects.resume_ended())
 
 
 def being_present() -> Act:
@@ -173,8 +178,11 @@ def asking_where_a_handler_is() -> Act:
 
 
 def writing_a_minute() -> Act:
-    [minute, *_] = Minute.objects.unwritten()
-    return lambda: Minute.objects.write(minute) and [Minute.objects.note(minute, {"x": 1}), Minute.objects.forget()]
+    def write() -> bool:
+        [minute, *_] = Minute.objects.unwritten()
+        return Minute.objects.write(minute) and [Minute.objects.note(minute, {"x": 1}), Minute.objects.forget()] != []
+
+    return write
 
 
 def saying(statement: str) -> Callable[[], Act]:
@@ -505,6 +513,7 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "break a limit": (breaking_a_limit, {WORKER, OPERATOR}),
     "answer where a handler is": (answering_a_stack, {WORKER, WATCHDOG}),
     "resolve": (resolving, RUN),
+    "release": (releasing, RUN),
     "reap": (reaping, RUN),
     "mistrust leases": (mistrusting, RUN),
     "shorten leases": (shortening_leases, RUN),
