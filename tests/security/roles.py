@@ -69,6 +69,10 @@ def grants_in(text: str) -> list[str]:
     return [" ".join(one.split()) for one in re.findall(r"`(GRANT .*?)`", text, re.DOTALL)]
 
 
+def statements_in(text: str) -> list[str]:
+    return [" ".join(one.split()) for one in re.findall(r"`((?:CREATE|GRANT) .*?)`", text, re.DOTALL)]
+
+
 @contextmanager
 def also(*grants: str) -> Iterator[None]:
     """Grant more, and take back what was not granted before."""

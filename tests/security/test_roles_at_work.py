@@ -10,17 +10,23 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command, get_commands
 from django.test import Client
 
-from pulse_django.console.mass.starting import KIND
-from pulse_django.console.mass.verbs import VERBS
+from pulse_django import conf
+from pulse_django.console.mass.criteria import Criteria
+from pulse_django.console.mass.starting import KIND, start_operation
+from pulse_django.console.mass.verbs import BY_NAME, VERBS
 from pulse_django.execution.job_progress import progress_token
 from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch
 from pulse_django.schedules.imports import SOURCES, Found
+from pulse_django.testing import drain
 from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
+from pulse_django.workflows.batches import Batch
 from pulse_django.workflows.event_links import event_link
 from tests.console import test_every_page as pages
 from tests.database import empty_tables
@@ -28,7 +34,7 @@ from tests.factories import make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql
 
-from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as
+from .roles import OPERATOR, PRODUCER, ROLES, WATCHDOG, WORKER, acting_as, bullet_with, statements_in
 
 pytestmark = [pytest.mark.usefixtures("pulse_db", "roles")]
 
@@ -60,6 +66,51 @@ def test_an_operator_opens_every_page_and_does_what_it_offers(of_django: Client)
                     assert REFUSED not in text_of(response)
     assert StoredBatch.objects.filter(kind=KIND).count() == len(VERBS), "an operation of each kind"
     assert Job.objects.filter(task="shop.echo").exists(), "a schedule was run by hand"
+
+
+GIVEN = {
+    "retry": {"runs": 1, "per_minute": None},
+    "canary": {"first": 1, "patience": 30, "per_minute": 60, "runs": 1},
+    "cancel": {"why": "x"},
+    "move": {"queue": "elsewhere", "priority": None},
+    "run": {},
+    "delete": {"why": "x"},
+}
+
+
+def test_an_operation_works_in_its_workers_and_is_cancelled_with_a_sentence_in_others(root: Client) -> None:
+    create, *grants = statements_in(bullet_with("[Operations on all that match](../how-to/admin.md#all-that-match)"))
+    console = create.split()[2]
+    sql(create)
+    try:
+        for grant in grants:
+            sql(grant)
+        with all_faults() as about:
+            for (verb, given), role in product(GIVEN.items(), (console, WORKER)):
+                with about((verb, role)):
+                    batch = operation(verb, given)
+                    with acting_as(role):
+                        drain(queues=[conf.current().console_queue], failures="keep")
+                    row = batch.row
+                    if role == console:
+                        assert row.cancelled_at is None
+                        done = batch.jobs.get(task=ACT)
+                        assert done.result["changed"] == 1, (done.status, done.last_error)
+                    else:
+                        assert "permission denied for table auth_user" in row.cancel_reason
+                        assert not batch.jobs.exclude(status=Status.CANCELLED).exists()
+    finally:
+        sql(f"DROP OWNED BY {console}")
+        sql(f"DROP ROLE {console}")
+
+
+def operation(verb: str, given: dict[str, Any]) -> Batch:
+    empty_tables()
+    make_job(Status.DEAD_LETTERED, queue="mail", finished_at=now(-timedelta(hours=1)))
+    make_job(queue="mail", next_run_at=now(timedelta(hours=1)))
+    query = "status__exact=PENDING" if verb in ("cancel", "move", "run") else "status__exact=DEAD_LETTERED"
+    boss = get_user_model().objects.get(is_superuser=True)
+    return start_operation("default", BY_NAME[verb], Criteria.read(f"{query}&queue=mail"), given, boss)
 
 
 def text_of(response: Any) -> str:

@@ -245,6 +245,12 @@ def filling_a_batch() -> Act:
     return fill
 
 
+def adding_to_a_cancelled_batch() -> Act:
+    batch = Batch.open("batch")
+    batch.cancel()
+    return lambda: batch.add(plain.prepare("a"))
+
+
 def sending_an_event() -> Act:
     return lambda: send_event("e", {"a": 1}, by="me")
 
@@ -496,6 +502,7 @@ VERBS: dict[str, tuple[Callable[[], Act], set[str]]] = {
     "enqueue many": (enqueueing_many, ENQUEUE),
     "build a workflow": (building_a_workflow, ENQUEUE),
     "fill a batch": (filling_a_batch, ENQUEUE),
+    "add to a cancelled batch": (adding_to_a_cancelled_batch, {WATCHDOG, OPERATOR}),
     "send an event": (sending_an_event, ALL),
     "see progress": (seeing_progress, ALL),
     "promote": (promoting, {WORKER, WATCHDOG, OPERATOR}),
