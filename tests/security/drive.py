@@ -189,7 +189,9 @@ BY_ROLES = [_by_roles(arrange) for arrange, _ in VERBS.values() if arrange.__nam
 
 
 def enqueueing() -> None:
-    keyed = NewJob(task="t", idempotency_key="k", queue="mail", lease=SOON, timeout=SOON, stall_after=SOON)
+    keyed = NewJob(
+        task="t", idempotency_key="k", queue="mail", lease=SOON, timeout=SOON, stall_after=SOON, free_losses=True
+    )
     assert Job.objects.enqueue(keyed).pk == Job.objects.enqueue(keyed).pk
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
     Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])

@@ -313,8 +313,12 @@ def _declarer() -> Declarer:
 def declaring_schedules() -> Act:
     declarer, silence = _declarer(), timedelta(hours=1)
     code = [Definition(name=name, task="shop.echo", args=[1], timing=Every(AGE)) for name in ("a", "b")]
+    refused = Definition(name="refused", task="shop.echo", kwargs={"wrong": 1}, timing=Every(AGE))
     Schedule.objects.declare(declarer, [code[0]], silence=silence)
-    return lambda: Schedule.objects.declare(declarer, code[1:], silence=silence)
+    return lambda: (
+        Schedule.objects.declare(declarer, [code[1], refused], silence=silence)
+        and sql("SELECT outcome FROM pulse_django_tick") == [("REFUSED",)]
+    )
 
 
 def declaring_limits() -> Act:
