@@ -403,13 +403,13 @@ def keeping_days() -> Act:
 def holding_paused() -> Act:
     batch = Batch.open("b")
     batch.add(plain.prepare("a"))
-    sql("UPDATE pulse_django_batch SET paused_at = now()")
+    sql("UPDATE pulse_django_batch SET paused_at = '2020-01-01Z'")
     return lambda: len(Job.objects.hold()) == 1
 
 
 def forgetting_batches() -> Act:
     Batch.open("b").seal()
-    sql("UPDATE pulse_django_batch SET closed_at = now() - interval '9 d', created_at = now() - interval '9 d'")
+    sql("UPDATE pulse_django_batch SET created_at = '2020-01-01Z', closed_at = '2020-01-02Z'")
     return lambda: [
         Job.objects.note_overlooked(),
         Job.objects.forget_orphans(),
