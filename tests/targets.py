@@ -27,6 +27,8 @@ TARGETS = {
         "schedules/test_ticking.py::TestPausesAndChanges::test_each_edit_with_each_policy",
         "security/test_shadows.py",
         "security/test_shapes.py",
+        "security/test_statements_of_roles.py::test_a_role_may_send_each_statement_of_the_pages",
+        "security/test_statements_of_roles.py::test_each_right_is_needed_by_a_statement",
         "shards/test_moving.py::test_a_mover_that_is_killed_again_and_again_loses_nothing",
         "store/test_dumps.py",
         "store/test_migrations.py",

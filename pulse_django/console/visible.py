@@ -20,6 +20,8 @@ from django.utils.translation import get_language
 
 from pulse_django.words.display import UNSEEN, escaped
 
+from .refusals import refused_in_words
+
 # What a form sends back has to stay what it is: there a character becomes a reference to itself, which is as safe to
 # read in the source and the same to the browser.
 _SENT_BACK = r'<textarea\b[^>]*>.*?</textarea>|\svalue="[^"]*"'
@@ -62,7 +64,7 @@ class VisibleText:
     @property
     def urls(self) -> list[URLPattern]:
         return [
-            URLPattern(one.pattern, _looked_through(one.callback), one.default_args, one.name)
+            URLPattern(one.pattern, _looked_through(refused_in_words(self, one.callback)), one.default_args, one.name)
             if isinstance(one, URLPattern)
             else one  # what a project includes is its own
             for one in super().urls  # type: ignore[misc]  # of the ModelAdmin beside it

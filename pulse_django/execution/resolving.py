@@ -7,13 +7,14 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from pulse_django.models import Job
 from pulse_django.protocol.batches import CANCEL_LIMIT, members_to_cancel
 from pulse_django.protocol.pause_batch import HOLD_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
+from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
 
 from .notify import wake_workers
 
@@ -86,5 +87,12 @@ def resolve_when_committed(alias: str) -> None:
 
 
 def _resolve_for_caller(alias: str) -> None:
-    """The caller's work is done, and must not fail because of ours. A watchdog sees to what is left."""
-    resolve(alias)
+    """The caller's work is done, and must not fail because of ours. A watchdog sees to what is left.
+
+    A role that only enqueues may not free jobs, and leaves it to workers and watchdogs.
+    """
+    try:
+        resolve(alias)
+    except DatabaseError as error:
+        if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE:
+            raise

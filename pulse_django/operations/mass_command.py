@@ -22,9 +22,9 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 
 from . import arguments
+from .base_command import PulseCommand
 from .batches import Pace, Stopping, Walk
 from .interrupts import interruptible
-from .piped_command import PipedCommand
 from .preview import Preview, in_lines, look
 from .progress import Progress
 from .report import MassReport
@@ -68,7 +68,7 @@ class _Choice:
         return [*lines, *self.notes]
 
 
-class MassCommand(PipedCommand):
+class MassCommand(PulseCommand):
     """A command is its verb and its own arguments. Tests replace the clock and the signals."""
 
     requires_system_checks = ()  # a project whose checks fail may need these commands most

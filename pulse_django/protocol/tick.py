@@ -71,24 +71,27 @@ _WAIT_BRIEFLY = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
 _UNFINISHED = "SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL"
 
-_WRITE_TICKS = """
+_GIVEN = """
 WITH given AS (
     SELECT * FROM ROWS FROM (
         pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::text[])
     ) AS given (schedule_id, at, outcome, note, job_id, task, key)
-),
-tick AS (
-    INSERT INTO pulse_django_tick AS tick (schedule_id, at, outcome, note, job_id)
-    SELECT schedule_id, at, outcome, note, job_id FROM given
-    -- A tick that waited for the last job may fire now. No other tick is decided twice.
-    ON CONFLICT (schedule_id, at) DO UPDATE
-        SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id,
-            decided_at = excluded.decided_at
-        WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
-    RETURNING schedule_id, at
-)
+)"""
+# A tick that waited for the last job may fire now. No other tick is decided twice.
+_TICKS = """
+INSERT INTO pulse_django_tick AS tick (schedule_id, at, outcome, note, job_id)
+SELECT schedule_id, at, outcome, note, job_id FROM given
+ON CONFLICT (schedule_id, at) DO UPDATE
+    SET outcome = excluded.outcome, note = excluded.note, job_id = excluded.job_id, decided_at = excluded.decided_at
+    WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
+RETURNING schedule_id, at
+"""
+# Workers write ticks that fire no job, and need no right on the keys.
+_WRITE_TICKS = f"{_GIVEN}{_TICKS}"
+_WRITE_TICKS_AND_KEYS = f"""{_GIVEN},
+tick AS ({_TICKS})
 INSERT INTO pulse_django_key (task, key, job_id)
 SELECT given.task, given.key, given.job_id
 FROM given
@@ -96,7 +99,7 @@ JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at
 WHERE given.key IS NOT NULL
 ON CONFLICT (task, key) DO NOTHING
 RETURNING job_id
-"""
+"""  # noqa: S608 - made of constants
 
 # The key was there and the tick was not: the tables were restored from parts of dumps.
 _JOB_OF_KEY = """
@@ -287,7 +290,10 @@ def write_ticks(
         values = (schedule_id, tick.at, tick.outcome.value, tick.note, job_id, task, key)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-    return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS, columns))
+    if not any(columns[-1]):
+        run_joined(alias, _WRITE_TICKS, columns)
+        return frozenset()
+    return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS_AND_KEYS, columns))
 
 
 def forget_ticks(alias: str, older_than: timedelta) -> int:

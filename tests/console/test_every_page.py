@@ -125,10 +125,10 @@ def _addresses(name: str, row: dict[str, Any]) -> Iterator[Address]:
             yield Address(name=name, url=reverse(f"admin:{name}", args=[mine, act.name]), data=form)
         return
     if name == "pulse_django_job_mass":
-        filters = {"retry": "status__exact=DEAD_LETTERED"}
+        filters = dict.fromkeys(("retry", "canary"), "status__exact=DEAD_LETTERED")
         for verb in VERBS:
             url = reverse(f"admin:{name}", args=[verb.name])
-            form = data | {"queue": "elsewhere"}
+            form = data | {"queue": "elsewhere", "first": 1, "patience": 30, "per_minute": 60}
             yield Address(name=name, url=f"{url}?{filters.get(verb.name, 'queue=mail')}", data=form)
         return
     if name == "pulse_django_job_export":

@@ -11,7 +11,9 @@ from django.test import Client
 
 from tests.crash.workers import workers
 
-__all__ = ["workers"]
+from .roles import roles
+
+__all__ = ["roles", "workers"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -97,10 +98,11 @@ from tests.factories import AttemptFactory, QueueFactory, WorkerFactory, lease_o
 from tests.protocol.steps import sql
 from tests.security.drive_citus import CITUS
 from tests.security.drive_workflows import steps_and_events, workflows
-from tests.security.test_grants import VERBS
+from tests.security.verbs import VERBS
 
 AGO, SOON = timedelta(hours=2), timedelta(seconds=1)
 ALIAS = "default"
+BELOW_ALL = ("pulse_django.store.transactions", "pulse_django.worker.guarded_connection")  # whoever sends
 ME = Identity("driver")
 
 
@@ -125,10 +127,11 @@ class _TypedFloat(Dumper):
 
 
 @contextmanager
-def recording() -> Iterator[dict[str, str]]:
+def recording(sent_from: dict[str, str] | None = None) -> Iterator[dict[str, str]]:
     """Keep each statement that is sent, with its parameters and as it is written, whichever thread sends it.
 
-    Once for each combination of types: None and a number may find different operators."""
+    Once for each combination of types: None and a number may find different operators. ``sent_from`` gets the module of
+    ours that sent it, of those that no test sent itself."""
     sent: dict[str, str] = {}
     known = set()
     execute = CursorWrapper._execute  # type: ignore[attr-defined]  # not among the stubs
@@ -136,13 +139,27 @@ def recording() -> Iterator[dict[str, str]]:
     def keep(self: Any, statement: Any, params: Any, *ignored: Any) -> Any:
         text = statement if isinstance(statement, str) else statement.as_string(self.cursor)
         values = params.values() if isinstance(params, dict) else params or ()
-        if (kind := (text, *map(type, values))) not in known:
+        module = "" if sent_from is None else _module_that_sends()
+        if (kind := (text, module, *map(type, values))) not in known:
             known.add(kind)
-            sent[_spelt(self, statement, params)] = text
+            sent[spelt := _spelt(self, statement, params)] = text
+            if sent_from is not None and module.startswith("pulse_django."):
+                sent_from[spelt] = module
         return execute(self, statement, params, *ignored)
 
     with mock.patch.object(CursorWrapper, "_execute", keep):
         yield sent
+
+
+def _module_that_sends() -> str:
+    """Return the nearest module on the stack that is ours or a test's."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("pulse_django.", "tests.")) and name not in BELOW_ALL:
+            return str(name)
+        frame = frame.f_back  # type: ignore[assignment]  # the last has none
+    return ""
 
 
 def _spelt(wrapper: Any, statement: Any, params: Any) -> str:
@@ -173,7 +190,9 @@ BY_ROLES = [_by_roles(arrange) for arrange, _ in VERBS.values() if arrange.__nam
 
 
 def enqueueing() -> None:
-    keyed = NewJob(task="t", idempotency_key="k", queue="mail", lease=SOON, timeout=SOON, stall_after=SOON)
+    keyed = NewJob(
+        task="t", idempotency_key="k", queue="mail", lease=SOON, timeout=SOON, stall_after=SOON, free_losses=True
+    )
     assert Job.objects.enqueue(keyed).pk == Job.objects.enqueue(keyed).pk
     Job.objects.enqueue_many([NewJob(task="t", args=[n], priority=n) for n in range(3)])
     Job.objects.enqueue_alike(NewJob(task="t", run_after=AGO), [((1,), {}), ((2,), {})])

@@ -6,15 +6,20 @@ chunk, so that what was done is counted once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from django.db import Error
 from django.utils.dateparse import parse_datetime
 
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
 from pulse_django.execution.databases import has_several_shards
+from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.own_tasks import ACT, PLAN
+from pulse_django.words.payloads import error_in_one_line
 from pulse_django.workflows.batches import Batch
 
 from .canary import watch
@@ -29,6 +34,11 @@ CHUNKS_AT_ONCE = 20  # that one look finds. With stale statistics PostgreSQL sor
 @task(name=PLAN, takes_context=True)
 def find_matching_jobs(context: Context, signature: object = "") -> int:
     """Enqueue a job for each chunk of the jobs that match. Return how many jobs they are."""
+    with _refused_for_good(context):
+        return _find(context, signature)
+
+
+def _find(context: Context, signature: object) -> int:
     batch, operation = _operation_of(context, PLAN, {}, signature)
     after = met = number = 0
     is_last = False
@@ -50,11 +60,25 @@ def find_matching_jobs(context: Context, signature: object = "") -> int:
 @task(name=ACT, takes_context=True)
 def act_on_jobs(context: Context, ids: list[int], met: int, signature: object = "") -> dict[str, int]:
     """Do it to those of these jobs that still match."""
-    batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
-    matching = _matching(batch, operation).filter(pk__in=ids)
-    step = context.step if BY_NAME[operation["verb"]].commits_by_itself else context.step_with_jobs
-    counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
-    return counts
+    with _refused_for_good(context):
+        batch, operation = _operation_of(context, ACT, {"ids": ids, "met": met}, signature)
+        matching = _matching(batch, operation).filter(pk__in=ids)
+        step = context.step if BY_NAME[operation["verb"]].commits_by_itself else context.step_with_jobs
+        counts: dict[str, int] = step("act", _act, batch, operation, matching, len(ids), met)
+        return counts
+
+
+@contextmanager
+def _refused_for_good(context: Context) -> Iterator[None]:
+    """Cancel the operation if PostgreSQL refuses it to the role of this worker: to try again would not help."""
+    try:
+        yield
+    except Error as error:
+        if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE or context.batch is None:
+            raise
+        reason = f"the database role of the worker may not do this: {error_in_one_line(error)}"
+        context.batch.cancel(reason=reason)
+        raise Discard(reason) from error
 
 
 def _operation_of(

@@ -14,7 +14,7 @@ from typing import Any
 from django.conf import ENVIRONMENT_VARIABLE
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import Error, connections, router
 from django.db.models import Value
 
@@ -25,6 +25,7 @@ from pulse_django.demo.stage import Stage, set_up
 from pulse_django.demo.story import play
 from pulse_django.demo.telling import Telling, WentOtherwise
 from pulse_django.models import Worker
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words
@@ -41,7 +42,7 @@ WHERE datname = pg_catalog.current_database()
 """
 
 
-class Command(BaseCommand):
+class Command(PulseCommand):
     help = (
         "Show how jobs survive when workers are killed or frozen, with real workers, signals and tables. Takes about "
         "half a minute. Exits with 1 if any step did not happen."

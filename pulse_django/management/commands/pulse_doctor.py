@@ -11,12 +11,12 @@ from django.db import OperationalError
 
 from pulse_django.fleet.doctor import Advice, Level, examine
 from pulse_django.operations import arguments
-from pulse_django.operations.piped_command import PipedCommand
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Check leases, workers, connections, vacuum, indexes and retention. Read-only; safe on a live system."
 
     def add_arguments(self, parser: CommandParser) -> None:

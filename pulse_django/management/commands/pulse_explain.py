@@ -13,15 +13,15 @@ from pulse_django.execution.databases import locate
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.explanation_lines import explanation_in_lines
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.terminal import showable
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 from pulse_django.words.job_ids import MAX_ID
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Say why a job does not run, where in line it stands, and when it may start. Read-only."
     requires_system_checks = ()  # a project whose checks fail may need it most
 

@@ -18,7 +18,7 @@ from pulse_django import conf
 from pulse_django.fleet.conditions import Limits, known, named
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
-from pulse_django.operations.piped_command import PipedCommand
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.store.tables import explained, require_tables
 from pulse_django.words.display import inert
 
@@ -26,7 +26,7 @@ WELL, UNWELL, UNKNOWN = 0, 1, 2
 PATIENCE = 3.0  # seconds; probes have timeouts of their own
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Check the health of the fleet or, with --live or --ready, of one worker on this host. Exits with 0, 1 or 2."
     requires_system_checks = ()  # a probe should say how things are, and not how they are written
 

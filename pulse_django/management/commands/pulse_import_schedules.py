@@ -12,7 +12,7 @@ from pulse_django.exceptions import PulseError
 from pulse_django.execution.registry import key_of, registry
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
-from pulse_django.operations.piped_command import PipedCommand
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.terminal import showable
 from pulse_django.protocol.schedules import check
 from pulse_django.schedules.imports import SOURCES, Found, NothingToRead
@@ -23,7 +23,7 @@ from pulse_django.words.schedule_definitions import MAX_NAME
 CREATED, EXISTS, WOULD, SKIPPED = "created", "exists", "would be created", "skipped"
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Read the schedules of another package. Without --yes, only list what would be created."
 
     def add_arguments(self, parser: CommandParser) -> None:

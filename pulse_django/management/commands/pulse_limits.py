@@ -14,9 +14,9 @@ from pulse_django.fleet.limits import LimitFacts, PausedKeyFacts, limits, paused
 from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import Said, tell_each
 from pulse_django.operations.pausing import paused_task_in_words
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.terminal import table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
@@ -30,7 +30,7 @@ NO_LIMIT = "none"
 WHAT_TO_GIVE = "give a limit and --key, or --share."
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = (
         "List limits, what uses them, and paused tasks; change, close and open limits, pause and resume their keys and "
         "shares."

@@ -8,13 +8,13 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.pausing import add_subject, pause, refuse_unknown
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.users import user_of
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = (
         "Start no job of a queue, of a task, or of a task in one queue, for a time or until pulse_resume. "
         "What runs goes on."

@@ -8,12 +8,12 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import tell_each
 from pulse_django.operations.pausing import add_subject, resume
-from pulse_django.operations.piped_command import PipedCommand
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Let jobs of a paused queue or of a paused task start again. --task without --queue ends all of its pauses."
 
     def add_arguments(self, parser: CommandParser) -> None:

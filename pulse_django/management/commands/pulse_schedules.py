@@ -11,8 +11,8 @@ from django.core.management.base import CommandError, CommandParser
 from pulse_django.exceptions import PulseError
 from pulse_django.models import Schedule
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import Said, tell_each
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.users import user_of
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts
@@ -25,7 +25,7 @@ MOST_LISTED = 1_000
 MOST_NEXT = 1_000
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "List schedules, show their next instants, run, pause and resume them."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -18,9 +18,9 @@ from pulse_django.execution.databases import checked_shard, routers_alias, shard
 from pulse_django.execution.moving import finish
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.shard_facts import MOST_COUNTED, ShardFacts, shard_facts
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.move_many import KeyRange, MoveMany
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.terminal import showable, table
 from pulse_django.store.citus_nodes import Node, distribute, move_schema, node_of
@@ -32,7 +32,7 @@ ACTS = ("status", "add", "move", "drain")
 _DIGITS = 4  # of the hash of a key that stand in front of it
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = "Show the shards, make a database a shard, move waiting jobs to another shard, or empty one."
     requires_system_checks = ()  # a shard that is to be added does not pass them yet
 

@@ -19,9 +19,9 @@ from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.matching import match
 from pulse_django.operations.over_shards import tell_each
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.status_lines import health_in_lines, matching_in_lines
 from pulse_django.operations.terminal import cut_to, is_terminal, painted, screen_of, showable
@@ -33,7 +33,7 @@ from pulse_django.words.states import Status
 UNWELL = 1
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = (
         "Show queues, workers, dead letters and problems; with filters, the matching jobs. Read-only. Exits with 1 if "
         "there are problems."

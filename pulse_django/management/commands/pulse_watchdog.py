@@ -19,6 +19,7 @@ from django.db import OperationalError
 from pulse_django.fleet import alerts
 from pulse_django.fleet.shards import FleetVerdict, ask_shards
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.condition_report import (
     Unrepairable,
     findings_in_words,
@@ -26,7 +27,6 @@ from pulse_django.operations.condition_report import (
     rehearse,
     repairable,
 )
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.protocol.tick import look
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.ticking import Ticker
@@ -47,7 +47,7 @@ TICK = 0.2
 PATIENCE_WITH_LOG = 1.0  # seconds for the last lines to be written
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = (
         "Recover runs whose lease expired, and delete old jobs. Several watchdogs can run at once, on any host; "
         "workers do the same by default. --check exits with 1 if a condition is a problem."

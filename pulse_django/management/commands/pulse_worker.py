@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import Tags
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
@@ -20,6 +20,7 @@ from pulse_django.execution.databases import checked_shard, shards
 from pulse_django.execution.middleware import configured
 from pulse_django.execution.registry import registry
 from pulse_django.exporters.worker import exposed
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.store.shards import require_numbers
 from pulse_django.store.tables import require_tables
 from pulse_django.words.payloads import error_in_one_line
@@ -30,7 +31,7 @@ from pulse_django.worker.reloader import Changes, start_again
 from pulse_django.worker.worker_options import WorkerOptions
 
 
-class Command(BaseCommand):
+class Command(PulseCommand):
     help = (
         "Run jobs. On SIGTERM or Ctrl-C, running jobs may finish within --grace and the rest are returned to the "
         "queue; a second signal exits immediately. Exit codes: 0 stopped, 1 failed to start, 3 restart the worker, "

@@ -11,8 +11,8 @@ from pulse_django.execution.databases import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
 from pulse_django.operations import arguments
+from pulse_django.operations.base_command import PulseCommand
 from pulse_django.operations.over_shards import Said, tell_each
-from pulse_django.operations.piped_command import PipedCommand
 from pulse_django.operations.terminal import bar, table
 from pulse_django.operations.users import user_of
 from pulse_django.operations.verbs import left_of_cancelled
@@ -26,7 +26,7 @@ ACTS = ("list", "show", "pause", "resume", "cancel", "retry")
 MOST_LISTED = 1_000
 
 
-class Command(PipedCommand):
+class Command(PulseCommand):
     help = (
         "List workflows and batches and what holds them, show the jobs of one, pause, resume or cancel it, or retry "
         "its dead letters."
