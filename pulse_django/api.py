@@ -218,11 +218,9 @@ def _shard_of_all(task: Task, called_with: Sequence[Call], using: str | None) ->
 def _checked(task: Task, place: int, item: Arguments) -> tuple[Sequence[Any], Mapping[str, Any]]:
     if isinstance(item, Mapping):
         return checked(task, (), item)
-    if isinstance(item, str | bytes):
+    if isinstance(item, str | bytes) or not isinstance(item, Iterable):
         kind = type(item).__name__
         raise InvalidJob(f"arguments[{place}]: {kind} is a single value; write [value] for a single argument")
-    if not isinstance(item, Iterable):
-        raise InvalidJob(f"arguments[{place}]: {item!r} is neither a mapping nor a sequence; write [{item!r}]")
     return checked(task, list(item), {})
 
 

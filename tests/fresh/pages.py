@@ -31,6 +31,7 @@ def run(page: Path) -> str:
     sys.modules[module.__name__] = module
     with connection.cursor() as cursor:  # pages speak of an empty queue
         cursor.execute("DELETE FROM pulse_django_attempt; DELETE FROM pulse_django_job")
+    registry.discover()  # a module that a page imports first would be forgotten with the page's own tasks
     known, asked = dict(registry._tasks), dict(catalogue._known)
     blocks = re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
     try:

@@ -39,11 +39,13 @@ def worker(*queues: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("vacuumed")
 def test_an_empty_fleet_is_well() -> None:
     code, said = ask()
     assert (code, said["is_well"], said["conditions"]) == (0, True, [])
 
 
+@pytest.mark.usefixtures("vacuumed")
 def test_each_threshold_has_its_say() -> None:
     with all_faults() as about:
         for allowed in [(), ("--allow", "queue-overdue=30")]:

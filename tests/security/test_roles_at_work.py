@@ -158,8 +158,8 @@ COMMANDS: list[tuple[list[str], set[str]]] = [
     (["pulse_health"], {WATCHDOG, OPERATOR}),
     (["pulse_explain", "{waits}"], LOOKS),
     (["pulse_pause", "--queue=mail"], DOES),
-    (["pulse_pause", "--task=shop.echo"], LOOKS),
-    (["pulse_pause", "--task=shop.echo", "--queue=mail"], LOOKS),
+    (["pulse_pause", "--task=shop.echo"], {WATCHDOG, OPERATOR}),  # it looks for the name in what ran lately
+    (["pulse_pause", "--task=shop.echo", "--queue=mail"], {WATCHDOG, OPERATOR}),
     (["pulse_resume", "--queue=mail"], {WATCHDOG, OPERATOR}),
     (["pulse_resume", "--task=shop.echo"], LOOKS),
     (["pulse_retry", "{dead}", "--yes"], LOOKS),
