@@ -225,7 +225,10 @@ class TestRows:
         assert ticks_of(good) == ["FIRED"]
         assert "bad" in caplog.text or ticks_of(bad) == ["REFUSED"]
 
-    def test_where_nothing_can_be_written_the_error_is_raised_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_where_nothing_can_be_written_the_error_is_raised_once(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ticking, "LONGEST_ALONE", 60.0)
         for number in range(20):
             make(f"one of many {number}")
         with refusing("pulse_django_tick", "INSERT", "true", "42501"), pytest.raises(DatabaseError):
