@@ -70,9 +70,7 @@ Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 
 # A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, a
 # value that was changed be authentic, or a handler leave its transaction.
-_NEVER_RETRIED = frozenset(
-    map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction))
-)
+_NEVER_RETRIED = frozenset(map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction)))
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5
