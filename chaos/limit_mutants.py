@@ -7,6 +7,7 @@ there are free slots breaks no limit: it is used up by jobs that wait.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -102,6 +103,16 @@ def bucket_without_reserve() -> None:
         setattr(claim_limited, name, statement)
 
 
+def bucket_that_waits() -> None:
+    """Let a bucket that is ahead of the clock wait until the clock has caught up."""
+    for name in ("COUNT", "SPENT"):
+        statement: str = getattr(claim_limited, name)
+        changed = re.sub(r"::float8 <= \S*per THEN", "::float8 <= 1e9::float8 THEN", statement)
+        if changed == statement:
+            raise SystemExit(f"{name} forgets no bucket: the mutant needs a new place")
+        setattr(claim_limited, name, changed)
+
+
 LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "a limit without its lock": no_lock,
     "a limit of a queue without its lock": queue_without_lock,
@@ -110,6 +121,7 @@ LIMIT_MUTANTS: dict[str, Callable[[], None]] = {
     "a mark that is too high": mark_too_high,
     "a heavy job that counts as one": heavy_as_one,
     "a bucket without a reserve": bucket_without_reserve,
+    "a bucket that waits for the clock": bucket_that_waits,
 }
 
 

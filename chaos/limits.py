@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ WORKERS = 4
 PROCESSES = "2"  # of each worker: these claim
 CONCURRENCY = "24"  # of each worker
 BETWEEN = (0.5, 1.5)  # seconds between two nemeses
+# At the end the clock is set back by so many seconds, and within PATIENCE seconds jobs with a rate have to start again.
+BACK, PATIENCE = 40.0, 10.0
 PULSE: dict[str, Any] = {
     "LEASE_TTL": 2, "HEARTBEAT_INTERVAL": 0.6, "WATCHDOG_INTERVAL": 0.5, "POLL_INTERVAL": 0.2,
     "RETRY_BACKOFF_CAP": 0.5, "MAX_LOSSES": 50, "MAX_ATTEMPTS": 200,
@@ -59,12 +62,12 @@ class Run:
         self.clock = ClockSteps(clock, self.happened)
 
     def verdict(self) -> int:
-        from chaos import limit_history
+        from chaos.limit_history import HISTORY, SCHEMA, Line
         from chaos.worker_fleet import Kind, WorkerFleet
         from pulse_django.harness.processes import StartedProcesses
 
         say(f"seed {self.options.seed}, {self.options.seconds:g} s, {WORKERS} workers of {PROCESSES} processes")
-        ask(limit_history.SCHEMA)
+        ask(SCHEMA)
         self._refill()
         kind = Kind(
             workers=WORKERS,
@@ -85,7 +88,10 @@ class Run:
                     fleet.supervise()
                     next_one = time.monotonic() + self.chance.uniform(*BETWEEN)
                 time.sleep(0.2)
-        return self._judge()
+            lines = [Line(*row) for row in ask(HISTORY)]
+            fleet.supervise()
+            stalled = [] if self.options.only else self._stalled_by_the_clock()
+        return self._judge(lines, stalled)
 
     def _refill(self) -> None:
         from chaos.limited_handlers import LOAD, WEIGHTS
@@ -104,15 +110,37 @@ class Run:
                     of_each = [(self.chance.randrange(customers),) for _ in range(least // len(weights))]
                     enqueue_many(task.using(weight=weight), of_each)
 
+    def _stalled_by_the_clock(self) -> list[str]:
+        """Set the clock back, and return the rates that wait for it. Jobs from before are not due for a while."""
+        from chaos.limited_handlers import KEY_RATE, RATE, key_rate, rate
+        from pulse_django import enqueue_many
+
+        if not self.clock.step_back(BACK):
+            return []
+        [(last,)] = ask("SELECT max(n) FROM chaos_lease")
+        waiting = {RATE.name, KEY_RATE.name}
+        until = time.monotonic() + PATIENCE
+        while waiting and time.monotonic() < until:
+            for task in (rate, key_rate):
+                enqueue_many(task, [(number,) for number in range(10)])
+            time.sleep(0.5)
+            begun = (
+                "SELECT DISTINCT split_part(lane_key, ':', 1) FROM chaos_lease"
+                " WHERE n > %s AND began_at <= clock_timestamp()"
+            )
+            waiting -= {name for (name,) in ask(begun, last)}
+        return sorted(waiting)
+
     # The end
 
-    def _judge(self) -> int:
-        from chaos.limit_history import HISTORY, Line, judge
+    def _judge(self, lines: Sequence[Any], stalled: Sequence[str]) -> int:
+        from chaos.limit_history import judge
         from chaos.limited_handlers import LIMITS, QUEUES
         from pulse_django.words.lane_keys import limiter_of, limiter_of_queue
 
-        lines = [Line(*row) for row in ask(HISTORY)]
         verdict = judge(lines, LIMITS, self.clock.covers, QUEUES)
+        set_back = f"within {PATIENCE:g} s after the clock was set back by {BACK:g} s"
+        verdict.broken += [f"{name}: no job began {set_back}" for name in stalled]
         for name, times in sorted(self.happened.items()):
             say(f"  {times} x {name}")
         say(f"  {sum(line.step == 1 for line in lines)} runs began")

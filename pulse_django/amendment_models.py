@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .store.json_columns import Document
+from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .words.masks import MAX_MASKS
@@ -33,6 +34,7 @@ class Amendment(models.Model):
     objects: ClassVar[models.Manager[Amendment]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("amendment", "at")]
         verbose_name = _("amendment")
         verbose_name_plural = _("amendments")
         default_permissions = ()

@@ -8,7 +8,6 @@
 | ``pulse_django.E004`` | a setting out of its range |
 | ``pulse_django.E005`` | a lease shorter than two heartbeats |
 | ``pulse_django.E006`` | a watchdog interval longer than a lease |
-| ``pulse_django.E007`` | the jobs live in a database that is not PostgreSQL |
 | ``pulse_django.E008`` | PostgreSQL is older than 15 |
 | ``pulse_django.W001`` | a lease shorter than three heartbeats |
 | ``pulse_django.E010`` | ``TASKS`` gives ``PulseBackend`` an option that it does not have |
@@ -27,6 +26,7 @@
 | ``pulse_django.W008`` | the jobs live in another database than the project's data: no transaction holds both |
 | ``pulse_django.W009`` | a schedule that the code declares does not fit its task |
 | ``pulse_django.W010`` | two schedules that the code declares have one name |
+| ``pulse_django.W011`` | the jobs live in a database that is not PostgreSQL, as where tests use SQLite |
 | ``pulse_django.W002`` | ``fsync`` or ``full_page_writes`` is off: a crash of the server loses acknowledged jobs |
 """
 
@@ -100,12 +100,13 @@ def check_foreign_keys(**_: Any) -> list[CheckMessage]:
 
 
 def check_vendor(**_: Any) -> list[CheckMessage]:
-    """Refuse other databases without connecting to them."""
+    """Say so of other databases without connecting to them. No error: a project's tests may run on one."""
     return [
-        Error(
-            f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL.",
-            hint=HINT_POSTGRESQL,
-            id="pulse_django.E007",
+        Warning(
+            f"Pulse stores its jobs in database {alias!r}, which is {vendor}, not PostgreSQL: migrations do nothing "
+            "there, enqueue() raises an error, and workers do not start.",
+            hint=f"{HINT_POSTGRESQL} For tests that run elsewhere, name another backend in TASKS.",
+            id="pulse_django.W011",
         )
         for alias in known_shards()
         if (vendor := connections[alias].vendor) != "postgresql"

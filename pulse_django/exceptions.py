@@ -97,7 +97,7 @@ class NeedNotDone(PulseError, LookupError):
 
 
 class NotInsideTransaction(PulseError, RuntimeError):
-    """A verb that must commit by itself was called inside a transaction of the caller's."""
+    """What must commit by itself was called inside a transaction of the caller's. A handler's is never retried."""
 
 
 class StaleToken(PulseError):

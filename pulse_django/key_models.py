@@ -7,6 +7,7 @@ from typing import ClassVar
 from django.db import models
 
 from .store.indexes import WINDOW_INDEXES
+from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .words.limits import MAX_IDEMPOTENCY_KEY, MAX_TASK_NAME
 from .words.uniqueness import KEY_LENGTH
@@ -40,6 +41,7 @@ class Window(models.Model):
     objects: ClassVar[models.Manager[Window]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("window", "until")]
         db_table = "pulse_django_window"
         default_permissions = ()
         indexes = WINDOW_INDEXES

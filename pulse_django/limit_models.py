@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.db import models
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from .protocol.limiters import LimiterManager
 from .protocol.paused_keys import PausedKeyManager
+from .store.readable import instants_of
 from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp
+from .store.sql_functions import ClockTimestamp, JsonType, TextSize
 from .words.lane_keys import IN_QUEUE, MAX_PAUSED
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
+
+MAX_NUMBERS_TEXT = 2_000  # of a limiter, as JSON
+NUMBERS_ARE_BOUNDED = models.Q()
+for _column in ("numbers", "override"):
+    NUMBERS_ARE_BOUNDED &= models.Q(Exact(JsonType(_column), models.Value("object")))
+    NUMBERS_ARE_BOUNDED &= models.Q(LessThanOrEqual(TextSize(_column), MAX_NUMBERS_TEXT))
 
 
 class Limiter(models.Model):
@@ -35,6 +43,10 @@ class Limiter(models.Model):
     objects: ClassVar[LimiterManager] = LimiterManager()
 
     class Meta:
+        constraints: ClassVar = [
+            instants_of("limiter", "declared_at", "override_until", "failures_since", "closed_until"),
+            models.CheckConstraint(name="pulse_limiter_numbers_are_bounded", condition=NUMBERS_ARE_BOUNDED),
+        ]
         verbose_name = _("limit")
         verbose_name_plural = _("limits")
 
@@ -54,6 +66,7 @@ class PausedKey(models.Model):
     objects: ClassVar[PausedKeyManager] = PausedKeyManager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("pausedkey", "paused_at", "paused_until")]
         default_permissions = ()
 
     def __str__(self) -> str:
@@ -68,6 +81,7 @@ class Bucket(models.Model):
     at = models.DateTimeField()
 
     class Meta:
+        constraints: ClassVar = [instants_of("bucket", "at")]
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -27,6 +27,7 @@ from .store.json_columns import Document
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager, MinuteRow
 from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
+from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .store.tags import Tags
@@ -252,6 +253,7 @@ class Minute(MinuteRow):
     objects: ClassVar[MinuteManager] = MinuteManager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("minute", "minute")]
         verbose_name = _("minute")
         verbose_name_plural = _("minutes")
 
@@ -264,6 +266,9 @@ class Duty(models.Model):
     done_at = models.DateTimeField()
 
     objects: ClassVar[DutyManager] = DutyManager()
+
+    class Meta:
+        constraints: ClassVar = [instants_of("duty", "taken_at", "done_at")]
 
     def __str__(self) -> str:
         return self.name

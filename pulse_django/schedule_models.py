@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from .exceptions import InvalidSchedule
 from .managers import ScheduleManager
 from .protocol import schedules
+from .store.readable import instants_of
 from .store.schedules import (
     SCHEDULE_CONSTRAINTS,
     SCHEDULE_INDEXES,
@@ -76,4 +77,5 @@ class Declaration(DeclarationRow):
     """Whose code the schedules follow."""
 
     class Meta:
+        constraints: ClassVar = [instants_of("declaration", "booted_at", "declared_at")]
         default_permissions = ()

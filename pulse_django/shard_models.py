@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 
+from .store.readable import instants_of
 from .store.sql_functions import ClockTimestamp
 
 
@@ -21,6 +22,7 @@ class Departure(models.Model):
     objects: ClassVar[models.Manager[Departure]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("departure", "at")]
         default_permissions = ()
 
     def __str__(self) -> str:
@@ -37,6 +39,7 @@ class Arrival(models.Model):
     objects: ClassVar[models.Manager[Arrival]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("arrival", "at")]
         default_permissions = ()
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 
+from .store.readable import instants_of
 from .store.releases import ReleaseRow
 from .store.traffic import TrafficRow
 
@@ -16,6 +17,7 @@ class Traffic(TrafficRow):
     objects: ClassVar[models.Manager[Traffic]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("traffic", "began_at")]
         default_permissions = ()
 
 
@@ -25,4 +27,5 @@ class Release(ReleaseRow):
     objects: ClassVar[models.Manager[Release]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("release", "seen_at")]
         default_permissions = ()

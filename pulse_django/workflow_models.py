@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .store.json_columns import Document
+from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
 from .words.needs import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
@@ -56,6 +57,16 @@ class StoredBatch(models.Model):
             models.CheckConstraint(
                 name="pulse_batch_closed_after_sealed",
                 condition=Q(closed_at__isnull=True) | Q(sealed_at__isnull=False, ended_at__isnull=False),
+            ),
+            instants_of(
+                "batch",
+                "created_at",
+                "sealed_at",
+                "died_at",
+                "ended_at",
+                "closed_at",
+                "cancelled_at",
+                "paused_at",
             ),
         ]
 
@@ -124,6 +135,7 @@ class Dependency(models.Model):
                 condition=Q(met__isnull=True, met_at__isnull=True)
                 | Q(met__in=[one.value for one in Met], met_at__isnull=False),
             ),
+            instants_of("dependency", "until", "met_at"),
         ]
 
     def __str__(self) -> str:
@@ -175,6 +187,7 @@ class Step(models.Model):
     objects: ClassVar[models.Manager[Step]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("step", "at")]
         db_table = "pulse_django_step"
         default_permissions = ()
 
@@ -193,6 +206,7 @@ class Event(models.Model):
     objects: ClassVar[models.Manager[Event]] = models.Manager()
 
     class Meta:
+        constraints: ClassVar = [instants_of("event", "sent_at")]
         verbose_name = _("event")
         verbose_name_plural = _("events")
         indexes: ClassVar = [models.Index(fields=["sent_at"], name="pulse_event_sent")]

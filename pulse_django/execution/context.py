@@ -18,7 +18,7 @@ from pulse_django.exceptions import Discard, LeaseLost, Snooze, UnstorableResult
 from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import lease_lost, send
-from pulse_django.store.transactions import durable
+from pulse_django.store.transactions import durable, refuse_callers_transaction
 from pulse_django.words.decisions import Complete
 from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.lane_keys import key_of, limiter_of
@@ -143,6 +143,7 @@ class Context(DurableSteps, Waits, TaskContext):
             raise RuntimeError("this run has already completed its job; the writes of a second atomic() would be lost")
         lease, completion, alias = self.run.claim.lease, Completion(), alias_of_completion(self.run, using)
         masked = hides_result(self.task_result.task, self.run.claim.masked)
+        refuse_callers_transaction(alias, "context.atomic()")
         jobs = Job.objects.db_manager(alias)
         report: Report | None = None
         try:

@@ -17,7 +17,7 @@ from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, LeaseLost, Snooze
 from pulse_django.models import Job
 from pulse_django.protocol.steps import begin_sleep, steps_of, store_step
-from pulse_django.store.transactions import durable
+from pulse_django.store.transactions import durable, refuse_callers_transaction
 from pulse_django.words.needs import MAX_NODE_NAME
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_result
@@ -72,6 +72,8 @@ class DurableSteps:
         steps = self._begin_step(name)
         if name in steps.done:
             return cast(T, self._returned(name, steps.done[name]))
+        if atomic:
+            refuse_callers_transaction(alias, f"step {name!r} with atomic=True")
         begun = time.monotonic()
         with durable(alias) if atomic else nullcontext():
             value = function()
@@ -104,6 +106,7 @@ class DurableSteps:
             raise TypeError(f"sleep() requires a timedelta, not {delay!r}")
         self._begin_step(name)
         run = self.run
+        refuse_callers_transaction(alias_of_run(run), f"sleep {name!r}")
         left = begin_sleep(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, name, delay.total_seconds())
         if left is None:
             self._lose()

@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNotDone, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.protocol.needs import add_needs_of_run
+from pulse_django.store.transactions import refuse_callers_transaction
 from pulse_django.words.envelopes import RESULT
 from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.option_kinds import Text
@@ -71,7 +72,7 @@ class Waits:
         if problem := never_given(alias_of_run(self.run), jobs=missing_jobs, batches=missing_batches):
             raise InvalidJob(f"wait_for: {problem}")
         if any(not _is_over(need, jobs, batches) for need in wanted):
-            self._wait(wanted)
+            self._wait("wait_for()", wanted)
         values = [self._value_of(need, jobs) for need in wanted]
         is_single = len(needs) == 1 and not isinstance(needs[0], list | tuple)
         return values[0] if is_single else values
@@ -95,17 +96,18 @@ class Waits:
         event = Event.objects.using(alias).filter(name=name).first()
         if event is None:
             seconds = None if timeout is None else timeout.total_seconds()
-            self._wait([Need(event=name, name=name[:MAX_NODE_NAME], timeout=seconds)])
+            self._wait("wait_for_event()", [Need(event=name, name=name[:MAX_NODE_NAME], timeout=seconds)])
         return event.payload
 
     async def await_for_event(self, name: str, *, timeout: timedelta | None = None) -> Any:
         """``wait_for_event()`` for async handlers."""
         return await sync_to_async(self.wait_for_event)(name, timeout=timeout)
 
-    def _wait(self, needs: list[Need]) -> NoReturn:
+    def _wait(self, who: str, needs: list[Need]) -> NoReturn:
         run = self.run
         if run.completed:
             raise RuntimeError("this run has already completed its job and cannot wait")
+        refuse_callers_transaction(alias_of_run(run), who)
         if not add_needs_of_run(Job.objects.db_manager(alias_of_run(run)), run.claim.lease, needs):
             run.lost = True
             raise LeaseLost("this run lost its lease to another run; it does not wait")

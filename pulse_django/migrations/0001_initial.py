@@ -12,6 +12,7 @@ import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations import _days
 from pulse_django.migrations._fingerprints import FirstFingerprint
+from pulse_django.migrations._postgresql import PostgresMigration
 
 # One token per claim of any job. CACHE 1 (the default) is part of the contract: a cached range would be handed out
 # late, and a later claim could get a smaller token.
@@ -43,7 +44,7 @@ ALTER TABLE pulse_django_job RESET (
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     initial = True
 
     dependencies = []

@@ -6,6 +6,7 @@ Every statement here is short. What reads the table follows in the next migratio
 from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.store.short_texts import ShortText
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -33,7 +34,7 @@ ADD_CHECK = "ALTER TABLE pulse_django_job ADD CONSTRAINT pulse_job_is_hot CHECK 
 DROP_CHECK = "ALTER TABLE pulse_django_job DROP CONSTRAINT IF EXISTS pulse_job_is_hot"
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0001_initial")]
 
     operations = [

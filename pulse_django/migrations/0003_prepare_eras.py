@@ -6,6 +6,8 @@ They can be started again if they were interrupted.
 from django.contrib.postgres.operations import ValidateConstraint
 from django.db import migrations
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 # An interrupted build leaves an invalid index.
 DROP_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS pulse_django_job_hot_pkey"
 CREATE_INDEX = "CREATE UNIQUE INDEX CONCURRENTLY pulse_django_job_hot_pkey ON pulse_django_job (id, era)"
@@ -23,7 +25,7 @@ ON CONFLICT (task, key) DO UPDATE SET job_id = EXCLUDED.job_id WHERE pulse_djang
 NOTHING = migrations.RunSQL.noop
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0002_keys_and_completed_runs")]

@@ -9,9 +9,10 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 from pulse_django.migrations import _eras
+from pulse_django.migrations._postgresql import PostgresMigration
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0003_prepare_eras")]
 
     operations = [

@@ -2,6 +2,8 @@
 
 from django.db import migrations
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 COPY_KEYS = """
 INSERT INTO pulse_django_key (task, key, job_id)
 SELECT task, idempotency_key, id
@@ -16,7 +18,7 @@ WHERE NOT EXISTS (SELECT FROM pulse_django_job AS job WHERE job.id = key.job_id)
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0004_history_apart")]
 
     operations = [

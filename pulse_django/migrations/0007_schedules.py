@@ -5,6 +5,7 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
 
 # Watchdogs and those who ask the conditions read these tables.
@@ -16,7 +17,7 @@ GRANT_AGAIN = grant_like(
 SAME_OWNER = same_owner("TABLE pulse_django_schedule", "TABLE pulse_django_tick", "TABLE pulse_django_declaration")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [
         ("pulse_django", "0006_duties"),
     ]

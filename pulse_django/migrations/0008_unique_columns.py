@@ -5,6 +5,7 @@ The index follows in the next migration, which builds it while the queue works.
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
 from pulse_django.store.short_texts import ShortText
 
@@ -16,7 +17,7 @@ GRANT_AGAIN = grant_like("DELETE", "pulse_django_attempt", "SELECT, UPDATE, DELE
 SAME_OWNER = same_owner("TABLE pulse_django_window")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0007_schedules")]
 
     operations = [

@@ -5,6 +5,8 @@ This can be started again if it was interrupted.
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 # An interrupted build leaves an invalid index.
 DROP_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS pulse_job_one_per_unique_key"
 CREATE_INDEX = """
@@ -13,7 +15,7 @@ WHERE finished_at IS NULL AND unique_key IS NOT NULL AND (NOT unique_until_start
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0008_unique_columns")]

@@ -2,6 +2,7 @@
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
 from pulse_django.store.short_texts import ShortText
 from pulse_django.store.sql_functions import ClockTimestamp
@@ -10,7 +11,7 @@ from pulse_django.store.sql_functions import ClockTimestamp
 GRANT_AGAIN = grant_like("DELETE", "pulse_django_attempt", "SELECT, DELETE ON pulse_django_amendment")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0009_unique_index")]
 
     operations = [

@@ -6,6 +6,7 @@ None of them rewrites the table. Their indexes follow in the next migration, whi
 from django.db import migrations, models
 
 from pulse_django.migrations import _eras
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like_column
 from pulse_django.store.tags import Tags
 
@@ -22,7 +23,7 @@ GRANT_AGAIN = (
 )
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0010_amendments")]
 
     operations = [

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import migrations, models
 
 from pulse_django.migrations import _days
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.store.tags import TagIndex
 
 # An interrupted build leaves an invalid index.
@@ -45,7 +46,7 @@ def index_days(apps: Any, schema_editor: Any) -> None:
         _days.index_days(cursor, "tags")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0011_expiry_and_labels")]

@@ -7,6 +7,7 @@ from django.db import migrations, models
 
 import pulse_django.protocol.limiters
 import pulse_django.store.short_texts
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -35,7 +36,7 @@ ALTER TABLE pulse_django_bucket SET (
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0012_index_expiry_and_labels")]
 
     operations = [

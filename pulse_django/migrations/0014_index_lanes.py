@@ -6,6 +6,7 @@ This can be started again if it was interrupted.
 from django.db import migrations, models
 from django.db.models import F, Q
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.store.sql_functions import LimiterOf
 
 WAITING = "status::text IN ('PENDING', 'RETRYING')"
@@ -32,7 +33,7 @@ STATES = ["PENDING", "RETRYING"]
 HELD = Q(("status", "RUNNING"), Q(("lane_key", ""), _negated=True))
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0013_lane_keys_and_limits")]

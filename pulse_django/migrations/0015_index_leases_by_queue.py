@@ -6,6 +6,8 @@ This can be started again if it was interrupted.
 from django.db import migrations, models
 from django.db.models import Q
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 NAME = "pulse_job_held_queue"
 DROP = f"DROP INDEX CONCURRENTLY IF EXISTS {NAME}"  # an interrupted build leaves an invalid index
 CREATE = (
@@ -14,7 +16,7 @@ CREATE = (
 )
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0014_index_lanes")]

@@ -4,6 +4,7 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 
 TABLE = "pulse_django_pausedkey"
@@ -15,7 +16,7 @@ GRANTS = (
 )
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0015_index_leases_by_queue")]
 
     operations = [

@@ -2,6 +2,7 @@
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like_column
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -18,7 +19,7 @@ CHECK (weight >= 1 AND weight <= 1000) NOT VALID
 DROP_CHECK = "ALTER TABLE pulse_django_job_hot DROP CONSTRAINT pulse_job_weight_in_range"
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0016_paused_keys")]
 
     operations = [

@@ -6,6 +6,7 @@ No table is rewritten. The index is built while the queue works. This can be sta
 from django.db import migrations, models
 
 import pulse_django.store.short_texts
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -35,7 +36,7 @@ DROP = f"DROP INDEX CONCURRENTLY IF EXISTS {NAME}"  # an interrupted build leave
 CREATE = f"CREATE INDEX CONCURRENTLY {NAME} ON pulse_django_job_hot (task, id) WHERE ready IS NULL AND {WAITING}"
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0018_check_weights")]

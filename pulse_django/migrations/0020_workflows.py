@@ -9,6 +9,7 @@ from django.db import migrations, models
 import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations._eras import index_batches_of_days, index_no_batches_of_days
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
@@ -43,7 +44,7 @@ ALTER TABLE pulse_django_batch SET (fillfactor = 70, autovacuum_vacuum_scale_fac
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0019_paused_tasks")]
 
     operations = [

@@ -9,6 +9,7 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 from pulse_django.migrations import _days
+from pulse_django.migrations._postgresql import PostgresMigration
 
 NAMES = ("pulse_job_batch_open", "pulse_job_batch_dead", "pulse_job_waiting")
 DROP_INDEXES = tuple(f"DROP INDEX CONCURRENTLY IF EXISTS {name}" for name in NAMES)
@@ -71,7 +72,7 @@ def index_days(apps: Any, schema_editor: Any) -> None:
         _days.index_days(cursor, "batch")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0020_workflows")]

@@ -3,10 +3,11 @@
 from django.db import migrations, models
 
 import pulse_django.store.sql_functions
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0021_index_workflows")]
 
     operations = [

@@ -4,13 +4,14 @@ from django.db import migrations, models
 
 import pulse_django.store.short_texts
 import pulse_django.store.traffic
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
 
 TABLES = ("pulse_django_traffic", "pulse_django_release")
 NAMES = ", ".join(TABLES)
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0022_shards")]
 
     operations = [

@@ -5,6 +5,8 @@ This can be started again if it was interrupted.
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 NAME = "pulse_job_dead_in_queue"
 DROP = f"DROP INDEX CONCURRENTLY IF EXISTS {NAME}"  # an interrupted build leaves an invalid index
 CREATE = f"""
@@ -12,7 +14,7 @@ CREATE INDEX CONCURRENTLY {NAME} ON pulse_django_job_hot (queue, finished_at) WH
 """
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0023_traffic")]

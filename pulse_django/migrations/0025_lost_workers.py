@@ -3,13 +3,14 @@
 from django.db import migrations, models
 
 import pulse_django.store.short_texts
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like
 
 # Who pauses queues acknowledges lost workers.
 GRANT = grant_like("INSERT", "pulse_django_queue", "UPDATE (acknowledged_at, acknowledged_by) ON pulse_django_worker")
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0024_index_dead_letters_of_queues")]
 
     operations = [

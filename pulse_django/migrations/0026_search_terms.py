@@ -8,6 +8,7 @@ from typing import Any
 from django.db import migrations, models
 
 from pulse_django.migrations import _days, _eras
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like_column
 from pulse_django.store.tags import TagIndex, Tags
 
@@ -46,7 +47,7 @@ def index_days(apps: Any, schema_editor: Any) -> None:
             _days.index_days(cursor, suffix)
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0025_lost_workers")]

@@ -2,6 +2,7 @@
 
 from django.db import migrations, models
 
+from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like
 
 # Who pauses queues asks where handlers are.
@@ -10,7 +11,7 @@ NUMBER = models.BigIntegerField(blank=True, editable=False, null=True)
 INSTANT = models.DateTimeField(blank=True, editable=False, null=True)
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0026_search_terms")]
 
     operations = [

@@ -7,6 +7,7 @@ from django.db import migrations, models
 
 import pulse_django.store.sql_functions
 from pulse_django.migrations._fingerprints import FirstFingerprint
+from pulse_django.migrations._postgresql import PostgresMigration
 
 COLUMN = {"expressions": "last_error"}
 ON = "ON pulse_django_job_hot ({}, {}, id) WHERE status::text = 'DEAD_LETTERED'"
@@ -24,7 +25,7 @@ def replaced(old: str, new: str, template: str, at: str) -> tuple[str, ...]:
 FIRST, SECOND = "pulse_job_fingerprint", "pulse_job_error_group"
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0027_stacks_of_handlers")]

@@ -6,6 +6,7 @@ No table is rewritten. The index is built while the queue works. This can be sta
 from django.db import migrations, models
 
 import pulse_django.store.short_texts
+from pulse_django.migrations._postgresql import PostgresMigration
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 ALTER = (
@@ -28,7 +29,7 @@ def replaced(old: str, new: str, columns: str) -> tuple[str, ...]:
     )
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0028_error_groups")]

@@ -7,6 +7,8 @@ from django.contrib.postgres.operations import AddConstraintNotValid, ValidateCo
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 
+from pulse_django.migrations._postgresql import PostgresMigration
+
 FIRST = datetime.datetime(1899, 1, 1, 0, 0, tzinfo=datetime.UTC)
 LAST = datetime.datetime(9002, 1, 1, 0, 0, tzinfo=datetime.UTC)
 ZERO, LONGEST = datetime.timedelta(), datetime.timedelta(days=365_001)
@@ -48,7 +50,7 @@ def add_check(model: str, name: str, condition: models.Q) -> list[Operation]:
     return [AddConstraintNotValid(model, check), ValidateConstraint(model, name)]
 
 
-class Migration(migrations.Migration):
+class Migration(PostgresMigration):
     atomic = False
 
     dependencies = [("pulse_django", "0029_tasks_paused_in_a_queue")]

@@ -59,10 +59,15 @@ END
 
 # A bucket holds ``burst`` tokens and gets n - burst + 1 in each period: never more than n starts in any period. One
 # that held n, and got n, would let nearly 2n start after a pause.
+#
+# A bucket may be ahead of the clock, if that was set back. Then it has fewer tokens than were written, or less than
+# none: what started stands in the ledger at instants to come. One that is ahead by more than its period counts as none.
 TOKENS = """LEAST(
             {burst},
-            COALESCE({bucket}.tokens, {burst}) + ({n} - {burst} + 1::float8) / {per}
-                * GREATEST(0, EXTRACT(epoch FROM {at} - {bucket}.at)::float8)
+            CASE WHEN EXTRACT(epoch FROM {bucket}.at - {at})::float8 <= {per} THEN
+                {bucket}.tokens + ({n} - {burst} + 1::float8) / {per}
+                    * EXTRACT(epoch FROM {at} - {bucket}.at)::float8
+            END
         )"""
 NEXT_IN = "(1::float8 - {tokens}) * {per} / ({n} - {burst} + 1::float8)"
 OVERALL = {"n": "limiter.rate", "per": "limiter.rate_per", "burst": "limiter.rate_burst", "bucket": "bucket"}
@@ -216,7 +221,7 @@ _SPENDING = f"""
     SELECT
         taken.scope,
         {TOKENS.format(at=AT, n="taken.n", per="taken.per", burst="taken.burst", bucket="old")} - taken.starts,
-        GREATEST(old.at, {AT})
+        {AT}
     FROM (
         SELECT
             limiter.name AS scope, rate AS n, rate_per AS per, rate_burst AS burst,

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
-from django.db.models.lookups import Exact, LessThanOrEqual
+from django.db.models.lookups import Exact, IsNull, LessThanOrEqual
 
-from pulse_django.words.limits import FIRST_YEAR, HIGHEST_PRIORITY, LAST_YEAR, LOWEST_PRIORITY, MAX_DELAY, MOST_WEIGHT
+from pulse_django.words.argument_terms import MOST_SEARCHED
+from pulse_django.words.limits import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MAX_DELAY,
+    MAX_META_BYTES,
+    MOST_TAGS,
+    MOST_WEIGHT,
+)
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .sql_functions import JsonType, StoredSize, TextSize
+from .readable import in_range, instants_of, least_and_greatest_in_range
+from .sql_functions import Cardinality, JsonType, PlaceOfNull, StoredSize, TextSize
 
 # jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
 MAX_STORED_PAYLOAD = 32 * 1024 * 1024
 # Stored values are compressed: 200 MB of one letter take 2 MB. A worker reads the text.
 MAX_PAYLOAD_TEXT = 32 * 1024 * 1024
+# Of meta, of tags and of search terms, each as PostgreSQL spells it: with spaces, quotes and backslashes.
+MAX_LABELS_TEXT = 2 * MAX_META_BYTES
 
 
 def _stored_payload() -> models.expressions.Combinable:
@@ -28,6 +39,14 @@ def _stored_payload() -> models.expressions.Combinable:
 
 def _text_for_a_claim() -> models.expressions.Combinable:
     return TextSize("args") + TextSize("kwargs") + Coalesce(TextSize("progress"), 0)
+
+
+def _bounded_list(column: str, most: int) -> Q:
+    return (
+        Q(LessThanOrEqual(Cardinality(column), most))
+        & Q(LessThanOrEqual(TextSize(column), MAX_LABELS_TEXT))
+        & Q(IsNull(PlaceOfNull(column), True))
+    )
 
 
 def _sensible(duration: str) -> Q:
@@ -105,9 +124,21 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
     # What lies beyond could be stored and never be read: Python's calendar ends before PostgreSQL's.
     models.CheckConstraint(
         name="pulse_job_instant_can_be_read",
-        condition=Q(
-            next_run_at__gte=datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC),
-            next_run_at__lt=datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC),
+        condition=in_range("next_run_at"),
+    ),
+    # The ledger shows a completed run under its job's negative id: the smallest bigint has none.
+    models.CheckConstraint(
+        name="pulse_job_can_be_read",
+        condition=Q(id__gt=0)
+        & least_and_greatest_in_range(
+            "expires_at",
+            "lease_until",
+            "deadline",
+            "progress_at",
+            "cancel_requested_at",
+            "created_at",
+            "started_at",
+            "finished_at",
         ),
     ),
     models.CheckConstraint(
@@ -127,6 +158,15 @@ JOB_CONSTRAINTS: list[models.BaseConstraint] = [
             | Q(LessThanOrEqual(_text_for_a_claim(), MAX_PAYLOAD_TEXT))
         )
         & (Q(result__isnull=True) | Q(LessThanOrEqual(TextSize("result"), MAX_PAYLOAD_TEXT))),
+    ),
+    # Measured when a job begins to wait, as its payload. Most jobs have none, and the others end at their status.
+    models.CheckConstraint(
+        name="pulse_job_labels_are_bounded",
+        condition=Q(meta__isnull=True, tags__isnull=True, search_terms__isnull=True)
+        | ~Q(status__in=[status.value for status in (Status.WAITING, *CLAIMABLE)])
+        | Q(LessThanOrEqual(TextSize("meta"), MAX_LABELS_TEXT))
+        & _bounded_list("tags", MOST_TAGS)
+        & _bounded_list("search_terms", MOST_SEARCHED),
     ),
     # A settle adds it to created_at: one that overflows would fail the settle, and its whole batch with it.
     models.CheckConstraint(name="pulse_job_retry_limit_is_sensible", condition=_sensible("give_up_after")),
@@ -153,5 +193,6 @@ ATTEMPT_CONSTRAINTS = [
         condition=Q(late_outcome="", late_at__isnull=True)
         | Q(late_outcome__in=[name.value for name in OutcomeName], late_at__isnull=False),
     ),
+    instants_of("attempt", "due_at", "started_at", "finished_at", "last_seen_at", "late_at"),
     # No rule on started_at <= finished_at: a step of the server's clock must not keep a run from ending.
 ]

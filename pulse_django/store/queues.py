@@ -12,6 +12,7 @@ from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
+from .readable import instants_of
 from .short_texts import ShortText
 from .transactions import run_joined
 
@@ -83,6 +84,7 @@ QUEUE_CONSTRAINTS: list[models.BaseConstraint] = [
         name="pulse_queue_pause_has_a_start",
         condition=Q(paused_at__isnull=False) | Q(paused_until__isnull=True, pause_reason=""),
     ),
+    instants_of("queue", "paused_at", "paused_until"),
 ]
 
 

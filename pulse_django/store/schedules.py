@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from pulse_django.words.limits import FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
+from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from pulse_django.words.schedule_definitions import MAX_NAME, timing_of
 from pulse_django.words.ticks import TickOutcome
 from pulse_django.words.timings import MAX_EXPRESSION, MAX_ZONE, Missed, Overlap, Timing
 
 from .json_columns import Document
+from .readable import in_range
 from .short_texts import ShortText
 from .sql_functions import ClockTimestamp
 
@@ -96,16 +97,6 @@ class ScheduleRow(models.Model):
         return timing_of(self)
 
 
-def _readable(*names: str, lowest: Any, highest: Any) -> Q:
-    """Return that each of these is in this range, or NULL. Python reads no infinity and no year of five digits."""
-    in_range = Q()
-    for name in names:
-        in_range &= Q(**{f"{name}__gte": lowest, f"{name}__lt": highest})
-    return in_range
-
-
-_FIRST, _LAST = datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC)
-
 SCHEDULE_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(
         name="pulse_schedule_cron_or_every",
@@ -119,7 +110,7 @@ SCHEDULE_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(name="pulse_schedule_gone_is_not_due", condition=Q(gone_at__isnull=True) | Q(next_at=None)),
     models.CheckConstraint(
         name="pulse_schedule_instants_are_finite",
-        condition=_readable(
+        condition=in_range(
             "starts_at",
             "ends_at",
             "next_at",
@@ -130,13 +121,11 @@ SCHEDULE_CONSTRAINTS: list[models.BaseConstraint] = [
             "paused_until",
             "created_at",
             "changed_at",
-            lowest=_FIRST,
-            highest=_LAST,
         ),
     ),
     models.CheckConstraint(
         name="pulse_schedule_durations_are_finite",
-        condition=_readable(
+        condition=in_range(
             "every", "phase", "grace", "jitter", lowest=timedelta(), highest=MAX_DELAY + timedelta(days=1)
         ),
     ),
@@ -151,7 +140,7 @@ SCHEDULE_INDEXES = [
 TICK_CONSTRAINTS: list[models.BaseConstraint] = [
     models.CheckConstraint(
         name="pulse_tick_instants_are_finite",
-        condition=_readable("at", "decided_at", lowest=_FIRST, highest=_LAST),
+        condition=in_range("at", "decided_at"),
     )
 ]
 

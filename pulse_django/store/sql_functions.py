@@ -33,8 +33,24 @@ class StoredSize(Func):
     output_field = IntegerField()
 
 
+class Cardinality(Func):
+    """How many elements an array has."""
+
+    function = "pg_catalog.cardinality"
+    arity = 1
+    output_field = IntegerField()
+
+
+class PlaceOfNull(Func):
+    """Where an array of texts has its first NULL, or NULL. An array of arrays is an error."""
+
+    template = "pg_catalog.array_position(%(expressions)s, NULL::text)"
+    arity = 1
+    output_field = IntegerField()
+
+
 class TextSize(Func):
-    """The bytes of a JSON value as the text that a worker reads. It unpacks the value."""
+    """The bytes of a JSON value or an array as the text that a worker reads. It unpacks the value."""
 
     template = "pg_catalog.octet_length((%(expressions)s)::text)"
     arity = 1

@@ -37,7 +37,8 @@ class Tags(_Field):
         return list(value) if value else None
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        return [] if value is None else value
+        # A row that was written by hand may have NULL among them, or lists.
+        return [] if value is None else [one if isinstance(one, str) else str(one) for one in value]
 
     def to_python(self, value: Any) -> Any:
         return list(value) if isinstance(value, list | tuple) else value

@@ -64,13 +64,10 @@ def is_in_callers_transaction(alias: str) -> bool:
     return not blocks or not all(getattr(block, "_from_testcase", False) for block in blocks)
 
 
-def refuse_callers_transaction(alias: str) -> None:
-    """Raise where a verb that must commit by itself would become part of a transaction of the caller's."""
+def refuse_callers_transaction(alias: str, what: str = "this verb") -> None:
+    """Raise where ``what`` must commit by itself, and would become part of a transaction of the caller's."""
     if is_in_callers_transaction(alias):
-        raise NotInsideTransaction(
-            "Claim, heartbeat, reap and prune commit on their own and cannot run inside a transaction: call them "
-            "outside atomic()."
-        )
+        raise NotInsideTransaction(f"{what} must commit on its own: call it outside atomic()")
 
 
 def run_alone(

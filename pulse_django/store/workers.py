@@ -17,6 +17,7 @@ from pulse_django.words.payloads import clean_text
 
 from .json_columns import Document
 from .lost_workers import ACKNOWLEDGE, FORGET, MARK_LOST
+from .readable import instants_of
 from .short_texts import ShortText
 from .sql_functions import ClockTimestamp
 from .transactions import run_joined
@@ -150,6 +151,16 @@ WORKER_CONSTRAINTS = [
     models.CheckConstraint(
         name="pulse_worker_acknowledged_if_lost",
         condition=Q(lost_at__isnull=False) | Q(acknowledged_at__isnull=True, acknowledged_by=""),
+    ),
+    instants_of(
+        "worker",
+        "started_at",
+        "last_beat_at",
+        "stopped_at",
+        "lost_at",
+        "acknowledged_at",
+        "stack_asked_at",
+        "stack_at",
     ),
 ]
 

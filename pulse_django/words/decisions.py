@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import assert_never
 
-from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, UnstorableResult
+from pulse_django.exceptions import CannotBeCalled, DecryptionFailed, NotInsideTransaction, UnstorableResult
 
 from .budgets import Budget
 from .outcomes import (
@@ -68,9 +68,9 @@ class Cancel:
 
 Decision = Complete | Retry | Postpone | Wait | DeadLetter | Cancel
 
-# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, or a
-# value that was changed be authentic.
-_NEVER_RETRIED = frozenset({dotted_path(UnstorableResult), dotted_path(CannotBeCalled), dotted_path(DecryptionFailed)})
+# A result will not be storable next time, and its handler's effects stand already; nor will a call fit next time, a
+# value that was changed be authentic, or a handler leave its transaction.
+_NEVER_RETRIED = frozenset(map(dotted_path, (UnstorableResult, CannotBeCalled, DecryptionFailed, NotInsideTransaction)))
 FLEET = Backoff()
 ANY_EXCEPTION = RetryPolicy()
 MAX_LOSSES = 5

@@ -14,7 +14,19 @@ from pulse_django import conf
 from pulse_django.execution.resolving import resolve
 from pulse_django.fleet.conditions import Finding, Limits, RepairRefused, Step, ask, ask_all, known, named, repair
 from pulse_django.fleet.unknown_tasks import give_up
-from pulse_django.models import Attempt, Departure, Job, Limiter, Minute, Queue, Schedule, StoredAttempt, Tick, Worker
+from pulse_django.models import (
+    Attempt,
+    Bucket,
+    Departure,
+    Job,
+    Limiter,
+    Minute,
+    Queue,
+    Schedule,
+    StoredAttempt,
+    Tick,
+    Worker,
+)
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.identity import Identity
@@ -560,6 +572,7 @@ def test_an_instant_of_the_future_tells_of_a_clock_that_was_set_back() -> None:
         "start": lambda: make_job(Status.RUNNING, started_at=now(timedelta(minutes=3))),
         "attempt": lambda: AttemptFactory(job=make_job(Status.COMPLETED), finished_at=now(timedelta(minutes=3))),
         "pause": lambda: QueueFactory(paused_at=now(timedelta(minutes=3))),
+        "rate": lambda: Bucket.objects.create(scope="stripe:acme", tokens=1, at=now(timedelta(minutes=3))),
     }
     with all_faults() as about:
         for case, write in writes.items():

@@ -23,7 +23,7 @@ from pulse_django import Explanation, Limit, Rate, explain
 from pulse_django.fleet.explanation import asking, start
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 from pulse_django.fleet.explanation.sentences import SENTENCES, Reason
-from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
+from pulse_django.models import Bucket, Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
 from pulse_django.words.identity import Identity
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
@@ -441,6 +441,12 @@ def test_the_end_of_a_rate_is_the_one_that_the_claim_says() -> None:
     [reason] = explain(job.pk).reasons
     assert claim.due_in == pytest.approx(reason.facts["wait"], abs=1)
     assert 7 < reason.facts["wait"] <= 60 / 7
+    # The clock was set back by half a minute, and then by a day: a bucket that far ahead is none.
+    Bucket.objects.update(at=now(timedelta(seconds=30)))
+    [reason] = explain(job.pk).reasons
+    assert reason.facts["wait"] == pytest.approx(30 + 60 / 7, abs=2)
+    Bucket.objects.update(at=now(timedelta(days=1)))
+    assert [reason.code for reason in explain(job.pk).reasons] == ["free"]
 
 
 def explain_and_claim(case: str) -> None:

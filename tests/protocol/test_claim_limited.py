@@ -109,6 +109,31 @@ def test_a_rate_of_one_starts_one_in_each_period() -> None:
     assert claim(lane) == 1
 
 
+def test_a_bucket_that_is_ahead_of_the_clock_by_more_than_its_period_starts_anew() -> None:
+    """After the server's clock was set back. One that is less ahead waits until its instants are over."""
+    rates = {
+        "stripe": {"rate": Rate(10, per=MINUTE, burst=4)},
+        "of_keys": {"rate_per_key": Rate(10, per=MINUTE, burst=4)},
+    }
+    with all_faults() as about:
+        for limiter, numbers in rates.items():
+            for ahead, starts in (("30 s", 0), ("50 s", 0), ("61 s", 4), ("1 day", 4)):
+                with about((limiter, ahead)):
+                    empty_tables()
+                    declare(limiter, **numbers)
+                    lane = enqueue(limiter=limiter, key=None if limiter == "stripe" else "acme")
+                    assert claim(lane, limiter=limiter) == 4
+                    wait_in_bucket(f"-{ahead}")
+                    answer = Job.objects.claim_limited(ME, limiter, [lane], {lane: 100}, limit=100)
+                    assert len(answer.claims) == starts
+                    if not starts:
+                        assert answer.due_in == pytest.approx(int(ahead[:2]) + 60 / 7, abs=2)
+                    assert claim(lane, limiter=limiter) == 0, "it was given out twice"
+                    if starts:
+                        wait_in_bucket("20 s")
+                        assert claim(lane, limiter=limiter) == 2, "it does not go on from there"
+
+
 def test_a_rate_of_each_key() -> None:
     declare(rate_per_key=Rate(20, per=MINUTE))
     lanes = [enqueue(key="a"), enqueue(key="b")]

@@ -51,6 +51,8 @@ NONSENSE: list[tuple[Status, dict[str, Any], str]] = [
     (Status.PENDING, {"give_up_after": timedelta(days=365_001)}, "pulse_job_retry_limit_is_sensible"),
     (Status.PENDING, {"next_run_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
     (Status.PENDING, {"next_run_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_instant_can_be_read"),
+    (Status.PENDING, {"expires_at": datetime(1800, 1, 1, tzinfo=UTC)}, "pulse_job_can_be_read"),
+    (Status.DEAD_LETTERED, {"created_at": datetime(9999, 1, 1, tzinfo=UTC)}, "pulse_job_can_be_read"),
     (Status.PENDING, {"args": {"an": "object"}}, "pulse_job_arguments_have_their_shape"),
     (Status.PENDING, {"kwargs": ["a list"]}, "pulse_job_arguments_have_their_shape"),
     (Status.PENDING, {"priority": 101}, "pulse_job_priority_in_range"),
@@ -71,7 +73,8 @@ def test_an_impossible_job_is_refused() -> None:
 
 def test_every_constraint_of_a_job_has_a_row_above() -> None:
     names = {c.name for c in Job._meta.constraints if isinstance(c, CheckConstraint)}
-    elsewhere = {"pulse_job_payload_is_bounded", "pulse_job_payload_text_is_bounded"}  # test_enqueue, test_payload_size
+    # test_enqueue, test_payload_size, test_readable_rows
+    elsewhere = {"pulse_job_payload_is_bounded", "pulse_job_payload_text_is_bounded", "pulse_job_labels_are_bounded"}
     assert names - elsewhere == {constraint for _, _, constraint in NONSENSE}
 
 

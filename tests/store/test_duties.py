@@ -92,10 +92,10 @@ def test_of_many_at_once_one_gets_it() -> None:
                             sql("DELETE FROM pulse_django_duty")
                         else:
                             sql(
-                                "INSERT INTO pulse_django_duty VALUES ('sweep', '-infinity', '-infinity')"
+                                "INSERT INTO pulse_django_duty VALUES ('sweep', '1900-01-01', '1900-01-01')"
                                 " ON CONFLICT DO NOTHING"
                             )
-                            sql("UPDATE pulse_django_duty SET taken_at = '-infinity'")
+                            sql("UPDATE pulse_django_duty SET taken_at = '1900-01-01'")
                         got = list(pool.map(ask, range(8)))
                         assert sum("sweep" in one for one in got) == 1, got
 

@@ -311,13 +311,13 @@ class TestTurns:
         for name, dog in (("one", one), ("other", other)):
             monkeypatch.setattr(dog, "_keep_house", lambda reaped, name=name: kept.append(name) or Swept(reaped=reaped))
         one.take_turn()
-        sql("UPDATE pulse_django_duty SET taken_at = '-infinity' WHERE name = 'sweep'")
+        sql("UPDATE pulse_django_duty SET taken_at = '1900-01-01' WHERE name = 'sweep'")
         assert other.take_turn() is not None
         assert kept == ["one"]
         self.is_due_again()
         other.take_turn()
         assert kept == ["one", "other"]
-        sql("UPDATE pulse_django_duty SET taken_at = '-infinity' WHERE name = 'housekeeping'")
+        sql("UPDATE pulse_django_duty SET taken_at = '1900-01-01' WHERE name = 'housekeeping'")
         assert one.take_turn() is not None
         assert kept == ["one", "other", "one"], "also while no sweep is due"
 

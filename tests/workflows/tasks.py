@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models import F
 
 from pulse_django import NO_RETRIES, Context, task
@@ -80,3 +82,17 @@ async def async_steps(context: Context) -> int:
         return 3
 
     return await context.astep("three", three)
+
+
+CALL: list[Callable[[Context], object]] = []
+
+
+@task(takes_context=True)
+def in_transaction(context: Context) -> None:
+    with transaction.atomic():
+        CALL[0](context)
+
+
+@task(takes_context=True, atomic=True)
+def in_own_transaction(context: Context) -> None:
+    CALL[0](context)

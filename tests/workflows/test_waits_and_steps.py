@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 
-from pulse_django import Batch, api, send_event
-from pulse_django.exceptions import InvalidJob, LeaseLost
+from pulse_django import Batch, Context, api, send_event
+from pulse_django.exceptions import InvalidJob, LeaseLost, NotInsideTransaction
 from pulse_django.models import Attempt, Dependency, Event, Fence, Job, Step
 from pulse_django.testing import drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import claimed
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from tests.factories import now
-from tests.workflows.tasks import BROKEN, SAW, approved, async_steps, bump, fan_out, plain, sleeper, stepwise
+from tests.faults import all_faults
+from tests.workflows.tasks import (
+    BROKEN,
+    CALL,
+    SAW,
+    approved,
+    async_steps,
+    bump,
+    fan_out,
+    in_own_transaction,
+    in_transaction,
+    plain,
+    sleeper,
+    stepwise,
+)
 
 pytestmark = pytest.mark.usefixtures("pulse_db")
 
@@ -157,6 +171,30 @@ class TestSteps:
         drain()
         assert [name for name, _ in SAW] == ["before", "before", "after"]
         assert Job.objects.get(pk=int(job.id)).result == "awake"
+
+    def test_what_cannot_be_part_of_a_transaction_ends_the_job_at_once(self) -> None:
+        """A retry would not help, and inside the transaction what the next run needs would be rolled back."""
+        calls: dict[str, Callable[[Context], object]] = {
+            "step 'reserve'": lambda context: context.step("reserve", int, atomic=True),
+            "context.atomic()": lambda context: context.atomic().__enter__(),
+            "sleep 'nap'": lambda context: context.sleep(timedelta(hours=1), name="nap"),
+            "wait_for()": lambda context: context.wait_for(plain.enqueue("later")),
+            "wait_for_event()": lambda context: context.wait_for_event("never"),
+        }
+        with all_faults() as about:
+            for name, call in calls.items():
+                for of_task in (False, True):
+                    with about((name, of_task)):
+                        CALL.clear()
+                        CALL.append(call)
+                        job = (in_own_transaction if of_task else in_transaction).enqueue()
+                        ran = run_job(job, failures="keep")
+                        assert isinstance(ran.error, NotInsideTransaction)
+                        dead = Job.objects.get(pk=int(job.id))
+                        assert (dead.status, dead.attempts) == (Status.DEAD_LETTERED, 1)
+                        assert name in dead.last_error
+                        assert "atomic()" in dead.last_error
+                        Job.objects.all().delete()
 
     def test_async_handlers_have_steps(self) -> None:
         job = async_steps.enqueue()

@@ -9,7 +9,7 @@ from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -142,10 +142,8 @@ class JobAdmin(FoundInItsShard, AmendPage, RewindPage, MassPage, ExportPage, Due
         if not job.tags:
             return "–"
         jobs = reverse(f"{self.admin_site.name}:pulse_django_job_changelist")
-        shown = ""
-        for tag in job.tags:
-            shown = format_html('{} <a href="{}">{}</a>', shown, f"{jobs}?{urlencode({TAG: tag})}", tag)
-        return shown
+        links = ((f"{jobs}?{urlencode({TAG: tag})}", tag) for tag in job.tags)
+        return format_html_join(" ", '<a href="{}">{}</a>', links)
 
     @admin.display(description=_("Meta"))
     def facts(self, job: Job) -> str:

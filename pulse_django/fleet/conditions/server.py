@@ -82,7 +82,8 @@ register(
         name="clock-stepped",
         severity=Severity.BROKEN,
         says="No recent row has a timestamp in the future.",
-        means="The server's clock was set back. Backoffs, pauses and leases last longer by the same amount.",
+        means="The server's clock was set back. Backoffs, pauses and leases last longer by the same amount. Rates pause"
+        " for their period at most.",
         to_do="Check NTP on the database host. --repair lease-too-long shortens leases; the rest resolves by itself.",
         sql="""
 SELECT which, pg_catalog.concat('is ', pg_catalog.date_trunc('milliseconds', ahead), ' ahead of the server''s clock')
@@ -110,6 +111,12 @@ FROM (
     FROM latest_completed
     UNION ALL
     SELECT pg_catalog.concat('the pause of queue ', name), paused_at - statement_timestamp() FROM pulse_django_queue
+    UNION ALL
+    SELECT
+        pg_catalog.concat('a rate of limit ', pg_catalog.split_part(scope::text, ':', 1)),
+        pg_catalog.max(at) - statement_timestamp()
+    FROM pulse_django_bucket
+    GROUP BY 1
 ) AS written
 WHERE ahead > %(slack)s
 ORDER BY ahead DESC
