@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.db import connections
+
 from pulse_django import conf
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_options import NewJob
@@ -71,15 +74,15 @@ _WAIT_BRIEFLY = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
 
 _UNFINISHED = "SELECT id FROM pulse_django_job_hot WHERE id = ANY (%s::bigint[]) AND finished_at IS NULL"
 
-_WRITE_TICKS = """
+_GIVEN = """
 WITH given AS (
     SELECT * FROM ROWS FROM (
         pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::timestamptz[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::bigint[]), pg_catalog.unnest(%s::text[]),
         pg_catalog.unnest(%s::text[])
     ) AS given (schedule_id, at, outcome, note, job_id, task, key)
-),
-tick AS (
+)"""
+_INSERT_TICKS = """
     INSERT INTO pulse_django_tick AS tick (schedule_id, at, outcome, note, job_id)
     SELECT schedule_id, at, outcome, note, job_id FROM given
     -- A tick that waited for the last job may fire now. No other tick is decided twice.
@@ -88,15 +91,19 @@ tick AS (
             decided_at = excluded.decided_at
         WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
     RETURNING schedule_id, at
-)
+"""
+_INSERT_KEYS = """
 INSERT INTO pulse_django_key (task, key, job_id)
 SELECT given.task, given.key, given.job_id
 FROM given
-JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at
-WHERE given.key IS NOT NULL
+{of_ticks}WHERE given.key IS NOT NULL
 ON CONFLICT (task, key) DO NOTHING
 RETURNING job_id
 """
+_OF_TICKS = "JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at\n"
+_WRITE_TICKS = f"{_GIVEN},\ntick AS ({_INSERT_TICKS}){_INSERT_KEYS.format(of_ticks=_OF_TICKS)}"
+# On Citus they are two statements (docs/adr/0086), and the second is given what the first one wrote.
+_WRITE_TICKS_ALONE, _WRITE_KEYS = f"{_GIVEN}{_INSERT_TICKS}", f"{_GIVEN}{_INSERT_KEYS.format(of_ticks='')}"
 
 # The key was there and the tick was not: the tables were restored from parts of dumps.
 _JOB_OF_KEY = """
@@ -287,7 +294,13 @@ def write_ticks(
         values = (schedule_id, tick.at, tick.outcome.value, tick.note, job_id, task, key)
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-    return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS, columns))
+    if not is_for_citus(connections[alias]):
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS, columns))
+    with joined(alias):
+        written = set(run_joined(alias, _WRITE_TICKS_ALONE, columns))
+        new = [row for row in zip(*columns, strict=True) if row[:2] in written]
+        columns = [list(column) for column in zip(*new, strict=True)] or [[] for _ in columns]
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_KEYS, columns))
 
 
 def forget_ticks(alias: str, older_than: timedelta) -> int:
