@@ -90,10 +90,10 @@ themes: $(READY)
 	@for theme in $(THEMES); do echo "$$theme"; PULSE_TEST_THEME=$$theme $(PY) -m pytest tests/themes $(ARGS) || exit 1; done
 
 # A cluster of Citus is not part of CI. Its database has the extension and the nodes, and the tests make and drop schemas
-# test_pulse_... there. What needs a server of its own, and why, is printed.
+# test_pulse_... there. PULSE_TEST_CITUS_STOPPER names a command that may stop nodes (tests/citus.py). What needs a server of its own, and why, is printed.
 CITUS = tests/store tests/protocol tests/execution tests/crash/test_worker.py tests/crash/test_exactly_once.py \
 	tests/crash/test_children.py tests/crash/test_chunks.py tests/crash/test_overstayers.py tests/crash/test_stopping.py \
-	tests/crash/test_workflows.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
+	tests/crash/test_workflows.py tests/crash/test_citus_outage.py tests/workflows tests/fleet/test_conditions.py tests/fleet/test_doctor_on_citus.py
 CITUS_SEEDS ?= 1 2
 citus: $(READY)
 ifeq ($(CITUS_URL),)

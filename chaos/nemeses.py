@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from chaos.stage import TTL, Database, Worker
 from pulse_django.harness.processes import send
-from tests.citus import is_on_citus
+from tests.citus import another_node_stopped, is_on_citus, may_stop_nodes
 from tests.sabotage import THREADS
 
 Wait = Callable[[float], None]
@@ -203,6 +203,12 @@ def change_partitions(_: Worker, database: Database, wait: Wait) -> None:
         wait(0.1 * TTL)
 
 
+def another_node_away(_: Worker, __: Database, wait: Wait) -> None:
+    """One that does not have the jobs. Who serves them does not notice."""
+    with another_node_stopped():
+        wait(1.5 * TTL)
+
+
 def end_a_thread(name: str) -> Callable[[Worker, Database, Wait], None]:
     def act(worker: Worker, _: Database, wait: Wait) -> None:
         worker.harm_itself(worker.process.children(), name)
@@ -268,6 +274,7 @@ NEMESES = (
     Nemesis("writes refused", refuse_writes, is_for_all=True, controls_server=True),
     Nemesis("snapshot held", hold_a_snapshot, is_for_all=True, excuses=False),
     Nemesis("partitions made and dropped", change_partitions, is_for_all=True, excuses=False),
+    *([Nemesis("another node away", another_node_away, is_for_all=True, excuses=False)] if may_stop_nodes() else []),
     *[Nemesis(f"thread {name!r} ends", end_a_thread(name)) for name in THREADS],
     Nemesis("descriptors leaked", leak),
     Nemesis("receivers and log handlers raise", raise_everywhere, excuses=False),

@@ -33,7 +33,7 @@ def tick_without_lock_and_key() -> None:
     """Lock no schedule, and take the tick of another watchdog for a new one."""
     _replaced("_LOCK_DUE", ("FOR NO KEY UPDATE OF schedule SKIP LOCKED", ""))
     _replaced(
-        "_WRITE_TICKS",
+        "_WRITE_TICKS_AND_KEYS",
         ("WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'", ""),
         ("given.key, given.job_id", "given.key || given.job_id, given.job_id"),
     )

@@ -6,6 +6,8 @@ The schema is a shard of its own: Citus keeps all of its tables on one node. Eac
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,14 +15,32 @@ from dataclasses import dataclass
 from django.core.management import call_command
 from django.db import connection
 
-from pulse_django.store.citus_nodes import distribute
+from pulse_django.store.citus_nodes import distribute, node_of, nodes
 
 VARIABLE = "PULSE_TEST_CITUS"
+# A command that is called with ``stop`` or ``start`` and the port of a node. Without it no node is stopped.
+STOPPER = "PULSE_TEST_CITUS_STOPPER"
 
 
 def is_on_citus() -> bool:
     """Whether the tests are to run in a schema of a cluster: ``make citus``."""
     return os.environ.get(VARIABLE) == "1"
+
+
+def may_stop_nodes() -> bool:
+    return is_on_citus() and STOPPER in os.environ
+
+
+@contextmanager
+def another_node_stopped() -> Iterator[None]:
+    """Stop a node that does not have the schema."""
+    other = next(node for node in nodes("default") if node != node_of("default"))
+    stopper = shlex.split(os.environ[STOPPER])
+    subprocess.run([*stopper, "stop", str(other.port)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*stopper, "start", str(other.port)], check=True)
 
 
 def schema_name() -> str:

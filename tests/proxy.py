@@ -22,13 +22,18 @@ class SwallowingProxy:
         self.host, self.port = str(folder), 5432
         self._server = server
         self._swallow = threading.Event()
+        self._after = 0
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / f".s.PGSQL.{self.port}"))
         self._listener.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def swallow_the_next_answer(self) -> None:
-        """Let the next statement through, drop what the server says to it, and hang up on the client."""
+    def swallow_the_next_answer(self, *, after: int = 0) -> None:
+        """Let the next statement through, drop what the server says to it, and hang up on the client.
+
+        ``after``: so many others are answered before.
+        """
+        self._after = after
         self._swallow.set()
 
     def close(self) -> None:
@@ -57,9 +62,10 @@ class SwallowingProxy:
 
     def _answer(self, upstream: socket.socket, client: socket.socket) -> None:
         while data := _receive(upstream):
-            if self._swallow.is_set():
+            if self._swallow.is_set() and not self._after:
                 self._swallow.clear()
                 break
+            self._after = max(0, self._after - 1)
             client.sendall(data)
         _hang_up(client)
         _hang_up(upstream)

@@ -117,6 +117,16 @@ def test_flags_that_are_mentioned_exist() -> None:
                 name, *words = text.split()
                 known = parser_of("pulse_django", name)._option_string_actions
                 assert [flag for flag in re.findall(r"--[a-z-]+", " ".join(words)) if flag not in known] == []
+                assert "not allowed with" not in refusal_of(name, words)
+
+
+def refusal_of(name: str, words: list[str]) -> str:
+    """What the command says to these words, of which some may be left out."""
+    try:
+        parser_of("pulse_django", name).parse_args(words)
+    except CommandError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("words", [["--nonsense"], ["--pace", "fast"]])

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from django.db import connections
+
 from pulse_django.exceptions import BatchClosed, InvalidWorkflow
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.error_details import MAX_SUMMARY
@@ -25,7 +28,7 @@ VALUES (%s, %s, %s, %s::jsonb, %s, %s, %s)
 RETURNING id
 """
 
-_SEAL = """
+_SEALED = """
 WITH found AS MATERIALIZED (
     SELECT id, sealed_at IS NULL AS is_open, cancelled_at IS NOT NULL AS is_cancelled
     FROM pulse_django_batch
@@ -37,12 +40,14 @@ open AS MATERIALIZED (
 ),
 sealed AS (
     UPDATE pulse_django_batch AS batch SET sealed_at = open.now FROM open WHERE batch.id = open.id
-),
+)"""
+_ANSWER = "SELECT is_open OR is_cancelled FROM found\n"
+_SEAL = f"""{_SEALED},
 noted AS (
     INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM found
 )
-SELECT is_open OR is_cancelled FROM found
-"""
+{_ANSWER}"""  # noqa: S608 - made of constants
+_SEAL_ALONE = f"{_SEALED}\n{_ANSWER}"
 
 TREE = """
 WITH RECURSIVE tree (id) AS (
@@ -116,7 +121,12 @@ def open_batch(
 
 def seal_batch(jobs: JobReader, batch_id: int) -> None:
     """Say that all members were added. Members that run may still add others. To cancel a batch seals it, too."""
-    found = run_joined(jobs.write_alias, _SEAL, [batch_id])
+    if is_for_citus(connections[jobs.write_alias]):  # a statement for the note (docs/adr/0086)
+        with joined(jobs.write_alias):
+            found = run_joined(jobs.write_alias, _SEAL_ALONE, [batch_id])
+            run_joined(jobs.write_alias, _NOTE, [[batch_id] if found else []])
+    else:
+        found = run_joined(jobs.write_alias, _SEAL, [batch_id])
     if not found:
         raise InvalidWorkflow(f"there is no batch {batch_id}")
     if not found[0][0]:

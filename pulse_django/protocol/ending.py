@@ -8,10 +8,15 @@ The ledger needs no row for the run that completes a job: the job's row keeps wh
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from pulse_django.words.decisions import GAVE_UP
 
-from .history import leave, leave_all
-from .unresolved import note_stayed
+from .history import leave, leave_all, leave_on_citus
+from .one_task import CLOCK, NOW, Given, act_on
+from .statements import Compiled
+from .unresolved import IS_NOTED, note_stayed
 
 # The rules of ``decide()`` that only the database can judge in time, because a report may have been written before: a
 # cancellation that was requested meanwhile wins over everything but success, and a budget that was lowered meanwhile
@@ -72,11 +77,32 @@ stayed AS (
         staying.traceback, staying.batch_id, staying.awaited, job.task, job.queue, staying.error
 ),"""  # noqa: S608 - made of constants
 
+# The columns of ``ending``, where it is written by statements that are given it.
+_TYPES = {
+    "id": "bigint", "holder": "text", "attempt": "int", "token": "bigint", "due_at": "timestamptz",
+    "started_at": "timestamptz", "last_seen_at": "timestamptz", "outcome": "text", "verdict": "text",
+    "error_class": "text", "message": "text", "traceback": "text", "batch_id": "bigint", "awaited": "boolean",
+    "error": "text", "refund": "int", "loss": "int", "had_refunds": "int", "had_losses": "int", "lane_key": "text",
+    "delay": "float8", "cancel_reason": "text", "progress": "text", "result": "text", "status": "text",
+    "too_late": "boolean", "task": "text", "queue": "text",
+}  # fmt: skip
+
 # What a job that leaves does not carry along itself.
 _BRINGS = (
     *("holder", "token", "last_seen_at", "outcome", "verdict", "error_class", "message", "traceback", "error"),
     *("refund", "loss", "cancel_reason", "progress", "result"),
 )
+_TAKES_ALONG = {
+    "status": "source_verdict",
+    "refunds": "refunds + COALESCE(source_refund, 0)",
+    "losses": "losses + COALESCE(source_loss, 0)",
+    "last_error": "COALESCE(source_error, last_error)",
+    "cancel_reason": "COALESCE(source_cancel_reason, cancel_reason)",
+    "progress": "COALESCE(source_progress::jsonb, progress)",
+    "result": "source_result::jsonb",
+    "completed_by": "CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END",
+    "completed_token": "CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END",
+}
 _ENDED = """
 ended AS MATERIALIZED (
     SELECT
@@ -90,8 +116,8 @@ ended AS MATERIALIZED (
 )"""
 
 # ON CONFLICT: a ledger that was restored or edited may hold the row already. It must not keep a run from ending.
-_LEDGER = """,
-ledger AS (
+_HAS_ENTRY = "outcome <> 'SUCCEEDED'"
+_LEDGER = f"""
     INSERT INTO pulse_django_attempt (
         job_id, number, token, worker, due_at, started_at, finished_at, last_seen_at, outcome, error_class, message,
         traceback
@@ -99,10 +125,10 @@ ledger AS (
     SELECT
         id, attempt, token, holder, due_at, started_at, clock_timestamp(), last_seen_at, outcome,
         COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, '')
-    FROM ended
-    WHERE outcome <> 'SUCCEEDED'
+    FROM {{ended}}
+    WHERE {_HAS_ENTRY}
     ON CONFLICT (job_id, number) DO NOTHING
-)"""
+"""  # noqa: S608 - made of constants
 
 
 # If all runs succeeded, the jobs' rows contain everything but the results. A result is found by the position of its job
@@ -143,22 +169,42 @@ def end(*, still: str = "", error: str = "ending.error", completes: bool = False
     """
     if completes:
         return _COMPLETE
-    left = leave(
-        "ending",
-        f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}",
-        brings=_BRINGS,
-        status="source_verdict",
-        refunds="refunds + COALESCE(source_refund, 0)",
-        losses="losses + COALESCE(source_loss, 0)",
-        last_error="COALESCE(source_error, last_error)",
-        cancel_reason="COALESCE(source_cancel_reason, cancel_reason)",
-        progress="COALESCE(source_progress::jsonb, progress)",
-        result="source_result::jsonb",
-        completed_by="CASE WHEN source_outcome = 'SUCCEEDED' THEN source_holder END",
-        completed_token="CASE WHEN source_outcome = 'SUCCEEDED' THEN source_token END",  # noqa: S106 - no password
-    )
+    left = leave("ending", _leaves(still), brings=_BRINGS, **_TAKES_ALONG)
     stay = _STAY.format(still=still, error=error)
-    return f"{stay}{left},\n{note_stayed('stayed')},{_ENDED}{_LEDGER}"
+    ledger = _LEDGER.format(ended="ended")
+    return f"{stay}{left},\nunresolved_too AS ({note_stayed('stayed')}),{_ENDED},\nledger AS ({ledger})"
+
+
+def end_on_citus(
+    alias: str, ending: Compiled, *, lacks: Collection[str], error: str, lock_timeout: float | None = None
+) -> list[dict[str, Any]]:
+    """Lock and judge with CTEs of which the last is ``ending``, end what that holds, and return its rows.
+
+    The rows are locked until all is written, so the verdict is not asked for again. ``lacks``: columns that this
+    ``ending`` does not have.
+    """
+
+    def writes(given: Given) -> list[Compiled]:
+        statements = []
+        if given.any("leaves"):
+            is_noted = any(row["leaves"] and row["is_noted"] for row in given.rows)
+            statements += leave_on_citus(given, _leaves(""), _TAKES_ALONG, brings=_BRINGS, is_noted=is_noted)
+        if not all(row["leaves"] for row in given.rows):
+            stay = _STAY.format(still="", error=error).removesuffix(",").replace("FROM ending", "FROM {given}")
+            statements.append(given.compiled(f"WITH {stay} SELECT id FROM stayed"))  # noqa: S608 - made of constants
+            if any(row["is_noted"] and not row["leaves"] for row in given.rows):
+                statements.append(given.compiled(note_stayed("{given}")))
+        if given.any("has_entry"):
+            statements.append(given.compiled(_LEDGER.format(ended="{given}").replace(CLOCK, NOW)))
+        return statements
+
+    also = {"leaves": _LEAVES, "is_noted": IS_NOTED, "has_entry": _HAS_ENTRY}
+    rows, _ = act_on(alias, ending, "ending", _TYPES, writes, lacks=lacks, also=also, lock_timeout=lock_timeout)
+    return rows
+
+
+def _leaves(still: str) -> str:
+    return f"{_IS_HELD.format(row='ending', still=still)} AND {_LEAVES}"
 
 
 # The parts of the settle statement, by whether all runs succeeded. Whether the next try would come later than
@@ -168,7 +214,7 @@ _LATE = """
     CROSS JOIN LATERAL (
         SELECT clock_timestamp() + report.delay * interval '1 second' > job.created_at + job.give_up_after
     ) AS late (too_late)"""
-_WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
+WHY = f"CASE WHEN ending.too_late AND ending.status = 'RETRYING' THEN '{GAVE_UP} ' || ending.error END, ending.error"
 _HAD = "late.too_late, job.batch_id, job.awaited, job.refunds AS had_refunds, job.losses AS had_losses, job.lane_key"
 PARTS = {
     True: {"verdict": verdict(**_FACTS), "limit": "", "late": ""},
@@ -178,4 +224,4 @@ PARTS = {
         "late": _LATE,
     },
 }
-ENDS = {True: end(completes=True), False: end(error=_WHY)}
+ENDS = {True: end(completes=True), False: end(error=WHY)}

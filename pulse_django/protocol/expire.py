@@ -12,45 +12,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.db import connections
+
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_when_committed
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone, run_joined
 from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.words.states import Status
 
-from .history import leave
-from .statements import UNSTORABLE, check_limit
+from .history import leave, leave_on_citus
+from .one_task import Given, act_on
+from .statements import UNSTORABLE, Compiled, check_limit
 
 logger = SafeLogger(__name__)
 
 # Longer statements would hold their locks for longer than a claim should have to wait; shorter ones waste round trips.
 EXPIRE_LIMIT = 1_000
 
-_EXPIRE = f"""
-WITH expired AS MATERIALIZED ({{pick}}),
-{leave("expired", "job.attempts = 0", status="'CANCELLED'", cancel_reason=f"'{NOT_STARTED_IN_TIME}'")}
+_HAS_NOT_STARTED = "job.attempts = 0"
+_PICKED = "\nWITH expired AS MATERIALIZED ({pick})"
+_CANCELLED = {"status": "'CANCELLED'", "cancel_reason": f"'{NOT_STARTED_IN_TIME}'"}
+_EXPIRE = f"""{_PICKED},
+{leave("expired", _HAS_NOT_STARTED, **_CANCELLED)}
 SELECT id, task, queue FROM gone
 """  # noqa: S608 - made of constants
 
 # A worker that has locked one of them is about to claim it, or has looked at it before it expired.
-_SWEEP = _EXPIRE.format(
-    pick=f"""
+_SWEEP_PICK = f"""
     SELECT id
     FROM pulse_django_job_hot
     WHERE {IS_EXPIRED}
     ORDER BY expires_at
     LIMIT %s
     FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608 - made of constants
-)
-_THESE = _EXPIRE.format(
-    pick=f"""
+_THESE_PICK = f"""
     SELECT id
     FROM pulse_django_job_hot
     WHERE id = ANY (%s::bigint[]) AND {IS_EXPIRED}
     ORDER BY id
     FOR NO KEY UPDATE"""  # noqa: S608 - made of constants
-)
+_SWEEP, _THESE = _EXPIRE.format(pick=_SWEEP_PICK), _EXPIRE.format(pick=_THESE_PICK)
 _FIRST = f"SELECT id FROM pulse_django_job_hot WHERE {IS_EXPIRED} ORDER BY expires_at LIMIT %s"  # noqa: S608 - constants
 
 
@@ -62,6 +65,8 @@ def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
     check_limit(limit)
     refuse_callers_transaction(jobs.write_alias)
     try:
+        if is_for_citus(connections[jobs.write_alias]):
+            return _endings(_expire_on_citus(jobs.write_alias, _SWEEP_PICK, limit), EndedBy.WATCHDOG)
         return _endings(run_alone(jobs.write_alias, _SWEEP, [limit]), EndedBy.WATCHDOG)
     except UNSTORABLE:
         logger.exception("Ending up to %d expired jobs failed; trying them one by one", limit)
@@ -71,7 +76,7 @@ def expire(jobs: JobReader, *, limit: int = EXPIRE_LIMIT) -> list[Ending]:
 
 def _expire_one(jobs: JobReader, job_id: int) -> list[Ending]:
     try:
-        return _endings(run_alone(jobs.write_alias, _THESE, [[job_id]]), EndedBy.WATCHDOG)
+        return _endings(_these(jobs.write_alias, [job_id]), EndedBy.WATCHDOG)
     except UNSTORABLE:
         logger.exception("Ending the expired job %d failed", job_id)
         return []
@@ -79,9 +84,23 @@ def _expire_one(jobs: JobReader, job_id: int) -> list[Ending]:
 
 def expire_these(jobs: JobReader, job_ids: Sequence[int]) -> None:
     """Cancel those of these jobs that have not started in time, in the caller's transaction."""
-    rows = run_joined(jobs.write_alias, _THESE, [sorted(job_ids)])
-    for ending in _endings(rows, EndedBy.CALLER):
+    for ending in _endings(_these(jobs.write_alias, job_ids), EndedBy.CALLER):
         send_when_committed(jobs.model, ending, using=jobs.write_alias)
+
+
+def _these(alias: str, job_ids: Sequence[int]) -> list[Row]:
+    if is_for_citus(connections[alias]):
+        return _expire_on_citus(alias, _THESE_PICK, sorted(job_ids))
+    return run_joined(alias, _THESE, [sorted(job_ids)])
+
+
+def _expire_on_citus(alias: str, pick: str, limit_or_ids: int | list[int]) -> list[Row]:
+    def leave_expired(given: Given) -> list[Compiled]:
+        return leave_on_citus(given, _HAS_NOT_STARTED, _CANCELLED)
+
+    picked = _PICKED.format(pick=pick), (limit_or_ids,)
+    _, answers = act_on(alias, picked, "expired", {"id": "bigint"}, leave_expired)
+    return answers[-1] if answers else []
 
 
 def _endings(rows: Sequence[Row], by: EndedBy) -> list[Ending]:

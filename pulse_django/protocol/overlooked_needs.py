@@ -6,8 +6,13 @@ watchdog walks through what waits, some thousand rows a minute.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+from django.db import connections
+
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import run_alone
+from pulse_django.store.transactions import joined, refuse_callers_transaction, run_joined
 
 WALKED_AT_ONCE = 5_000
 
@@ -47,12 +52,7 @@ overlooked AS MATERIALIZED (
                 )
             )
         )
-),
-noted AS (
-    INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM overlooked
-)
-SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked) FROM walked
-"""
+)"""
 
 _BATCHES = """
 WITH walked AS MATERIALIZED (
@@ -79,23 +79,34 @@ overlooked AS MATERIALIZED (
             SELECT 1 FROM pulse_django_job_hot
             WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
         ))
-),
+)"""
+_FOUND = "SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked)"
+_WALK = f"""{{overlooked}},
 noted AS (
-    INSERT INTO pulse_django_unresolved (batch_id) SELECT id FROM overlooked
+    INSERT INTO pulse_django_unresolved ({{column}}) SELECT id FROM overlooked
 )
-SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked) FROM walked
-"""
-_WALKS = {"jobs": _WAITING, "batches": _BATCHES}
+{_FOUND} FROM walked
+"""  # noqa: S608 - made of constants
+# On Citus the notes are written by a statement of their own (docs/adr/0086).
+_WALK_ON_CITUS = f"{{overlooked}}\n{_FOUND}, ARRAY(SELECT id FROM overlooked) FROM walked"  # noqa: S608 - constants
+_NOTE = "INSERT INTO pulse_django_unresolved ({column}) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
+_WALKS = {"job_id": _WAITING, "batch_id": _BATCHES}
 
 _walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
 
 
 def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
     """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
-    found = 0
-    for name, walk in _WALKS.items():
-        place = jobs.write_alias, name
-        [(last, overlooked)] = run_alone(jobs.write_alias, walk, [_walked_until.get(place, 0), limit])
+    alias, found = jobs.write_alias, 0
+    on_citus = is_for_citus(connections[alias])
+    for column, walk in _WALKS.items():
+        place = alias, column
+        sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
+        refuse_callers_transaction(alias)
+        with joined(alias) if on_citus else nullcontext():
+            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), limit])
+            if overlooked and on_citus:
+                run_joined(alias, _NOTE.format(column=column), rest)
         _walked_until[place] = last or 0
         found += int(overlooked)
     return found

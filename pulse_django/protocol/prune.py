@@ -92,7 +92,7 @@ gone AS (
 held AS MATERIALIZED (
     SELECT id, batch_id, awaited FROM gone WHERE era = {HOT}
 ),
-{note_over("held", status="'CANCELLED'")},
+unresolved AS ({note_over("held", status="'CANCELLED'")}),
 {delete_keys("gone")}{{also}}
 SELECT id FROM gone
 """  # noqa: S608 - made of constants

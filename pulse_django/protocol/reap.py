@@ -7,11 +7,14 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from django.db import connections
+
 from pulse_django import conf
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.querysets import JobQuerySet, lease_ran_out_lately
-from pulse_django.store.transactions import refuse_callers_transaction, run_alone
+from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.decisions import GAVE_UP, DeadLetter
 from pulse_django.words.leases import Lease
 from pulse_django.words.outcomes import OutcomeName, WorkerLost
@@ -19,7 +22,7 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped, Report
 
-from .ending import end, verdict
+from .ending import end, end_on_citus, verdict
 from .settle import settle
 from .statements import UNSTORABLE, Compiled, check_limit, compiled, skip_locked
 
@@ -47,7 +50,7 @@ _WANTED = "CASE WHEN job.killer THEN 'DEAD_LETTERED' ELSE 'RETRYING' END"
 _TOO_LATE = "clock_timestamp() + job.delay * interval '1 second' > job.created_at + job.give_up_after"
 
 # What ``decide()`` says of a run without a report. A table-driven test compares the two.
-_REAP = f"""
+_ENDING = f"""
 WITH over AS MATERIALIZED (
     SELECT
         pick.*, lost.free,
@@ -96,9 +99,11 @@ ending AS MATERIALIZED (
         NULL::text AS cancel_reason, NULL::text AS result, NULL::text AS progress, NULL::text AS error_class,
         NULL::text AS traceback
     FROM judged
-),
+)"""  # noqa: S608 - made of constants
+_ANSWERS = ("id", "holder", "attempt", "token", "outcome", "verdict", "task", "queue", "error")
+_REAP = f"""{_ENDING},
 {end(still=_IS_STILL_OVER)}
-SELECT id, holder, attempt, token, outcome, verdict, task, queue, error FROM ended
+SELECT {", ".join(_ANSWERS)} FROM ended
 """  # noqa: S608 - made of constants
 
 # A write that changes nothing: to see whether heartbeats could be written, before their absence is held against them.
@@ -154,6 +159,15 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
     settings, (sql, params) = conf.current(), pick
     backoff = settings.backoff
     curve: list[Any] = [backoff.highest, backoff.unit.total_seconds(), 1 - backoff.jitter, 2 * backoff.jitter]
+    values = (settings.max_losses, *curve, settings.lease_ttl, *params)
+    if is_for_citus(connections[jobs.write_alias]):
+        refuse_callers_transaction(jobs.write_alias)
+        ending = _ENDING.format(pick=sql), values
+        lacks, wait = ("status", "too_late"), REAP_LOCK_TIMEOUT
+        found = end_on_citus(jobs.write_alias, ending, lacks=lacks, error="ending.error", lock_timeout=wait)
+        rows: list[Row] = [tuple(row.get(column) for column in _ANSWERS) for row in found]
+    else:
+        rows = run_alone(jobs.write_alias, _REAP.format(pick=sql), values, lock_timeout=REAP_LOCK_TIMEOUT)
     return [
         Reaped(
             lease=Lease(*row[:3]),
@@ -164,12 +178,7 @@ def _reap(jobs: JobReader, pick: Compiled) -> list[Reaped]:
             queue=row[7],
             reason=row[8],
         )
-        for row in run_alone(
-            jobs.write_alias,
-            _REAP.format(pick=sql),
-            [settings.max_losses, *curve, settings.lease_ttl, *params],
-            lock_timeout=REAP_LOCK_TIMEOUT,
-        )
+        for row in rows
     ]
 
 

@@ -12,15 +12,21 @@ Nothing here waits for a lock. What is locked is left, with its row, for a later
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from django.db import connections
+
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import joined, run_joined
+from pulse_django.store.transactions import Row, joined, run_joined
 from pulse_django.words.endings import EndedBy, Ending
 from pulse_django.words.states import Status
 
 from .close_batches import JudgedBatches, judge_batches
-from .history import leave
+from .history import leave, leave_on_citus
+from .one_task import Given, act_on
+from .statements import Compiled
 
 RESOLVE_LIMIT = 1_000
 
@@ -88,7 +94,7 @@ CASE
 END
 """
 
-_MARK = f"""
+_HOW_THEY_ARE_MET = f"""
 WITH unmet AS MATERIALIZED ({_UNMET}),
 judged AS MATERIALIZED (
     SELECT unmet.id, unmet.job_id, {_HOW} AS met
@@ -110,28 +116,32 @@ how AS MATERIALIZED (
     SELECT judged.id, judged.job_id, judged.met, clock_timestamp() AS met_at
     FROM judged
     JOIN locked ON locked.id = judged.id
-),
-marked AS (
+)"""  # noqa: S608 - made of constants
+_MARK_THEM = """
     UPDATE pulse_django_dependency AS dependency
     SET met_at = how.met_at, met = how.met
-    FROM how
+    FROM {how}
     WHERE dependency.id = how.id
-),
-left_over AS (
+"""
+_LEAVE_OVER = """
     INSERT INTO pulse_django_unresolved (job_id)
     SELECT DISTINCT how.job_id
-    FROM how
+    FROM {how}
     JOIN pulse_django_job_hot AS job ON job.id = how.job_id
-    WHERE job.finished_at IS NULL AND how.job_id <> ALL (%(locked)s::bigint[])
+    WHERE job.finished_at IS NULL AND how.job_id <> ALL ({locked}::bigint[])
     RETURNING job_id
-)
+"""
+_MARK = f"""{_HOW_THEY_ARE_MET},
+marked AS ({_MARK_THEM.format(how="how")}),
+left_over AS ({_LEAVE_OVER.format(how="how", locked="%(locked)s")})
 SELECT job_id FROM left_over
 """  # noqa: S608 - made of constants
+_TYPES_OF_HOW = {"id": "bigint", "job_id": "bigint", "met": "text", "met_at": "timestamptz"}
 
 _WAITS = "job.status::text = 'WAITING'"
 
 # A job of a paused batch waits, unless somebody is about to resume it: then the job has to be looked at afterwards.
-_FREE = f"""
+_WAITERS = """
 WITH paused AS MATERIALIZED (
     SELECT id
     FROM pulse_django_batch
@@ -169,23 +179,32 @@ waiter AS MATERIALIZED (
         LIMIT 1
     ) AS lost ON true
     WHERE job.id = ANY (%(waiting)s::bigint[]) AND job.status::text = 'WAITING'
-),
-resumed AS (
-    INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM waiter WHERE is_resumed
-),
-lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
-{leave("lost", _WAITS, brings=["reason"], status="'CANCELLED'", cancel_reason="source_reason")},
+)"""
+_LOST = {"status": "'CANCELLED'", "cancel_reason": "source_reason"}
+_FREED = """
 freed AS (
     UPDATE pulse_django_job_hot AS job
     SET status = 'PENDING', next_run_at = waiter.run_at, ready = waiter.is_ready
-    FROM waiter
+    FROM {waiter}
     WHERE job.id = waiter.id AND job.status::text = 'WAITING' AND waiter.is_free AND waiter.reason IS NULL
     RETURNING job.id, job.queue
 )
-SELECT id, queue, NULL AS task, 0 AS attempts, NULL AS reason FROM freed
+SELECT id, queue, NULL AS task, 0 AS attempts, NULL AS reason FROM freed"""
+_RESUMED = "INSERT INTO pulse_django_unresolved (job_id) SELECT id FROM {waiter} WHERE is_resumed"
+_FREE = f"""{_WAITERS},
+resumed AS (
+    {_RESUMED.format(waiter="waiter")}
+),
+lost AS MATERIALIZED (SELECT id, reason FROM waiter WHERE reason IS NOT NULL),
+{leave("lost", _WAITS, brings=["reason"], **_LOST)},{_FREED.format(waiter="waiter")}
 UNION ALL
 SELECT waiter.id, waiter.queue, waiter.task, waiter.attempts, waiter.reason FROM waiter WHERE reason IS NOT NULL
 """  # noqa: S608 - made of constants
+
+_TYPES_OF_WAITER = {
+    "id": "bigint", "task": "text", "queue": "text", "attempts": "int", "run_at": "timestamptz", "is_ready": "boolean",
+    "reason": "text", "is_free": "boolean", "is_resumed": "boolean",
+}  # fmt: skip
 
 # Changes of what somebody else has locked stay: it has to be looked at after the commit of that one. What such a change
 # says of a batch is counted once.
@@ -254,8 +273,9 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
             "limit": limit if with_timeouts else 0,
         }
         waiting = [job_id for (job_id,) in run_joined(alias, _LOCK_WAITING, touched)]
-        left_over = run_joined(alias, _MARK, touched | {"locked": waiting})
-        freed = run_joined(alias, _FREE, {"waiting": waiting}) if waiting else []
+        mark, free = (_mark_on_citus, _free_on_citus) if is_for_citus(connections[alias]) else (_mark, _free)
+        left_over = mark(alias, touched, waiting)
+        freed = free(alias, waiting) if waiting else []
         dealt_with = {"rows": rows, "batches": batches.locked, "waiting": waiting}
         gone = len(run_joined(alias, _FORGET, dealt_with)) if rows else 0
     cancelled = [row for row in freed if row[4] is not None]
@@ -270,6 +290,37 @@ def resolve(jobs: JobReader, *, limit: int = RESOLVE_LIMIT, with_timeouts: bool 
         is_locked=gone < len(rows),
         has_more=len(rows) == limit or batches.has_more or bool(left_over or cancelled),
     )
+
+
+def _mark(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
+    return run_joined(alias, _MARK, touched | {"locked": locked})
+
+
+def _mark_on_citus(alias: str, touched: dict[str, Any], locked: list[int]) -> list[Row]:
+    def mark(given: Given) -> list[Compiled]:
+        note, params = given.compiled(_LEAVE_OVER.format(how="{given}", locked="%s"))
+        return [given.compiled(_MARK_THEM.format(how="{given}")), (note, (*params, locked))]
+
+    _, answers = act_on(alias, (_HOW_THEY_ARE_MET, touched), "how", _TYPES_OF_HOW, mark)
+    return answers[-1] if answers else []
+
+
+def _free(alias: str, waiting: list[int]) -> list[Row]:
+    return run_joined(alias, _FREE, {"waiting": waiting})
+
+
+def _free_on_citus(alias: str, waiting: list[int]) -> list[Row]:
+    def free(given: Given) -> list[Compiled]:
+        statements = [given.compiled(_RESUMED.format(waiter="{given}"))] if given.any("is_resumed") else []
+        if lost := [row for row in given.rows if "reason" in row]:
+            statements += leave_on_citus(replace(given, name="lost", rows=lost), _WAITS, _LOST, brings=["reason"])
+        return [*statements, given.compiled(f"WITH {_FREED.format(waiter='{given}')}")]
+
+    found, answers = act_on(alias, (_WAITERS, {"waiting": waiting}), "waiter", _TYPES_OF_WAITER, free)
+    lost = [
+        tuple(row[name] for name in ("id", "queue", "task", "attempts", "reason")) for row in found if "reason" in row
+    ]
+    return [*(answers[-1] if answers else []), *lost]
 
 
 def _ending(job_id: int, queue: str, task: str, attempts: int, reason: str) -> Ending:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.db import DatabaseError, ProgrammingError, connections
 
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, is_in_transaction, run_joined
 from pulse_django.words.decisions import DeadLetter, Postpone
@@ -23,15 +25,16 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
-from .ending import ENDS, PARTS
+from .ending import ENDS, PARTS, WHY, end_on_citus
 from .heartbeat import still_held
+from .one_task import CLOCK, NOW, Given, act_on
 from .report_rows import completions, error_columns, is_plain_completion, reported
-from .statements import UNSTORABLE, check_delay, keys_of
+from .statements import UNSTORABLE, Compiled, check_delay, keys_of
 from .unresolved import IS_NOTED
 
 logger = SafeLogger(__name__)
 
-_SETTLE = """
+_ENDING = """
 WITH report AS MATERIALIZED (SELECT * FROM ({reports}) AS report ORDER BY id),
 ending AS MATERIALIZED (
     SELECT
@@ -44,16 +47,17 @@ ending AS MATERIALIZED (
         WHERE job.id = report.id AND job.locked_by::text = report.holder AND job.attempts = report.attempt
         FOR NO KEY UPDATE {skip_locked}
     ) AS job{late}
-),
-{end}
-SELECT id, holder, attempt, verdict, {is_noted} FROM ended
-"""
+)"""
+_SETTLE = f"""{_ENDING},
+{{end}}
+SELECT id, holder, attempt, verdict, {{is_noted}} FROM ended
+"""  # noqa: S608 - made of constants
 
 # Statements of their own, for their snapshot: if the settle above waited for a reap to commit, it does not see the
 # ledger row that the reap wrote. Completed runs come first, because every verb locks jobs before attempts.
 #
 # When more is reported on the run that completed a job, it gets a row of its own in the ledger.
-_STORE_COMPLETED_RUNS = """
+_COMPLETED = """
 WITH report AS MATERIALIZED (
     SELECT * FROM pg_catalog.json_to_recordset(%s::json) AS report (
         id bigint, holder text, attempt int, outcome text, error_class text, message text, traceback text
@@ -73,14 +77,14 @@ completed AS MATERIALIZED (
     FROM report
     JOIN locked AS job
         ON job.id = report.id AND job.attempts = report.attempt AND job.completed_by::text = report.holder
-),
-cleared AS (
+)"""
+_CLEAR = """
     UPDATE pulse_django_job AS job
     SET completed_by = NULL, completed_token = NULL
-    FROM completed
+    FROM {completed}
     WHERE job.id = completed.id AND NOT completed.repeated AND job.locked_by IS NULL
-),
-stored AS (
+"""
+_STORE = """
     INSERT INTO pulse_django_attempt (
         job_id, number, token, worker, due_at, started_at, finished_at, outcome, error_class, message, traceback,
         late_outcome, late_at
@@ -88,12 +92,20 @@ stored AS (
     SELECT
         id, attempts, completed_token, completed_by, next_run_at, started_at, finished_at, 'SUCCEEDED',
         COALESCE(error_class, ''), COALESCE(message, ''), COALESCE(traceback, ''), outcome, clock_timestamp()
-    FROM completed
+    FROM {completed}
     WHERE NOT repeated
     ON CONFLICT (job_id, number) DO NOTHING
-)
-SELECT id, completed_by, attempts, repeated FROM completed
 """
+_STORE_COMPLETED_RUNS = f"""{_COMPLETED},
+cleared AS ({_CLEAR.format(completed="completed")}),
+stored AS ({_STORE.format(completed="completed")})
+SELECT id, completed_by, attempts, repeated FROM completed
+"""  # noqa: S608 - made of constants
+_TYPES_OF_COMPLETED = {
+    "id": "bigint", "completed_by": "text", "attempts": "int", "completed_token": "bigint",
+    "next_run_at": "timestamptz", "started_at": "timestamptz", "finished_at": "timestamptz", "outcome": "text",
+    "error_class": "text", "message": "text", "traceback": "text", "repeated": "boolean",
+}  # fmt: skip
 
 _RECORD_LATE_OUTCOMES = """
 WITH report AS MATERIALIZED (
@@ -178,7 +190,7 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
     failed = {"outcome": OutcomeName.FAILED}
     raised = json.dumps([keys_of(lease) | failed | error_columns(error) for lease, error in errors.items()])
     try:
-        rows = run_joined(jobs.write_alias, _STORE_COMPLETED_RUNS, [raised])
+        rows = _store_completed_runs(jobs.write_alias, raised)
     except (*UNSTORABLE, ProgrammingError):  # grants of an older release, say: the reports behind it go on
         if connections[jobs.write_alias].in_atomic_block:
             raise
@@ -187,10 +199,24 @@ def keep_errors_after_completion(jobs: JobReader, errors: Mapping[Lease, ErrorRe
     return sorted({job_id for job_id, *_ in rows})
 
 
+def _store_completed_runs(alias: str, reports: str) -> list[Row]:
+    if not is_for_citus(connections[alias]):
+        return run_joined(alias, _STORE_COMPLETED_RUNS, [reports])
+
+    def store(given: Given) -> list[Compiled]:
+        texts = _CLEAR.format(completed="{given}"), _STORE.format(completed="{given}").replace(CLOCK, NOW)
+        return [] if all(row["repeated"] for row in given.rows) else [given.compiled(text) for text in texts]
+
+    found, _ = act_on(alias, (_COMPLETED, (reports,)), "completed", _TYPES_OF_COMPLETED, store)
+    return [(row["id"], row["completed_by"], row["attempts"], row["repeated"]) for row in found]
+
+
 def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
     completes = all(is_plain_completion(report) for report in reports)
     source, params = completions(reports) if completes else reported(reports)
     try:
+        if is_for_citus(connections[jobs.write_alias]):
+            return _settle_on_citus(jobs.write_alias, source, params, wait)
         return run_joined(jobs.write_alias, statement_of(source, completes, wait=wait), params, plan_once=True)
     except UNSTORABLE as error:
         if connections[jobs.write_alias].in_atomic_block:
@@ -207,6 +233,12 @@ def _settle(jobs: JobReader, reports: list[Report], wait: bool) -> list[Row]:
         return _settle(jobs, [Report(reports[0].lease, failed, DeadLetter(reason))], wait)
 
 
+def _settle_on_citus(alias: str, reports: str, params: Sequence[Any], wait: bool) -> list[Row]:
+    ending = _ENDING.format(reports=reports, skip_locked="" if wait else "SKIP LOCKED", **PARTS[False])
+    rows = end_on_citus(alias, (ending, tuple(params)), lacks=("task", "queue"), error=WHY)
+    return [(row["id"], row["holder"], row["attempt"], row["verdict"], row["is_noted"]) for row in rows]
+
+
 def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
     """Return the statement that ends what ``reports`` selects. ``completes``: all of them succeeded."""
     skip = "" if wait else "SKIP LOCKED"
@@ -216,6 +248,6 @@ def statement_of(reports: str, completes: bool, *, wait: bool) -> str:
 def _record_late_outcomes(jobs: JobReader, late: Sequence[Report]) -> frozenset[Lease]:
     """Record them in the ledger, but for those that it has already: return the leases of these."""
     keys = json.dumps([keys_of(report.lease) | {"outcome": report.outcome.name} for report in late])
-    rows = run_joined(jobs.write_alias, _STORE_COMPLETED_RUNS, [keys])
+    rows = _store_completed_runs(jobs.write_alias, keys)
     rows += run_joined(jobs.write_alias, _RECORD_LATE_OUTCOMES, [keys])
     return frozenset(Lease(*row[:3]) for row in rows if row[3])

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from django.db import connections
+
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
 from pulse_django.words.leases import Lease
+
+from .one_task import Given, act_on
+from .statements import Compiled
 
 _HELD = """
 WITH held AS MATERIALIZED (
@@ -28,14 +34,15 @@ FROM held
 RETURNING job_id
 """  # noqa: S608 - made of constants
 
-_SLEEP = f"""{_HELD},
-begun AS (
+_BEGIN_SLEEP = """
     INSERT INTO pulse_django_step (job_id, name, number, attempt, token, seconds)
     SELECT id, %s, 1 + (SELECT count(*) FROM pulse_django_step WHERE job_id = held.id), attempts, token, %s::float8
-    FROM held
+    FROM {held}
     ON CONFLICT (job_id, name) DO NOTHING
     RETURNING at, seconds
-)
+"""
+_SLEEP = f"""{_HELD},
+begun AS ({_BEGIN_SLEEP.format(held="held")})
 SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
 FROM (
     SELECT at, seconds FROM begun
@@ -45,6 +52,13 @@ FROM (
     JOIN pulse_django_step AS step ON step.job_id = held.id AND step.name::text = %s
 ) AS sleep
 """  # noqa: S608 - made of constants
+
+# On Citus the sleep is begun in a statement of its own, before (docs/adr/0086).
+_REST_OF_SLEEP = """
+SELECT EXTRACT(epoch FROM at + seconds * interval '1 second' - clock_timestamp())::float8
+FROM pulse_django_step
+WHERE job_id = %s AND name::text = %s
+"""
 
 _OF_JOB = "SELECT name, result::text, number, at FROM pulse_django_step WHERE job_id = %s ORDER BY number"
 
@@ -71,8 +85,21 @@ def begin_sleep(jobs: JobReader, lease: Lease, name: str, seconds: float) -> flo
 
     Return how many seconds are left, or None if the lease was lost.
     """
-    rows = run_joined(jobs.write_alias, _SLEEP, [*lease, name, seconds, name])
+    if is_for_citus(connections[jobs.write_alias]):
+        rows = _begin_sleep_on_citus(jobs.write_alias, lease, name, seconds)
+    else:
+        rows = run_joined(jobs.write_alias, _SLEEP, [*lease, name, seconds, name])
     return float(rows[0][0]) if rows else None
+
+
+def _begin_sleep_on_citus(alias: str, lease: Lease, name: str, seconds: float) -> list[Row]:
+    def begin(given: Given) -> list[Compiled]:
+        sql, params = given.compiled(_BEGIN_SLEEP.format(held="{given}"))
+        return [(sql, (name, seconds, *params)), (_REST_OF_SLEEP, (lease.job_id, name))]
+
+    types = {"id": "bigint", "attempts": "int", "token": "bigint"}
+    _, answers = act_on(alias, (_HELD, tuple(lease)), "held", types, begin)
+    return answers[-1] if answers else []
 
 
 def steps_of(alias: str, job_id: int) -> list[Row]:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from django.db import connections
+
 from pulse_django import conf
+from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
 from pulse_django.words.job_options import NewJob
@@ -88,18 +91,19 @@ ON CONFLICT (schedule_id, at) DO UPDATE
     WHERE tick.outcome::text = 'WAITING' AND excluded.outcome::text <> 'WAITING'
 RETURNING schedule_id, at
 """
-# Workers write ticks that fire no job, and need no right on the keys.
-_WRITE_TICKS = f"{_GIVEN}{_TICKS}"
-_WRITE_TICKS_AND_KEYS = f"""{_GIVEN},
-tick AS ({_TICKS})
+_KEYS = """
 INSERT INTO pulse_django_key (task, key, job_id)
 SELECT given.task, given.key, given.job_id
 FROM given
-JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at
-WHERE given.key IS NOT NULL
+{of_ticks}WHERE given.key IS NOT NULL
 ON CONFLICT (task, key) DO NOTHING
 RETURNING job_id
-"""  # noqa: S608 - made of constants
+"""
+_OF_TICKS = "JOIN tick ON tick.schedule_id = given.schedule_id AND tick.at = given.at\n"
+# Workers write ticks that fire no job, and need no right on the keys. On Citus the two are statements of their own
+# (docs/adr/0086), and the second is given what the first one wrote.
+_WRITE_TICKS, _WRITE_KEYS = f"{_GIVEN}{_TICKS}", f"{_GIVEN}{_KEYS.format(of_ticks='')}"
+_WRITE_TICKS_AND_KEYS = f"{_GIVEN},\ntick AS ({_TICKS}){_KEYS.format(of_ticks=_OF_TICKS)}"
 
 # The key was there and the tick was not: the tables were restored from parts of dumps.
 _JOB_OF_KEY = """
@@ -293,7 +297,13 @@ def write_ticks(
     if not any(columns[-1]):
         run_joined(alias, _WRITE_TICKS, columns)
         return frozenset()
-    return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS_AND_KEYS, columns))
+    if not is_for_citus(connections[alias]):
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_TICKS_AND_KEYS, columns))
+    with joined(alias):
+        written = set(run_joined(alias, _WRITE_TICKS, columns))
+        new = [row for row in zip(*columns, strict=True) if row[:2] in written]
+        columns = [list(column) for column in zip(*new, strict=True)] or [[] for _ in columns]
+        return frozenset(job_id for (job_id,) in run_joined(alias, _WRITE_KEYS, columns))
 
 
 def forget_ticks(alias: str, older_than: timedelta) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # One row for each batch, however many of its members are over, and one for each job that others need. Most jobs are
 # neither. So the CTE is read once: two reads and a union make the settle of ten such jobs take 4 % longer.
-_NOTE_OVER = """unresolved AS (
+_NOTE_OVER = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, completed, cancelled)
     SELECT
         CASE WHEN awaited THEN id END, batch_id, count(*) FILTER (WHERE {status} = 'COMPLETED'),
@@ -15,24 +15,24 @@ _NOTE_OVER = """unresolved AS (
     FROM {gone}
     WHERE awaited OR batch_id IS NOT NULL
     GROUP BY 1, 2
-)"""
+"""
 
-_NOTE_STAYED = """unresolved_too AS (
+_NOTE_STAYED = """
     INSERT INTO pulse_django_unresolved (job_id, batch_id, died)
     SELECT id, NULL::bigint, false FROM {stayed} WHERE verdict = 'WAITING' OR awaited AND verdict = 'DEAD_LETTERED'
     UNION ALL
     SELECT DISTINCT NULL::bigint, batch_id, true FROM {stayed} WHERE batch_id IS NOT NULL AND verdict = 'DEAD_LETTERED'
-)"""
+"""
 
 # Of a row of ``ended``: whether one of the two has noted it.
 IS_NOTED = "awaited OR batch_id IS NOT NULL OR verdict = 'WAITING'"
 
 
 def note_over(gone: str, *, status: str) -> str:
-    """Return the SQL that notes which jobs of a CTE are over. ``status`` is what each of them is now."""
+    """Return the SQL that notes which of these jobs are over. ``status`` is what each of them is now."""
     return _NOTE_OVER.format(gone=gone, status=status)
 
 
 def note_stayed(stayed: str) -> str:
-    """Return the SQL that notes which runs of a CTE left a dead letter, or a job that waits for others."""
+    """Return the SQL that notes which of these runs left a dead letter, or a job that waits for others."""
     return _NOTE_STAYED.format(stayed=stayed)

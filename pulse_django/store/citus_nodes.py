@@ -37,6 +37,12 @@ _ASK = """
 SELECT success, result
 FROM pg_catalog.master_run_on_worker(ARRAY[%s::text], ARRAY[%s::int], ARRAY[%s::text], false)
 """
+_HAS_NODES = "SELECT pg_catalog.to_regclass('pg_dist_local_group') IS NOT NULL"
+_IS_A_NODE = "SELECT groupid <> 0 FROM pg_dist_local_group"
+LEADS_TO_A_NODE = (
+    "The connection of database {alias!r} leads to a node of Citus, which draws ids in a range of its own. "
+    "Connect to the coordinator"
+)
 _AS_JSON = """
 SELECT COALESCE(pg_catalog.json_agg(pg_catalog.json_build_array(key, words)), '[]'::json)
 FROM ({sql}) AS found (key, words)
@@ -98,6 +104,12 @@ def node_of(alias: str) -> Node | None:
         return None
     rows = run_joined(alias, _PLACE, [])
     return Node._make(rows[0]) if rows else None
+
+
+def leads_to_a_node(alias: str) -> bool:
+    """Whether the connection leads to another server of a cluster than its coordinator. It needs no tables."""
+    [(has_nodes,)] = run_joined(alias, _HAS_NODES, [])
+    return bool(has_nodes) and any(is_one for (is_one,) in run_joined(alias, _IS_A_NODE, []))
 
 
 def nodes(alias: str) -> list[Node]:

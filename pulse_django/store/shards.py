@@ -11,7 +11,7 @@ from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.words.shards import floor_of_ids, shard_number_of
 
 from .citus import is_for_citus
-from .citus_nodes import node_of, raise_tokens_on, tokens_on
+from .citus_nodes import LEADS_TO_A_NODE, leads_to_a_node, node_of, raise_tokens_on, tokens_on
 from .tables import models_with_tables
 from .transactions import LOCK_NOT_AVAILABLE, is_in_callers_transaction, run_joined
 
@@ -95,6 +95,8 @@ def problem_with_numbers(alias: str, shard_number: int) -> str:
     counted = shard_number if position is None else shard_number_of(position)
     if counted == shard_number:
         return ""
+    if leads_to_a_node(alias):
+        return LEADS_TO_A_NODE.format(alias=alias)
     if counted > shard_number:
         return (
             f"The ids in database {alias!r} begin with shard number {counted}, and PULSE['SHARDS'] says "

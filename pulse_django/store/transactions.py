@@ -9,7 +9,7 @@ worker's own connections: a statement that waits for a table lock must end on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -30,6 +30,9 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
 _COMMIT = "; COMMIT"
+# Between two messages. Shorter, and a process that waited for its processor loses what it began; longer, and the rows
+# of a frozen one are locked for longer than its leases last.
+_ANSWER_SOON = "SET LOCAL idle_in_transaction_session_timeout = '10s'; "
 _TIMEOUTS = "PULSE_TIMEOUTS"  # the key of a connection's settings under which ours have them, as SQL
 _PREPARED = "PULSE_PREPARED"  # the same for its prepared statements
 
@@ -124,6 +127,43 @@ def run_message(alias: str, statements: Sequence[tuple[str, Sequence[Any]]]) -> 
     )
 
 
+def run_in_turn(
+    alias: str,
+    first: tuple[str, Params],
+    then: Callable[[list[Row]], Sequence[tuple[str, Sequence[Any]]]],
+    *,
+    lock_timeout: float | None = None,
+) -> tuple[list[Row], list[list[Row]]]:
+    """Run a statement, and in a second message those that follow from its rows, in one transaction.
+
+    It is the caller's, if there is one. Return the rows of the first, and those of each of the others.
+    """
+    connection = connections[alias]
+    refuse_other_vendors(connection)
+    if _is_in_transaction(connection) or connection.settings_dict["OPTIONS"].get("server_side_binding"):
+        with joined(alias):
+            rows = _execute(connection, naming_history(connection, first[0]), first[1])
+            return rows, [_execute(connection, naming_history(connection, sql), params) for sql, params in then(rows)]
+    begin = _begin(connection, lock_timeout) + _ANSWER_SOON
+    try:
+        with _told_briefly(), connection.cursor() as cursor:
+            cursor.execute(f"{begin}{naming_history(connection, first[0])}", first[1])
+            for _ in range(begin.count(";")):
+                cursor.nextset()
+            rows = list(cursor.fetchall())
+            statements = then(rows)
+            text = "".join(f"{naming_history(connection, sql)}; " for sql, _ in statements)
+            cursor.execute(f"{text}COMMIT", [value for _, params in statements for value in params])
+            answers = []
+            for _ in statements:
+                answers.append(list(cursor.fetchall()) if cursor.description else [])
+                cursor.nextset()
+            return rows, answers
+    except BaseException:
+        _leave_failed_transaction(connection)
+        raise
+
+
 def read_message(alias: str, questions: Sequence[tuple[str, Sequence[Any]]]) -> list[list[Row]]:
     """Ask several questions in one message, in the transaction that there is, if any. Return the rows of each."""
     connection = connections[alias]
@@ -206,7 +246,7 @@ def _is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
 def _execute(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
     with _told_briefly(), connection.cursor() as cursor:
         cursor.execute(sql, params)
-        return list(cursor.fetchall())
+        return list(cursor.fetchall()) if cursor.description else []
 
 
 def limited(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db import connections as django_connections
 
 from pulse_django import conf
 from pulse_django.fleet import doctor
@@ -175,6 +176,19 @@ def test_a_fleet_that_may_need_all_connections_is_warned_of() -> None:
     advice = about("connections")
     assert advice.level == Level.WARNING
     assert "which need up to 5006 when every handler is busy" in advice.what
+
+
+def test_shards_on_one_server_share_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    WorkerFactory(slots=10)
+    monkeypatch.setattr(connections, "shards", lambda: {"default": 0, "twin": 1, "elsewhere": 2})
+    ours = django_connections["default"].settings_dict
+    monkeypatch.setitem(django_connections.settings, "twin", {**ours, "OPTIONS": {**ours["OPTIONS"]}})
+    monkeypatch.setitem(django_connections.settings, "elsewhere", {**ours, "HOST": "elsewhere"})
+    try:
+        assert "which need up to 32 when every handler is busy" in about("connections").what
+    finally:
+        django_connections["twin"].close()
+        del django_connections["twin"]
 
 
 # Tables

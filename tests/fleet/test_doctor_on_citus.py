@@ -28,7 +28,11 @@ def test_it_says_which_node_one_talks_to() -> None:
     leads = "this connection leads to"
     assert citus.of_the_node(NODES).what == f"{leads} db-0:5432, the coordinator; the cluster has 3 nodes"
     here = citus.Node(id=2, group=1, address="db-1:5432", holds_shards=True, is_here=True)
-    assert citus.of_the_node([here]).what == f"{leads} db-1:5432, a worker node; the cluster has 1 nodes"
+    advice = citus.of_the_node([here])
+    assert (advice.level, advice.what) == (
+        Level.WARNING, f"{leads} db-1:5432, a worker node; the cluster has 1 nodes"
+    )  # fmt: skip
+    assert advice.to_do
     assert "not among the nodes" in citus.of_the_node([FIRST, SECOND]).what
 
 

@@ -19,6 +19,7 @@ from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
 from pulse_django.words.limiting import Limit, Rate
 from pulse_django.words.uniqueness import Unique, UniqueKey
+from tests.protocol.test_one_task import STORIES, written
 
 ALIAS = "default"
 
@@ -37,6 +38,7 @@ def on_citus() -> None:
     citus.forget()
     assert not citus.is_for_citus(connections[ALIAS])
     citus_nodes.schema_of(ALIAS)
+    assert not citus_nodes.leads_to_a_node(ALIAS)
     run_joined(ALIAS, citus_nodes._MAKE_TOKENS, [])
     run_joined(ALIAS, citus_nodes._OWNER, [])
     for question, params in (*ONLY_ON_CITUS, *ON_A_NODE):
@@ -53,6 +55,7 @@ TOKENS = "pulse_django_token"
 ONLY_ON_CITUS = (
     (citus_nodes._PLACE, []),
     (citus_nodes._NODES, []),
+    (citus_nodes._IS_A_NODE, []),
     (citus_nodes._ASK, ["node-1", 5432, "SELECT 1"]),
     (citus_nodes._DISTRIBUTE, []),
     (citus_nodes._MOVE, ["node-1", 5432]),
@@ -65,4 +68,10 @@ ON_A_NODE = (
     (server._BLOAT.format(whose=server._IN_SCHEMA), conditions.Limits().params() | {"schema": "public"}),
 )
 
-CITUS = [on_citus]
+
+def in_several_statements() -> None:
+    for story in STORIES:
+        written(story, on_citus=True)
+
+
+CITUS = [on_citus, in_several_statements]

@@ -41,6 +41,7 @@ SEVERAL_WRITES = {
     "INSERT pulse_django_key, INSERT pulse_django_tick": "A tick fires once: it and the key of its job.",
     "INSERT pulse_django_unresolved, UPDATE pulse_django_batch": _NOTED,
     "INSERT pulse_django_unresolved, UPDATE pulse_django_batch, UPDATE pulse_django_batch": _NOTED,
+    "UPDATE pulse_django_batch, UPDATE pulse_django_batch": "Sent to Citus: what is judged, and what ended late.",
     "INSERT pulse_django_unresolved, UPDATE pulse_django_dependency": _NOTED,
     "DELETE pulse_django_unresolved, UPDATE pulse_django_unresolved": "Notes are taken down, or the half of one that "
     "was dealt with: of rows that are locked once.",

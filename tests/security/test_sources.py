@@ -118,17 +118,25 @@ def test_the_scan_of_sources_finds_what_it_looks_for() -> None:
         "SafeString(x)",
         "format_html(f'<b>{x}</b>')",
         "format_html('<b>' + x)",
+        "format_html_join(x, '<b>{}</b>', y)",
+        "format_html_join(' ', x, y)",
         "x.__html__()",
     ):
         assert list(marks(ast.parse(hole))) != [], hole
+
+
+# How many of their first arguments are templates, and stand on the page as they are.
+TEMPLATES = {"format_html": 1, "format_html_join": 2}
 
 
 def marks(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute | ast.alias):
             name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", "")
-            if name in ("mark_safe", "SafeString", "SafeText", "__html__", "format_html_join"):
+            if name in ("mark_safe", "SafeString", "SafeText", "__html__"):
                 yield str(name)
-        is_made = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "format_html"
-        if isinstance(node, ast.Call) and is_made and not isinstance(node.args[0], ast.Constant):
-            yield f"{node.lineno}: format_html"
+        made = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and not all(
+            isinstance(one, ast.Constant) for one in node.args[: TEMPLATES.get(made, 0)]
+        ):
+            yield f"{node.lineno}: {made}"

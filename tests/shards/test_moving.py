@@ -39,7 +39,7 @@ from tests.crash.processes import environment as environment_of
 from tests.crash.workers import Workers, wait_until
 from tests.protocol.steps import sql
 from tests.shards.conftest import away
-from tests.two_databases import SECOND, SHARDS
+from tests.two_databases import SECOND, SHARDS, new_database
 from tests.worker import handlers
 
 
@@ -270,6 +270,16 @@ def test_a_minute_counts_its_own_jobs_beside_those_that_were_moved_here() -> Non
     begin = Job.objects.latest("created_at").created_at - timedelta(seconds=50)
     tally = counted_in("default", begin).signs
     assert tally[JOBS_ENQUEUED.name] == {"default": 30}
+
+
+def test_a_shard_is_added_while_another_has_no_tables() -> None:
+    """SHARDS names all that will be there, and they are added one by one."""
+    [claim] = Job.objects.claim_these(Identity("me"), [int(tasks.add.enqueue(1, 1).id)])
+    with new_database("s3"), override_settings(PULSE={"SHARDS": {**SHARDS, "s3": 2}}):
+        assert "Shard 's2' is ready" in shards_command("add", "--shard", SECOND)
+        assert position_of(SECOND, TOKENS) >= claim.token
+        assert "Shard 's3' is ready" in shards_command("add", "--shard", "s3")
+        assert position_of("s3", TOKENS) >= claim.token
 
 
 class TestOnItsWay:

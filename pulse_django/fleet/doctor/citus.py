@@ -84,13 +84,17 @@ def of_the_node(nodes: Sequence[Node]) -> Advice:
         what = "this connection leads to a server that is not among the nodes of its cluster"
     else:
         what = f"this connection leads to {here.address}, {'a worker node' if here.group else 'the coordinator'}"
-    return Advice(
-        topic="citus",
-        level=Level.GOOD,
-        what=f"{what}; the cluster has {len(nodes)} nodes",
-        why="Each node knows where every schema is, and sends statements there. The node that holds the schema saves "
-        "a round trip.",
-    )
+    what = f"{what}; the cluster has {len(nodes)} nodes"
+    if here is not None and here.group:
+        return Advice(
+            topic="citus",
+            level=Level.WARNING,
+            what=what,
+            why="It draws ids in a range of its own, which do not say their shard: workers refuse it (E017).",
+            to_do="Connect to the coordinator.",
+        )
+    why = "The coordinator knows where every schema is, and sends statements there."
+    return Advice(topic="citus", level=Level.GOOD, what=what, why=why)
 
 
 def of_the_shard(nodes: Sequence[Node], shards: Sequence[Shard]) -> Advice:

@@ -6,12 +6,15 @@ import secrets
 import select
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 
 import psycopg
 from django.db import connections
 
 from pulse_django import conf
 from pulse_django.database_checks import check_database
+from pulse_django.execution.databases import shards
+from pulse_django.store.tables import problem_with_tables
 
 from .advice import Advice, Level, rows
 
@@ -101,9 +104,11 @@ def _hears_itself(alias: str) -> bool:
 
 def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
     [(allowed, used, ours)] = rows(alias, _SERVER)
-    [(workers, slots)] = rows(alias, _SLOTS, [settings.worker_silence])
-    # Each slot may have a handler that uses the ORM, and a handler's thread has a connection of its own.
-    most = workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
+    most = 0
+    for one in _on_the_server_of(alias):
+        [(workers, slots)] = rows(one, _SLOTS, [settings.worker_silence])
+        # Each slot may have a handler that uses the ORM, and a handler's thread has a connection for each shard.
+        most += workers * (OF_A_KEEPER + OF_A_PROCESS * settings.processes) + slots
     what = f"{used} of {allowed} are in use, {ours} by workers, which need up to {most} when every handler is busy"
     if used - ours + most > NEARLY_ALL * allowed:
         return Advice(
@@ -114,3 +119,11 @@ def _of_their_number(alias: str, settings: conf.PulseSettings) -> Advice:
             to_do="Raise max_connections, add a transaction pooler, or lower CONCURRENCY.",
         )
     return Advice(topic="connections", level=Level.GOOD, what=what, why="There are enough connections.")
+
+
+def _on_the_server_of(alias: str) -> list[str]:
+    """Return the shards whose connections lead to the same server: its databases, and schemas of Citus."""
+    address = itemgetter("HOST", "PORT")
+    ours = address(connections[alias].settings_dict)
+    others = [one for one in shards() if one != alias and address(connections.settings[one]) == ours]
+    return [alias, *(one for one in others if not problem_with_tables(one))]

@@ -23,9 +23,9 @@ from pulse_django.operations.mass_command import MassCommand
 from pulse_django.operations.move_many import KeyRange, MoveMany
 from pulse_django.operations.selection import Selection
 from pulse_django.operations.terminal import showable, table
-from pulse_django.store.citus_nodes import Node, distribute, move_schema, node_of
+from pulse_django.store.citus_nodes import LEADS_TO_A_NODE, Node, distribute, leads_to_a_node, move_schema, node_of
 from pulse_django.store.shards import TOKENS, number_ids, position_of, raise_sequence, require_numbers
-from pulse_django.store.tables import require_tables
+from pulse_django.store.tables import problem_with_tables, require_tables
 from pulse_django.words.payloads import error_in_one_line
 
 ACTS = ("status", "add", "move", "drain")
@@ -90,6 +90,8 @@ class Command(PulseCommand):
     def _add(self, alias: str) -> None:
         """Each step can be repeated, and none concerns the other shards."""
         number = shards()[alias]
+        if leads_to_a_node(alias):
+            raise CommandError(f"{LEADS_TO_A_NODE.format(alias=alias)}.")
         call_command("migrate", "pulse_django", database=alias, verbosity=0)
         try:
             require_tables(alias)
@@ -98,7 +100,15 @@ class Command(PulseCommand):
             require_numbers(alias, number)
         except ImproperlyConfigured as error:
             raise CommandError(str(error)) from error
-        raise_sequence(alias, TOKENS, max(position_of(other, TOKENS) for other in shards()))
+        # One that has no tables yet has granted none, and begins above these when it is added.
+        try:
+            granted = [position_of(one, TOKENS) for one in shards() if one == alias or not problem_with_tables(one)]
+        except Error as error:
+            reason = error_in_one_line(error)
+            raise CommandError(
+                f"Run this again when all shards answer: its tokens have to exceed theirs. {reason}"
+            ) from error
+        raise_sequence(alias, TOKENS, max(granted))
         token = position_of(alias, TOKENS) + 1
         self.stdout.write(f"Shard {alias!r} is ready: its ids begin with {number}, and its tokens with {token}.")
         if node := node_of(alias):
