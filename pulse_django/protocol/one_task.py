@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +33,7 @@ class Given:
 
     name: str  # of the CTE
     types: Mapping[str, str]  # of its columns
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Any]] = field(repr=False)
 
     def any(self, column: str) -> bool:
         return any(row.get(column) for row in self.rows)

@@ -162,6 +162,7 @@ def forget(name: str) -> None:
 
 def check_call(definition: Definition) -> None:
     """Raise InvalidSchedule for a task that is not there, or that does not take these arguments."""
+    registry.discover()
     task = registry.get(definition.task)
     if task is None:
         raise InvalidSchedule(f"{definition.name}: no task is called {definition.task!r} here")

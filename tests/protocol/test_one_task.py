@@ -108,7 +108,7 @@ STORIES = (settles, reaps, cancels, expires, resolves, sleeps)
 def written(story: Callable[[], None], *, on_citus: bool) -> list[Any]:
     """Everything that is in the tables after it, but for instants and what is drawn."""
     empty_tables()
-    sql("SELECT setval('pulse_django_job_id_seq', 10000000)")  # so that ids are told from other numbers
+    sql("ALTER SEQUENCE pulse_django_job_id_seq RESTART 10000000")  # so that ids are told from other numbers
     overlooked_needs._walked_until.clear()
     with ExitStack() as patches:
         for module in MODULES if on_citus else ():

@@ -34,7 +34,7 @@ from tests.security.handlers import CANARY
 # Fields that hold what a handler is given or gives. Whoever adds another kind, names it here.
 CARRIERS = {
     *("args", "kwargs", "args_json", "kwargs_json", "arguments", "payload"),
-    *("progress", "progress_json", "checkpoint", "result", "_return_value"),
+    *("progress", "progress_json", "checkpoint", "result", "_return_value", "rows"),
 }
 # Fields of any type that hold nothing of a job's.
 HARMLESS = {

@@ -126,7 +126,7 @@ def test_the_scan_of_sources_finds_what_it_looks_for() -> None:
 
 
 # How many of their first arguments are templates, and stand on the page as they are.
-TEMPLATES = {"format_html": 1, "format_html_join": 2}
+CONSTANTS = {"format_html": 1, "format_html_join": 2}
 
 
 def marks(tree: ast.AST) -> Iterator[str]:
@@ -137,6 +137,6 @@ def marks(tree: ast.AST) -> Iterator[str]:
                 yield str(name)
         made = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Call) and not all(
-            isinstance(one, ast.Constant) for one in node.args[: TEMPLATES.get(made, 0)]
+            isinstance(one, ast.Constant) for one in node.args[: CONSTANTS.get(made, 0)]
         ):
             yield f"{node.lineno}: {made}"
