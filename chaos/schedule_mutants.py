@@ -72,8 +72,8 @@ def backlog_in_one_transaction() -> None:
     ticking.LONGEST_PLANNING = 10.0**9
 
 
-def latest_before_all() -> None:
-    """Serve the schedules that are in time only while no other is behind."""
+def late_schedules_first() -> None:
+    """Serve schedules that are on time only while no other is late."""
     batch = ticking.Ticker._batch
 
     def latest(self: Any, until: Any) -> Any:
@@ -105,7 +105,7 @@ SCHEDULE_MUTANTS: dict[str, Callable[[], None]] = {
     "a tick without a transaction": tick_without_a_transaction,
     "missed ticks without rows": forget_missed_ticks,
     "a backlog in one transaction": backlog_in_one_transaction,
-    "served only while nobody is behind": latest_before_all,
+    "late schedules are served before all others": late_schedules_first,
     "declares before it fires": declare_or_nothing,
     "one bad schedule fails its batch": one_fails_all,
 }

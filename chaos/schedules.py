@@ -163,7 +163,7 @@ class Run:
         self.clock.step()
 
     def _lock_rows(self, _started: Any) -> None:
-        """Lock some schedules for a while: nobody else waits for them."""
+        """Lock the rows of some schedules for a while. No other schedule may be late because of it."""
         with psycopg.connect(os.environ["DATABASE_URL"]) as other:
             other.execute("SELECT FROM pulse_django_schedule ORDER BY random() LIMIT 10 FOR UPDATE SKIP LOCKED")
             time.sleep(self.chance.uniform(0.5, 2.0))

@@ -16,7 +16,7 @@ NULLABLE = ("starts_at", "ends_at", "next_at", "waiting_at", "last_at", "gone_at
 INSTANTS = (*NULLABLE, "created_at", "changed_at")
 DURATIONS = ("every", "phase", "grace", "jitter")
 
-# A schedule that loses its next instant is due no more, until somebody changes it.
+# A schedule without next_at is not due again until it is changed.
 READABLE = "{0} >= '1899-01-01 00:00+00' AND {0} < '9002-01-01 00:00+00'"
 OF_PAUSE = "UPDATE pulse_django_schedule SET paused_at = NULL, paused_until = NULL, pause_reason = '' WHERE NOT ({1})"
 OF_INSTANT = "UPDATE pulse_django_schedule SET {0} = NULL WHERE NOT ({1})"
@@ -28,16 +28,16 @@ WHERE {0} < interval '0' OR {0} >= interval '365001 days'
 """
 
 
-def mend(statement: str, *names: str) -> tuple[str, ...]:
+def corrections(statement: str, *names: str) -> tuple[str, ...]:
     return tuple(statement.format(name, READABLE.format(name)) for name in names)
 
 
-MEND = (
-    *mend(OF_PAUSE, "paused_at"),
-    *mend(OF_INSTANT, *NULLABLE),
-    *mend(OF_HISTORY, "created_at", "changed_at"),
-    *mend(OF_DURATION, *DURATIONS),
-    *mend(OF_TICK, "at", "decided_at"),
+CORRECT = (
+    *corrections(OF_PAUSE, "paused_at"),
+    *corrections(OF_INSTANT, *NULLABLE),
+    *corrections(OF_HISTORY, "created_at", "changed_at"),
+    *corrections(OF_DURATION, *DURATIONS),
+    *corrections(OF_TICK, "at", "decided_at"),
 )
 
 
@@ -56,7 +56,7 @@ class Migration(PostgresMigration):
     dependencies = [("pulse_django", "0029_tasks_paused_in_a_queue")]
 
     operations = [
-        migrations.RunSQL(MEND, migrations.RunSQL.noop),
+        migrations.RunSQL(CORRECT, migrations.RunSQL.noop),
         *add_check("schedule", "pulse_schedule_instants_are_finite", in_range(INSTANTS, FIRST, LAST)),
         *add_check("schedule", "pulse_schedule_durations_are_finite", in_range(DURATIONS, ZERO, LONGEST)),
         *add_check("tick", "pulse_tick_instants_are_finite", in_range(["at", "decided_at"], FIRST, LAST)),

@@ -94,9 +94,9 @@ def enqueue(
 
 
 def is_signed(batch: Batch, operation: dict[str, Any], task: str, arguments: dict[str, Any], signature: object) -> bool:
-    """Say whether ``enqueue`` wrote a job of these arguments for this batch, and nobody changed what it is to do.
+    """Whether ``enqueue`` wrote this job for this batch, and its task and arguments are unchanged.
 
-    Who may only write rows can add such a job to any batch, also to one of his own.
+    A role that can only write rows could add such a job to any batch.
     """
     try:
         Signer(salt=_SALT).unsign(f"{_signed_text(batch, operation, task, arguments)}:{signature}")
