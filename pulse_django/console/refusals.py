@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
-from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
+from pulse_django.store.database_errors import is_refused
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
@@ -23,7 +23,7 @@ def refused_in_words(model_admin: Any, view: Callable[..., HttpResponseBase]) ->
         try:
             return view(request, *args, **options)
         except Error as error:
-            if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE:
+            if not is_refused(error):
                 raise
             return _page(model_admin, request, inert(error_in_one_line(error)))
 

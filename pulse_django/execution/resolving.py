@@ -14,7 +14,7 @@ from pulse_django.protocol.batches import CANCEL_LIMIT, members_to_cancel
 from pulse_django.protocol.pause_batch import HOLD_LIMIT
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
-from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
+from pulse_django.store.database_errors import is_refused
 
 from .notify import wake_workers
 
@@ -94,5 +94,5 @@ def _resolve_for_caller(alias: str) -> None:
     try:
         resolve(alias)
     except DatabaseError as error:
-        if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE:
+        if not is_refused(error):
             raise

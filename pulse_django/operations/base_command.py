@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
-from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
+from pulse_django.store.database_errors import is_refused
 from pulse_django.words.display import inert
 from pulse_django.words.payloads import error_in_one_line
 
@@ -26,7 +26,7 @@ class PulseCommand(BaseCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(BROKEN_PIPE)
         except Error as error:
-            if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE:
+            if not is_refused(error):
                 raise
             raise CommandError(f"The database refused this: {inert(error_in_one_line(error))}") from error
         return output

@@ -19,7 +19,7 @@ from pulse_django.models import Job, Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.protocol.tick import MOST_DUE, Advance, advance, ids_of_due, lock_due, unfinished
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, DatabaseFault, fault_of, sqlstate_of
+from pulse_django.store.database_errors import DatabaseFault, fault_of, is_refused
 from pulse_django.store.transactions import durable, joined
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.payloads import error_in_one_line, one_line
@@ -157,7 +157,7 @@ def tick_due(alias: str, *, only: int | None = None, until: datetime | None = No
 
 def _is_of_all(error: Exception) -> bool:
     """Whether no schedule can be decided now. A right may be missing for one alone."""
-    if sqlstate_of(error) == INSUFFICIENT_PRIVILEGE:
+    if is_refused(error):
         return False
     return fault_of(error) in (DatabaseFault.CUT_OFF, DatabaseFault.FULL, DatabaseFault.CHANGING)
 

@@ -24,8 +24,6 @@ class DatabaseFault(StrEnum):
     MISTAKE = "mistake"  # nothing that waiting would heal, but neither would giving up
 
 
-INSUFFICIENT_PRIVILEGE = "42501"
-
 # By SQLSTATE, or by its class: the first two characters.
 _MEANING = {
     "08": DatabaseFault.CUT_OFF,  # connection exceptions
@@ -50,7 +48,7 @@ _MEANING = {
     "58": DatabaseFault.FULL,  # system errors of the server's host
     "42P01": DatabaseFault.CHANGING,  # undefined_table
     "42703": DatabaseFault.CHANGING,  # undefined_column
-    INSUFFICIENT_PRIVILEGE: DatabaseFault.CHANGING,
+    "42501": DatabaseFault.CHANGING,  # insufficient_privilege
     "0A000": DatabaseFault.CHANGING,  # cached plan must not change result type
 }
 
@@ -74,6 +72,11 @@ def fault_of(error: BaseException) -> DatabaseFault:
         return _MEANING.get(state) or _MEANING.get(state[:2]) or DatabaseFault.MISTAKE
     # libpq's own errors have no SQLSTATE: refused, reset, timed out, closed.
     return DatabaseFault.CUT_OFF if isinstance(error, _LIBPQS_OWN) else DatabaseFault.MISTAKE
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the role lacks a right that the statement needs."""
+    return sqlstate_of(error) == "42501"
 
 
 def sqlstate_of(error: BaseException) -> str:

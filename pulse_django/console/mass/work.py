@@ -16,7 +16,7 @@ from django.utils.dateparse import parse_datetime
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
 from pulse_django.execution.databases import has_several_shards
-from pulse_django.store.database_errors import INSUFFICIENT_PRIVILEGE, sqlstate_of
+from pulse_django.store.database_errors import is_refused
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.own_tasks import ACT, PLAN
 from pulse_django.words.payloads import error_in_one_line
@@ -74,7 +74,7 @@ def _refused_for_good(context: Context) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        if sqlstate_of(error) != INSUFFICIENT_PRIVILEGE or context.batch is None:
+        if not is_refused(error) or context.batch is None:
             raise
         reason = f"the database role of the worker may not do this: {error_in_one_line(error)}"
         context.batch.cancel(reason=reason)
