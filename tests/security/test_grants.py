@@ -23,7 +23,7 @@ from django.db import ProgrammingError
 from pulse_django.fleet.conditions import ask, named
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Duty, Job, Limiter, Minute, PausedKey, Queue, Schedule, Worker
-from pulse_django.store.database_errors import is_refused
+from pulse_django.store import database_errors
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
@@ -94,7 +94,7 @@ def is_refused(act: Act) -> bool:
     try:
         return not act()
     except ProgrammingError as error:
-        return is_refused(error)
+        return database_errors.is_refused(error)
 
 
 def test_every_role_and_every_verb_of_the_table_is_there() -> None:
