@@ -38,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("pulse_db")
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 SILENCE = timedelta(minutes=1)
+FINITE = "pulse_schedule_instants_are_finite"
 
 
 @task(name="tests.isolated")
@@ -219,11 +220,18 @@ class TestRows:
         assert not ticker._failed
 
     def test_a_row_that_cannot_be_read(self, caplog: pytest.LogCaptureFixture) -> None:
+        """A rule of the table refuses those that are known. This is one that no rule foresees."""
         bad, good = make("bad"), make("good")
-        sql("UPDATE pulse_django_schedule SET kwargs = ('[' || repeat('9', 5000) || ']')::jsonb WHERE id = %s", bad.pk)
-        tick_due("default")
-        assert ticks_of(good) == ["FIRED"]
-        assert "bad" in caplog.text or ticks_of(bad) == ["REFUSED"]
+        [(rule,)] = sql("SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s", FINITE)
+        sql(f"ALTER TABLE pulse_django_schedule DROP CONSTRAINT {FINITE}")
+        try:
+            sql("UPDATE pulse_django_schedule SET ends_at = 'infinity' WHERE id = %s", bad.pk)
+            tick_due("default")
+        finally:
+            sql("UPDATE pulse_django_schedule SET ends_at = NULL")
+            sql(f"ALTER TABLE pulse_django_schedule ADD CONSTRAINT {FINITE} {rule}")
+        assert (ticks_of(bad), ticks_of(good)) == ([], ["FIRED"])
+        assert "Schedule bad could not be decided, and is tried again in 2 s" in caplog.text
 
     def test_where_nothing_can_be_written_the_error_is_raised_once(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
