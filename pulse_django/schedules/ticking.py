@@ -30,8 +30,8 @@ from .planning import jobs_of, planned
 logger = SafeLogger("pulse_django.schedules")
 
 
-# Rows that one transaction may write. More keep all other schedules waiting; fewer take longer for a backlog. Where a
-# step takes longer than SLOW, it writes half as many, and twice as many where it takes less than FAST.
+# Rows that one transaction may write. More keep all other schedules waiting; fewer take longer for a backlog. It begins
+# with the least. After a step that wrote all it might within FAST there are twice as many, after a SLOW one half.
 MOST_ROWS, LEAST_ROWS = 500, 20
 TICKS_OF_THE_LATEST = 20
 SLOW, FAST = 0.5, 0.2  # seconds
@@ -70,7 +70,7 @@ class Ticker:
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._oldest_first = False
-        self._rows = MOST_ROWS
+        self._rows = LEAST_ROWS
         self._failed: dict[int, tuple[int, float]] = {}  # by id: how often, and when to try again
 
     def step(self, *, until: datetime | None = None) -> Ticked:
@@ -84,13 +84,14 @@ class Ticker:
             ticked = self._alone(again, until)
             ticked.has_more = True
             return ticked
+        ticked = Ticked()
         try:
             ticked = self._batch(until)
         finally:
             took = time.monotonic() - began
             if took > SLOW:
                 self._rows = max(LEAST_ROWS, self._rows // 2)
-            elif took < FAST:
+            elif took < FAST and len(ticked.ticks) >= self._rows:
                 self._rows = min(MOST_ROWS, self._rows * 2)
         self._oldest_first = ticked.has_more and not self._oldest_first
         return ticked

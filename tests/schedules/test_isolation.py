@@ -270,6 +270,7 @@ class TestBacklog:
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ticking, "MOST_ROWS", 20)
+        monkeypatch.setattr(ticking, "LEAST_ROWS", 20)
 
     @staticmethod
     def behind(name: str, minutes: int) -> Schedule:
@@ -310,6 +311,7 @@ class TestBacklog:
 
     def test_the_latest_are_served_while_others_are_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ticking, "MOST_ROWS", 5)
+        monkeypatch.setattr(ticking, "LEAST_ROWS", 5)
         late = self.behind("late", 50)
         for number in range(10):
             make(f"in time {number}")
@@ -321,15 +323,21 @@ class TestBacklog:
 
     def test_a_slow_server_gets_fewer_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """However slow it is, a step ends before the deadline of its connection, and something is done."""
-        self.behind("late", 50)
-        ticker = Ticker("default")
-        monkeypatch.setattr(ticking, "SLOW", 0.0)
-        monkeypatch.setattr(ticking, "LEAST_ROWS", 10)
-        assert [len(ticker.step().ticks) for _ in range(4)] == [20, 10, 10, 10]
-        monkeypatch.setattr(ticking, "SLOW", 10.0)
+        self.behind("late", 200)
+        monkeypatch.setattr(ticking, "LEAST_ROWS", 5)
         monkeypatch.setattr(ticking, "FAST", 10.0)
-        ticker.step()
-        assert ticker._rows == 20
+        ticker = Ticker("default")
+        assert [len(ticker.step().ticks) for _ in range(4)] == [5, 10, 20, 20]
+        monkeypatch.setattr(ticking, "SLOW", 0.0)
+        assert [len(ticker.step().ticks) for _ in range(4)] == [20, 10, 5, 5]
+
+    def test_a_step_with_little_to_do_says_nothing_of_a_large_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ticking, "LEAST_ROWS", 5)
+        monkeypatch.setattr(ticking, "FAST", 10.0)
+        make("in time")
+        ticker = Ticker("default")
+        assert len(ticker.step().ticks) == 1
+        assert ticker._rows == 5
 
     def test_ticks_that_were_missed_are_one_row_and_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
         schedule = self.behind("late", 500)
