@@ -53,7 +53,7 @@ def needs_an_argument(customer: int) -> int:
 
 def make(name: str, **fields: Any) -> Schedule:
     schedule = Schedule.objects.create(**{"name": name, "task": isolated, "timing": Every(HOUR), **fields})
-    sql("UPDATE pulse_django_schedule SET next_at = date_trunc('hour', clock_timestamp()) WHERE id = %s", schedule.pk)
+    sql("UPDATE pulse_django_schedule SET next_at = date_trunc('minute', clock_timestamp()) WHERE id = %s", schedule.pk)
     return schedule
 
 
