@@ -1,0 +1,143 @@
+"""The route of a job through the package, from the calls that processes wrote down."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.walk.traced import PACKAGE
+
+
+class Function(NamedTuple):
+    file: str
+    name: str
+
+
+@dataclass(slots=True)
+class Call:
+    function: Function
+    calls: list[Call] = field(default_factory=list)
+    is_over: bool = False
+
+    def walk(self) -> Iterator[Call]:
+        yield self
+        for call in self.calls:
+            yield from call.walk()
+
+    @property
+    def names(self) -> set[str]:
+        return {call.function.name for call in self.walk()}
+
+
+class Stage(NamedTuple):
+    """A part of a route: one call of ``function``. In a loop, only a call that led to ``reached`` was about the job."""
+
+    title: str
+    function: str
+    reached: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    stages: Sequence[tuple[str, Call]]
+
+    @property
+    def functions(self) -> list[Function]:
+        """Return each function once, in the order of the first call."""
+        return list(dict.fromkeys(call.function for _, root in self.stages for call in root.walk()))
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(function.file for function in self.functions))
+
+    @property
+    def hand_overs(self) -> list[tuple[str, str]]:
+        """Return each call from one file to another: (caller's file, file of the called function)."""
+        return [
+            (call.function.file, called.function.file)
+            for _, root in self.stages
+            for call in root.walk()
+            for called in call.calls
+            if called.function.file != call.function.file
+        ]
+
+    @property
+    def upward(self) -> list[tuple[str, str]]:
+        """Return the hand-overs to a file that may import the caller's: against the direction of the imports."""
+        floors = _floors()
+        return [one for one in self.hand_overs if floors[_part(one[0])] > floors[_part(one[1])]]
+
+    def lines(self) -> list[str]:
+        """Return the route for a reader: a line for each function, where it is first called."""
+        lines: list[str] = []
+        seen: set[Function] = set()
+        for title, root in self.stages:
+            lines.append(f"  {title}")
+            lines += _lines(root, "", 2, seen)
+        return lines
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.files)} files, {len(self.functions)} functions, {len(self.hand_overs)} hand-overs,"
+            f" {len(self.upward)} of them against the imports"
+        )
+
+
+def route(stages: Sequence[Stage], folder: Path) -> Route | None:
+    """Find the last call of each stage; None: one of them is not over."""
+    roots = [root for file in sorted(folder.glob("*.calls")) for root in _roots(file)]
+    everything = [call for root in roots for call in root.walk()]
+    found = []
+    for stage in stages:
+        fitting = [
+            call
+            for call in everything
+            if call.is_over and call.function.name == stage.function and stage.reached in ("", *call.names)
+        ]
+        if not fitting:
+            return None
+        found.append((stage.title, fitting[-1]))
+    return Route(found)
+
+
+def _roots(file: Path) -> list[Call]:
+    """Return the calls of each thread that no recorded call made. One that has not returned is among them."""
+    open_calls: dict[str, list[Call]] = {}
+    roots: list[Call] = []
+    for line in file.read_text().splitlines():
+        thread, event, where, name = line.split("\t")
+        stack = open_calls.setdefault(thread, [])
+        if event == "r":
+            if stack and stack[-1].function == (where, name):
+                stack.pop().is_over = True
+            continue
+        call = Call(Function(where, name))
+        (stack[-1].calls if stack else roots).append(call)
+        stack.append(call)
+    return roots
+
+
+def _lines(call: Call, caller: str, depth: int, seen: set[Function]) -> Iterable[str]:
+    file, name = call.function
+    if call.function not in seen:
+        seen.add(call.function)
+        yield f"{'  ' * depth}{name}" + (f"   {file}" if file != caller else "")
+    for called in call.calls:
+        yield from _lines(called, file, depth + 1, seen)
+
+
+def _part(file: str) -> str:
+    return file.partition("/")[0].removesuffix(".py")
+
+
+def _floors() -> dict[str, int]:
+    """Return the floor of each part of the package, the topmost first, as the import contracts have them."""
+    contracts = tomllib.loads((Path(PACKAGE).parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract["id"] == "house"]
+    floors = {"__init__": 0}
+    for number, layer in enumerate(layers):
+        floors |= {part.strip(): number for part in layer.replace("|", ":").split(":")}
+    return floors

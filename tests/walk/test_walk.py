@@ -1,0 +1,140 @@
+"""The way of a job through the code: ``make walk`` prints it, and it may not become longer.
+
+Each route is walked twice by a real worker, in the same order. A route counts what is called for the job alone: what
+loops do beside it, and what happens once in a process, is left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from pulse_django import Workflow
+from pulse_django.models import Job
+from pulse_django.words.states import Status
+from pulse_django.harness.processes import wait_until
+from tests.crash.workers import Workers
+from tests.factories import make_job
+from tests.faults import all_faults
+from tests.walk.route import Route, Stage, route
+from tests.walk.traced import FOLDER, Recorder, limited, no_op
+
+CLAIM = Stage("A worker claims it", "Claimer.run_once", "InFlight.take")
+ROUTES = {
+    "a no-op job, from enqueue() to COMPLETED": (
+        Stage("A project enqueues it", "PulseBackend.enqueue"),
+        CLAIM,
+        Stage("A thread of the worker begins", "Dispatcher.begin"),
+        Stage("It calls the handler", "Threads._perform"),
+        Stage("It hands over how the run ended", "Dispatcher.done"),
+        Stage("Another thread reports it", "Reporter.run_once", "Reporter._conclude"),
+    ),
+    "an expired lease": (Stage("A watchdog ends the run", "Watchdog._reap", "decide"),),
+    "a limited job is claimed": (CLAIM,),
+    "a dependent job is released": (Stage("A worker frees what waited", "Reporter._resolve", "wake_workers"),),
+    "Retry, on the page of a job": (Stage("The admin retries it", "JobAdmin.act_view"),),
+}
+
+
+class Ceiling(NamedTuple):
+    """What a route may take at most. Lower it when it becomes shorter."""
+
+    files: int
+    functions: int
+    hand_overs: int
+    upward: int
+
+
+CEILINGS = {name: Ceiling(999, 999, 999, 999) for name in ROUTES}
+SETTINGS = {
+    "LEASE_TTL": 3,
+    "HEARTBEAT_INTERVAL": 1,
+    "WATCHDOG_INTERVAL": 2,
+    "POLL_INTERVAL": 60,
+    "TASK_MODULES": ["tests.walk.traced"],
+}
+
+
+def enqueue_plain() -> None:
+    no_op.enqueue()
+
+
+def enqueue_limited() -> None:
+    limited.enqueue(1)
+
+
+def enqueue_dependent() -> None:
+    workflow = Workflow("two")
+    workflow.add("first", no_op.prepare())
+    workflow.add("second", no_op.prepare(), needs=["first"])
+    workflow.enqueue()
+
+
+def lose_a_worker() -> None:
+    make_job(Status.RUNNING, expired=True, max_attempts=1, queue="elsewhere")
+
+
+def retry(client: Client) -> None:
+    job = make_job(Status.DEAD_LETTERED, queue="elsewhere")
+    form = {"retry-attempts": job.attempts, "retry-runs": 1}
+    address = reverse("admin:pulse_django_job_act", args=[job.pk, "retry"])
+    assert client.post(address, form).status_code == 302
+    assert Job.objects.get(pk=job.pk).status == Status.PENDING
+
+
+@pytest.fixture
+def operator(pulse_db: None) -> Iterator[Client]:
+    user, client = User.objects.create_superuser("operator"), Client()
+    client.force_login(user)
+    yield client
+    user.delete()
+
+
+def test_routes_are_short_and_always_the_same(workers: Workers, operator: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    worker = workers.start("--processes", "1", settings=SETTINGS, env={FOLDER: str(folder)})
+    worker.wait_until_ready().wait_until_it_says("Listening for wake-ups")
+    steps = dict(
+        zip(
+            ROUTES,
+            (enqueue_plain, lose_a_worker, enqueue_limited, enqueue_dependent, partial(retry, operator)),
+            strict=True,
+        )
+    )
+
+    def walked(name: str) -> Route:
+        for file in folder.glob("*.calls"):
+            os.truncate(file, 0)
+        with Recorder(folder):
+            steps[name]()
+        wait_until(lambda: route(ROUTES[name], folder) is not None, f"{name}: a stage is missing\n{worker.log_end}")
+        wait_until(lambda: not Job.objects.filter(queue="default", finished_at=None).exists(), "a job did not end")
+        found = route(ROUTES[name], folder)
+        assert found is not None
+        return found
+
+    for name in ROUTES:
+        walked(name)  # what happens once in a process
+    first, second = ({name: walked(name) for name in ROUTES} for _ in range(2))
+    for name, found in first.items():
+        print(f"\n{name}: {found}\n")
+        print("\n".join(found.lines()))
+    with all_faults() as about:
+        for name, found in first.items():
+            with about(name):
+                assert found.lines() == second[name].lines()
+                assert str(found) == str(second[name])
+                ceiling = CEILINGS[name]
+                assert len(found.files) <= ceiling.files, found.files
+                assert len(found.functions) <= ceiling.functions
+                assert len(found.hand_overs) <= ceiling.hand_overs
+                assert len(found.upward) <= ceiling.upward, found.upward
