@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from benchmarks.scratch import fill
 from pulse_django.models import Job
-from pulse_django.protocol import report_rows, settle
+from pulse_django.protocol import settle
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 
@@ -55,7 +55,7 @@ def claim_sql(job: NewJob) -> str:
 
 
 def settle_sql() -> str:
-    statement = settle.statement_of(report_rows.COMPLETIONS, True, wait=True)
+    statement = settle.statement_of(settle.COMPLETIONS, True, wait=True)
     for variable in ("ids", "holders", "attempts", "results"):
         statement = statement.replace("%s", f"':{variable}'", 1)
     return one_line(statement)

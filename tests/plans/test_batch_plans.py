@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job, StoredBatch, Unresolved
-from pulse_django.protocol import close_batches, report_rows, settle
+from pulse_django.protocol import close_batches, settle
 from pulse_django.protocol.batches import open_batch, seal_batch
 from pulse_django.store import batches
 from pulse_django.words.decisions import Complete
@@ -76,7 +76,7 @@ def reads(name: str, batch_id: int) -> Reads:
     assert claimed(claim) == AT_ONCE
     held = Job.objects.running().filter(batch_id=batch_id).values_list("id", "locked_by", "attempts")
     reports = [Report(Lease(*row), Succeeded(), Complete()) for row in held]
-    source, params = report_rows.completions(reports)
+    source, params = settle.completions(reports)
     settled = explain(settle.statement_of(source, True, wait=True), *params)
     assert claimed(settled) == AT_ONCE
     notes = list(Unresolved.objects.values_list("id", flat=True))

@@ -24,7 +24,7 @@ from django.urls import reverse
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, PausedKey
-from pulse_django.protocol import claim, expire, limit_counts, prune, reap, report_rows, set_aside, settle, unique
+from pulse_django.protocol import claim, expire, limit_counts, prune, reap, set_aside, settle, unique
 from pulse_django.store import job_queries, lane_queries, paused_tasks
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -645,15 +645,13 @@ class TestAMillionFinishedJobs:
         snoozed = Report(lease, Snoozed(timedelta()), Postpone(timedelta()))
         for reports in ([completed], [snoozed]):
             completes = reports == [completed]
-            source, params = report_rows.completions(reports) if completes else report_rows.reported(reports)
+            source, params = settle.completions(reports) if completes else settle.reported(reports)
             statement = settle.statement_of(source, completes, wait=True)
             assert buffers(explain(statement, *params)) < 20
 
     def test_a_large_batch_of_completions_is_still_one_index_probe_per_job(self) -> None:
         ids = Job.objects.order_by("-id").values_list("id", flat=True)[:400]
-        source, params = report_rows.completions(
-            [Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids]
-        )
+        source, params = settle.completions([Report(Lease(pk, "nobody", 1), Succeeded(), Complete()) for pk in ids])
         plan = explain(settle.statement_of(source, True, wait=False), *params)
         assert buffers(plan) < 400 * 5
 

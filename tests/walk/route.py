@@ -135,7 +135,9 @@ def _part(file: str) -> str:
 
 def _floors() -> dict[str, int]:
     """Return the floor of each part of the package, the topmost first, as the import contracts have them."""
-    contracts = tomllib.loads((Path(PACKAGE).parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((Path(PACKAGE).parent / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     [layers] = [contract["layers"] for contract in contracts if contract["id"] == "house"]
     floors = {"__init__": 0}
     for number, layer in enumerate(layers):
