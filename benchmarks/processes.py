@@ -17,7 +17,7 @@ from django.db import connection
 from benchmarks import noop
 from benchmarks.scratch import database_url
 from pulse_django.harness.processes import READY, StartedWorker, worker_command
-from pulse_django.worker.log_writer import DROPPED
+from pulse_django.worker.logs import DROPPED
 from testproject.new_project import NewProject
 
 ROOT = Path(__file__).resolve().parent.parent

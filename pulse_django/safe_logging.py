@@ -1,7 +1,7 @@
 """Loggers that cannot raise: a project's log handlers, filters and formatters do no harm to the code that logs.
 
 A handler of the log that raises, or whose stream was closed, costs its lines. In a worker it also cannot block: records
-go to a thread that writes them (``worker.log_writer``).
+go to a thread that writes them (``worker.logs``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from pulse_django import signals
 from pulse_django.worker.child import Child
 from pulse_django.worker.executors import processes
-from pulse_django.worker.log_writer import LogWriter
+from pulse_django.worker.logs import LogWriter
 
 THREADS = ("claims", "reports", "run-events", "log", "event-loop", "handler", "processes")  # of a child
 

@@ -25,7 +25,7 @@ from .child_shard import ChildShard
 from .dispatcher import Dispatcher
 from .executors.choice import Executors
 from .in_flight_of_shards import InFlightOfShards
-from .log_writer import LogWriter
+from .logs import LogWriter
 from .memory import resident_mib
 from .needed_threads import NeededThreads
 from .run_events import RunEvents

@@ -28,7 +28,7 @@ from .executors.process_runner import runner_main
 from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
 from .http_port import Exposed, HttpPort, Standing
-from .log_writer import LogWriter
+from .logs import LogWriter
 from .loop_liveness import MAIN
 from .loops import Loops
 from .process_samples import ProcessSamples

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulse_django.worker import log_asides, log_writer
-from pulse_django.worker.log_writer import LogWriter
+from pulse_django.worker import log_asides, logs
+from pulse_django.worker.logs import LogWriter
 from tests.crash.workers import wait_until
 
 LINES = 2_000
@@ -33,7 +33,7 @@ class Keeping(logging.Handler):
 @pytest.fixture
 def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     logger, handler = logging.getLogger("pulse_django.worker"), Keeping()
-    monkeypatch.setattr(log_writer, "MOST_WAITING", 50)
+    monkeypatch.setattr(logs, "MOST_WAITING", 50)
     monkeypatch.setattr(log_asides, "MOST_WAITING", 50)
     logger.addHandler(handler)
     yield handler
@@ -130,7 +130,7 @@ class Stuck:
 def test_a_stream_that_hangs_costs_lines_and_holds_up_no_other(
     handler: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_writer, "PATIENCE", 0.05)
+    monkeypatch.setattr(logs, "PATIENCE", 0.05)
     stuck = Stuck()
     stream = logging.StreamHandler(stuck)
     logger = logging.getLogger("pulse_django.worker")

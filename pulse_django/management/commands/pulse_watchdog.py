@@ -34,7 +34,7 @@ from pulse_django.store.tables import require_tables
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import log_format
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.log_writer import LogWriter
+from pulse_django.worker.logs import LogWriter
 from pulse_django.worker.loops import Loops
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.sweeps import Swept
