@@ -18,7 +18,7 @@ from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import CancelRequested
 
-from .history import leave, leave_on_citus
+from .ending import leave, leave_on_citus
 from .one_task import Given, act_on
 from .statements import Compiled
 

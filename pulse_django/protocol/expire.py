@@ -22,7 +22,7 @@ from pulse_django.store.transactions import Row, refuse_callers_transaction, run
 from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.words.states import Status
 
-from .history import leave, leave_on_citus
+from .ending import leave, leave_on_citus
 from .one_task import Given, act_on
 from .statements import UNSTORABLE, Compiled, check_limit
 

@@ -17,8 +17,8 @@ from pulse_django.words.eras import HOT
 from pulse_django.words.job_ids import job_ids_of
 from pulse_django.words.states import TERMINAL, Status
 
+from .ending import note_over
 from .statements import Compiled, check_delay, check_limit, compiled, skip_locked
-from .unresolved import note_over
 
 if TYPE_CHECKING:
     from pulse_django.models import Job

@@ -26,11 +26,10 @@ from pulse_django.words.payloads import clean_text, error_in_one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 
-from .ending import ENDS, PARTS, WHY, end_on_citus
+from .ending import ENDS, IS_NOTED, PARTS, WHY, end_on_citus
 from .heartbeat import still_held
 from .one_task import CLOCK, NOW, Given, act_on
 from .statements import UNSTORABLE, Compiled, array, check_delay, keys_of, quoted
-from .unresolved import IS_NOTED
 
 logger = SafeLogger(__name__)
 

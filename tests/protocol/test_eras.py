@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from pulse_django.fleet import conditions
 from pulse_django.models import Attempt, IdempotencyKey, Job, StoredAttempt
 from pulse_django.protocol import eras
-from pulse_django.protocol.history import CARRIED
+from pulse_django.protocol.ending import CARRIED
 from pulse_django.words.decisions import Cancel, Complete, Retry
 from pulse_django.words.eras import HOT, day_of, era_of
 from pulse_django.words.error_details import ErrorReport
