@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from pulse_django.managers import JobManager
-from pulse_django.protocol import close_batches, resolve, steps
+from pulse_django.protocol import batches, resolve, steps
 from pulse_django.store.transactions import is_in_transaction, joined
 from pulse_django.words.verb_results import Report, Settled
 
@@ -81,7 +81,7 @@ def no_sweep() -> None:
 
 def callback_before_seal() -> None:
     """Close a batch as soon as all members so far are over."""
-    _replaced(close_batches, "_JUDGE_BATCHES", ("SELECT sealed_at IS NOT NULL AND NOT has_open", "SELECT NOT has_open"))
+    _replaced(batches, "_JUDGE_BATCHES", ("SELECT sealed_at IS NOT NULL AND NOT has_open", "SELECT NOT has_open"))
 
 
 def step_without_fence() -> None:

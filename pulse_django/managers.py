@@ -9,6 +9,7 @@ from django.db import models, router
 
 from .protocol import schedules
 from .protocol.amend import amend
+from .protocol.batches import hold
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.claim_limited import claim_limited
@@ -20,7 +21,6 @@ from .protocol.forget import forget_batches, forget_orphans
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.overlooked_needs import note_overlooked
-from .protocol.pause_batch import hold
 from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired

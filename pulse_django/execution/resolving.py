@@ -10,8 +10,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 
 from pulse_django.models import Job
-from pulse_django.protocol.batches import CANCEL_LIMIT, members_to_cancel
-from pulse_django.protocol.pause_batch import HOLD_LIMIT
+from pulse_django.protocol.batches import CANCEL_LIMIT, HOLD_LIMIT, members_to_cancel
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import send_finished
 from pulse_django.store.database_errors import is_refused

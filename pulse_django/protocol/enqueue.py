@@ -17,7 +17,7 @@ from pulse_django.words.declared_options import COLUMNS, values_of, with_setting
 from pulse_django.words.job_options import NewJob, Payload, is_ready, run_at_or_delay
 
 from . import unique
-from .join_batch import join_alone
+from .batches import join_alone
 
 if TYPE_CHECKING:
     from pulse_django.models import Job

@@ -17,8 +17,8 @@ from pulse_django.words.needs import Place
 from pulse_django.words.uniqueness import Unique
 
 from . import unique_lists
+from .batches import join_many
 from .enqueue import get_or_enqueue_alone
-from .join_batch import join_many
 from .unique import TaskKey
 
 Encoded = tuple[NewJob, Payload]

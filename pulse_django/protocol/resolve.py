@@ -23,7 +23,7 @@ from pulse_django.store.transactions import Row, joined, run_joined
 from pulse_django.words.endings import EndedBy, Ending
 from pulse_django.words.states import Status
 
-from .close_batches import JudgedBatches, judge_batches
+from .batches import JudgedBatches, judge_batches
 from .ending import leave, leave_on_citus
 from .one_task import Given, act_on
 from .statements import Compiled

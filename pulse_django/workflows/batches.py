@@ -16,9 +16,8 @@ from pulse_django.execution.placement import alias_of_batch
 from pulse_django.execution.resolving import hold_paused, resolve_when_committed
 from pulse_django.execution.tasks_framework import Task, TaskResult
 from pulse_django.models import Job, StoredBatch
-from pulse_django.protocol.batches import cancel_batch, open_batch, seal_batch
+from pulse_django.protocol.batches import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
 from pulse_django.protocol.needs import add_needs
-from pulse_django.protocol.pause_batch import pause_batch, resume_batch
 from pulse_django.store.batches import BatchProgress, progress_of
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.transactions import joined

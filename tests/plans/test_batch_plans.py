@@ -9,7 +9,8 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job, StoredBatch, Unresolved
-from pulse_django.protocol import close_batches, settle
+from pulse_django.protocol import batches as close_batches
+from pulse_django.protocol import settle
 from pulse_django.protocol.batches import open_batch, seal_batch
 from pulse_django.store import batches
 from pulse_django.words.decisions import Complete

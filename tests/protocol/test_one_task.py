@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from pulse_django.models import Attempt, Job
-from pulse_django.protocol import batches, cancel, close_batches, expire, overlooked_needs, reap, resolve, settle, steps
+from pulse_django.protocol import batches, cancel, expire, overlooked_needs, reap, resolve, settle, steps
 from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
 from pulse_django.testing.clock import expire_lease
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 SOON = timedelta(seconds=1)
 FAILED = Failed(ErrorReport.of(ValueError('it\'s {odd}, "quoted" \\ and, long\n')))
-MODULES = (batches, cancel, close_batches, expire, overlooked_needs, reap, resolve, settle, steps)
+MODULES = (batches, cancel, batches, expire, overlooked_needs, reap, resolve, settle, steps)
 # What two runs of the same story do not have in common.
 DIFFERS = {"id", "era", "token", "locked_by", "completed_by", "completed_token", "batch_id", "worker", "lease_until"}
 

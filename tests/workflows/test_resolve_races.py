@@ -8,8 +8,8 @@ from django.db import transaction
 from pulse_django import Batch, Workflow
 from pulse_django.execution.resolving import Left, resolve
 from pulse_django.models import Dependency, Job, StoredBatch, Unresolved
+from pulse_django.protocol.batches import pause_batch, resume_batch
 from pulse_django.protocol.needs import add_needs_of_run
-from pulse_django.protocol.pause_batch import pause_batch, resume_batch
 from pulse_django.protocol.resolve import RESOLVE_LIMIT
 from pulse_django.testing import drain, run_job
 from pulse_django.words.decisions import Complete, DeadLetter, Wait
