@@ -20,7 +20,7 @@ from .protocol.expire import expire
 from .protocol.forget import forget_batches, forget_orphans
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
-from .protocol.overlooked_needs import note_overlooked
+from .protocol.needs import move, note_overlooked, reschedule
 from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
@@ -28,7 +28,6 @@ from .protocol.resolve import resolve
 from .protocol.retry import retry
 from .protocol.set_aside import bring_back, set_aside
 from .protocol.settle import keep_errors_after_completion, release, settle
-from .protocol.waiting import move, reschedule
 from .store.job_queries import JobReader
 from .words.timings import Timing
 

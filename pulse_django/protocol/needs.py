@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import Any
 
-from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import joined, run_joined
+from django.db import connections
+
+from pulse_django import conf
+from pulse_django.exceptions import InvalidWorkflow
+from pulse_django.store.citus import is_for_citus
+from pulse_django.store.job_queries import IS_EXPIRED, JobReader
+from pulse_django.store.transactions import joined, refuse_callers_transaction, run_joined
+from pulse_django.words.job_ids import check_attempt, job_ids_of
+from pulse_django.words.job_options import check_priority, check_queue_name
+from pulse_django.words.lane_keys import OF_QUEUE, limiter_of_queue
 from pulse_django.words.leases import Lease
 from pulse_django.words.needs import Need
+from pulse_django.words.verb_results import Changed
 
-from .circles import refuse_circles
+from .statements import check_delay
 
 # The INSERT copies as well: Citus mixes up the columns of one that computes beside a CTE.
 _ADD = """
@@ -121,3 +132,249 @@ def _row_of(job_id: int, need: Need) -> dict[str, Any]:
         "moment": need.when,
         "timeout": need.timeout,
     }
+
+
+# Find out whether a job would wait for what waits for itself. It would wait for ever.
+#
+# The search goes from the job to what waits for it: jobs that need it, its batch, the batches that one is within, and
+# the jobs that need those. These are few, where what a batch contains may be a million.
+
+
+MOST_LOOKED_AT = 10_000  # of what waits for the job. A circle that is longer than that is not found.
+
+_FIND = """
+WITH RECURSIVE waiter (kind, id) AS (
+    SELECT %(kind)s::text, %(id)s::bigint
+    UNION
+    SELECT next.kind, next.id
+    FROM waiter
+    CROSS JOIN LATERAL (
+        SELECT 'job' AS kind, job_id AS id
+        FROM pulse_django_dependency
+        WHERE waiter.kind = 'job' AND needs = waiter.id AND needs IS NOT NULL AND met_at IS NULL
+        UNION ALL
+        SELECT 'batch', batch_id
+        FROM pulse_django_job_hot
+        WHERE waiter.kind = 'job' AND id = waiter.id AND batch_id IS NOT NULL
+        UNION ALL
+        SELECT 'job', job_id
+        FROM pulse_django_dependency
+        WHERE waiter.kind = 'batch' AND needs_batch = waiter.id AND needs_batch IS NOT NULL AND met_at IS NULL
+        UNION ALL
+        SELECT 'batch', parent_id
+        FROM pulse_django_batch
+        WHERE waiter.kind = 'batch' AND id = waiter.id AND parent_id IS NOT NULL
+    ) AS next
+),
+looked_at AS (SELECT kind, id FROM waiter LIMIT %(most)s)
+SELECT kind, id
+FROM looked_at
+WHERE kind = 'job' AND id = ANY (%(jobs)s::bigint[]) OR kind = 'batch' AND id = ANY (%(batches)s::bigint[])
+LIMIT 1
+"""
+
+
+def refuse_circles(jobs: JobReader, kind: str, id_: int, needs: Sequence[Need]) -> None:
+    """Raise if a ``job``, or a job that is added to a ``batch``, would need what waits for it.
+
+    Hold locks on the job and on what it needs. Two runs that begin to wait for each other are found by the later one.
+    """
+    wanted = {
+        "kind": kind,
+        "id": id_,
+        "jobs": [need.job_id for need in needs if need.job_id is not None],
+        "batches": [need.batch_id for need in needs if need.batch_id is not None],
+        "most": MOST_LOOKED_AT,
+    }
+    if not wanted["jobs"] and not wanted["batches"]:
+        return
+    for found, found_id in run_joined(jobs.write_alias, _FIND, wanted):
+        raise InvalidWorkflow(f"{kind} {id_} cannot wait for {found} {found_id}, which waits for it")
+
+
+# Look for jobs that wait in vain, and note them for ``resolve``.
+#
+# Workers of a release without workflows end jobs without a note, and so does somebody who deletes rows by hand. A
+# watchdog walks through what waits, some thousand rows a minute.
+
+
+WALKED_AT_ONCE = 5_000
+
+# What ended a moment ago has a note, and the jobs that need it are not overlooked.
+_WALK_WAITING = """
+WITH walked AS MATERIALIZED (
+    SELECT id, batch_id
+    FROM pulse_django_job_hot
+    WHERE status::text = 'WAITING' AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE job_id = walked.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_batch AS batch WHERE batch.id = walked.batch_id AND batch.paused_at IS NOT NULL
+        )
+        AND (
+            NOT EXISTS (SELECT 1 FROM pulse_django_dependency WHERE job_id = walked.id AND met_at IS NULL)
+            OR EXISTS (
+                SELECT 1 FROM pulse_django_dependency AS need
+                WHERE need.job_id = walked.id AND need.met_at IS NULL AND NOT EXISTS (
+                    SELECT 1 FROM pulse_django_unresolved AS change
+                    WHERE change.job_id = need.needs OR change.batch_id = need.needs_batch
+                        OR change.event::text = need.needs_event::text
+                ) AND (
+                    need.needs IS NOT NULL
+                        AND NOT EXISTS (SELECT 1 FROM pulse_django_job_hot WHERE id = need.needs)
+                    OR need.needs_batch IS NOT NULL AND NOT EXISTS (
+                        SELECT 1 FROM pulse_django_batch WHERE id = need.needs_batch AND closed_at IS NULL
+                    )
+                    OR need.needs_event IS NOT NULL AND EXISTS (
+                        SELECT 1 FROM pulse_django_event WHERE name::text = need.needs_event::text
+                    )
+                )
+            )
+        )
+)"""
+
+_BATCHES = """
+WITH walked AS MATERIALIZED (
+    SELECT id, sealed_at, ended_at, cancelled_at
+    FROM pulse_django_batch
+    WHERE closed_at IS NULL AND id > %s
+    ORDER BY id
+    LIMIT %s
+),
+overlooked AS MATERIALIZED (
+    SELECT id
+    FROM walked
+    WHERE sealed_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM pulse_django_unresolved WHERE batch_id = walked.id AND batch_id IS NOT NULL)
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NULL
+                AND (walked.cancelled_at IS NULL OR cancel_requested_at IS NOT NULL)
+        )
+        AND NOT EXISTS (
+            SELECT 1 FROM pulse_django_batch AS child WHERE child.parent_id = walked.id AND child.closed_at IS NULL
+        )
+        AND (ended_at IS NULL OR cancelled_at IS NOT NULL OR NOT EXISTS (
+            SELECT 1 FROM pulse_django_job_hot
+            WHERE batch_id = walked.id AND batch_id IS NOT NULL AND finished_at IS NOT NULL
+        ))
+)"""
+_FOUND = "SELECT pg_catalog.max(id), (SELECT count(*) FROM overlooked)"
+_WALK = f"""{{overlooked}},
+noted AS (
+    INSERT INTO pulse_django_unresolved ({{column}}) SELECT id FROM overlooked
+)
+{_FOUND} FROM walked
+"""  # noqa: S608 - made of constants
+# On Citus the notes are written by a statement of their own (docs/adr/0086).
+_WALK_ON_CITUS = f"{{overlooked}}\n{_FOUND}, ARRAY(SELECT id FROM overlooked) FROM walked"  # noqa: S608 - constants
+_NOTE_OVERLOOKED = "INSERT INTO pulse_django_unresolved ({column}) SELECT pg_catalog.unnest(%s::bigint[]) RETURNING id"
+_WALKS = {"job_id": _WALK_WAITING, "batch_id": _BATCHES}
+
+_walked_until: dict[tuple[str, str], int] = {}  # by alias and walk: the last row that was looked at
+
+
+def note_overlooked(jobs: JobReader, *, limit: int = WALKED_AT_ONCE) -> int:
+    """Look at the next jobs and batches that wait, and note those that wait in vain. Return how many."""
+    alias, found = jobs.write_alias, 0
+    on_citus = is_for_citus(connections[alias])
+    for column, walk in _WALKS.items():
+        place = alias, column
+        sql = (_WALK_ON_CITUS if on_citus else _WALK).format(overlooked=walk, column=column)
+        refuse_callers_transaction(alias)
+        with joined(alias) if on_citus else nullcontext():
+            [(last, overlooked, *rest)] = run_joined(alias, sql, [_walked_until.get(place, 0), limit])
+            if overlooked and on_citus:
+                run_joined(alias, _NOTE_OVERLOOKED.format(column=column), rest)
+        _walked_until[place] = last or 0
+        found += int(overlooked)
+    return found
+
+
+# Change when and where a waiting job runs.
+
+
+# Only of what waits and has not expired. A run has its own deadline, and its outcome decides when the next one begins.
+_WAITING = f"""
+WITH waiting AS MATERIALIZED (
+    SELECT id, queue, lane_key, ready
+    FROM pulse_django_job_hot
+    WHERE id = ANY (%s::bigint[]) AND status::text IN ('PENDING', 'RETRYING')
+        AND attempts = COALESCE(%s::int, attempts) AND NOT ({IS_EXPIRED})
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+changed AS MATERIALIZED (
+    SELECT id, {{computed}} FROM waiting
+),
+written AS (
+    UPDATE pulse_django_job_hot AS job
+    SET {{change}}
+    FROM changed
+    WHERE job.id = changed.id AND job.status::text IN ('PENDING', 'RETRYING')
+    RETURNING job.id
+)
+SELECT id FROM written
+"""  # noqa: S608 - made of constants
+
+_RESCHEDULE = _WAITING.format(
+    computed="clock_timestamp() + %s::float8 * interval '1 second' AS next_run_at, lane_key::text = '' AS ready",
+    change="next_run_at = changed.next_run_at, ready = changed.ready",
+)
+
+# A job without a limit of its task has that of its queue, which another queue may not have.
+_OF_QUEUE_ALONE = f"pg_catalog.split_part(lane_key::text, ':', 1) IN ('', pg_catalog.concat('{OF_QUEUE}', queue))"
+_ELSEWHERE = f"""
+    CASE
+        WHEN %s::text IS NOT NULL AND {_OF_QUEUE_ALONE} THEN pg_catalog.concat(
+            %s::text, pg_catalog.substr(lane_key::text, pg_catalog.strpos(lane_key::text || ':', ':'))
+        )
+        ELSE lane_key::text
+    END"""
+_MOVE = _WAITING.format(
+    computed=f"{_ELSEWHERE} AS lane_key, ready AND ({_ELSEWHERE}) = lane_key::text AS ready",
+    change="queue = COALESCE(%s, job.queue), priority = COALESCE(%s, job.priority), lane_key = changed.lane_key, "
+    "ready = changed.ready",
+)
+
+
+def reschedule(
+    jobs: JobReader, job_ids: Collection[int], *, delay: timedelta = timedelta(), attempt: int | None = None
+) -> Changed:
+    """Let what waits run now, or after ``delay``; only what has had as many attempts as ``attempt`` says."""
+    check_delay(delay)
+    check_attempt(attempt)
+    return _change(jobs, _RESCHEDULE, job_ids, [attempt, delay.total_seconds()])
+
+
+def move(
+    jobs: JobReader,
+    job_ids: Collection[int],
+    *,
+    queue: str | None = None,
+    priority: int | None = None,
+    attempt: int | None = None,
+) -> Changed:
+    """Let what waits do so in another queue, or with another priority; ``attempt`` as for ``reschedule``."""
+    if queue is None and priority is None:
+        raise ValueError("move: give a queue or a priority")
+    if queue is not None:
+        check_queue_name(queue)
+    if priority is not None:
+        check_priority(priority)
+    check_attempt(attempt)
+    limiter = limiter_of_queue(queue) if queue is not None and queue in conf.current().queue_limits else ""
+    elsewhere = [queue, limiter]
+    return _change(jobs, _MOVE, job_ids, [attempt, *elsewhere, *elsewhere, queue, priority])
+
+
+def _change(jobs: JobReader, statement: str, job_ids: Collection[int], params: Sequence[Any]) -> Changed:
+    asked_for = job_ids_of(job_ids)
+    rows = run_joined(jobs.write_alias, statement, [sorted(asked_for), *params])
+    changed = frozenset(job_id for (job_id,) in rows)
+    return Changed(changed=changed, moved_on=asked_for - changed)

@@ -15,8 +15,7 @@ from pulse_django.execution.resolving import resolve_when_committed
 from pulse_django.execution.tasks_framework import GenericTaskResult
 from pulse_django.models import Job
 from pulse_django.protocol.batches import seal_batch
-from pulse_django.protocol.circles import refuse_circles
-from pulse_django.protocol.needs import add_needs
+from pulse_django.protocol.needs import add_needs, refuse_circles
 from pulse_django.store.transactions import joined
 from pulse_django.words.needs import MOST_NESTED, Need, OnDead, Place
 

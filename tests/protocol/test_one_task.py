@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from pulse_django.models import Attempt, Job
-from pulse_django.protocol import batches, cancel, expire, overlooked_needs, reap, resolve, settle, steps
+from pulse_django.protocol import batches, cancel, expire, needs, reap, resolve, settle, steps
 from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
 from pulse_django.testing.clock import expire_lease
@@ -33,7 +33,7 @@ pytestmark = [
 ]
 SOON = timedelta(seconds=1)
 FAILED = Failed(ErrorReport.of(ValueError('it\'s {odd}, "quoted" \\ and, long\n')))
-MODULES = (batches, cancel, batches, expire, overlooked_needs, reap, resolve, settle, steps)
+MODULES = (batches, cancel, batches, expire, needs, reap, resolve, settle, steps)
 # What two runs of the same story do not have in common.
 DIFFERS = {"id", "era", "token", "locked_by", "completed_by", "completed_token", "batch_id", "worker", "lease_until"}
 
@@ -93,7 +93,7 @@ def resolves() -> None:
     assert (len(found.freed), len(found.endings), found.closed, found.has_more) == (1, 1, {inner}, True)
     make_job(Status.WAITING)
     assert Job.objects.note_overlooked() == 1
-    overlooked_needs._walked_until.clear()
+    needs._walked_until.clear()
 
 
 def sleeps() -> None:
@@ -109,7 +109,7 @@ def written(story: Callable[[], None], *, on_citus: bool) -> list[Any]:
     """Everything that is in the tables after it, but for instants and what is drawn."""
     empty_tables()
     sql("ALTER SEQUENCE pulse_django_job_id_seq RESTART 10000000")  # so that ids are told from other numbers
-    overlooked_needs._walked_until.clear()
+    needs._walked_until.clear()
     with ExitStack() as patches:
         for module in MODULES if on_citus else ():
             patches.enter_context(mock.patch.object(module, "is_for_citus", return_value=True))

@@ -11,7 +11,7 @@ from django.db import transaction
 from pulse_django import Batch, api, chain, send_event
 from pulse_django.execution.resolving import resolve
 from pulse_django.models import Dependency, Duty, Event, Job, Step, StoredBatch, Unresolved
-from pulse_django.protocol import forget, overlooked_needs
+from pulse_django.protocol import forget, needs
 from pulse_django.testing import drain, run_job
 from pulse_django.words.eras import era_of
 from pulse_django.words.states import Status
@@ -29,7 +29,7 @@ def _empty(pulse_db: None) -> Iterator[None]:
     SAW.clear()
     BROKEN.clear()
     forget._walked_until.clear()
-    overlooked_needs._walked_until.clear()
+    needs._walked_until.clear()
     yield
     BROKEN.clear()
 
