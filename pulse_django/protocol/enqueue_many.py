@@ -16,7 +16,7 @@ from pulse_django.words.job_options import Head, NewJob, Payload, run_at_or_dela
 from pulse_django.words.needs import Place
 from pulse_django.words.uniqueness import Unique
 
-from . import unique_lists
+from . import unique
 from .batches import join_many
 from .enqueue import get_or_enqueue_alone
 from .unique import TaskKey
@@ -97,7 +97,7 @@ def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Calla
     """Add a list of which some jobs have unique keys: those in the order of their keys, and before the others."""
     keyed = [place for place, (new, _) in enumerate(encoded) if new.unique is not None]
     plain = [place for place, (new, _) in enumerate(encoded) if new.unique is None]
-    once = unique_lists.folded([encoded[place] for place in keyed])
+    once = unique.folded([encoded[place] for place in keyed])
     with joined(jobs.write_alias):
         found = _insert_unique(jobs, once.jobs, progress)
         ids = dict(zip(keyed, (found[place] for place in once.places), strict=True))
@@ -112,25 +112,25 @@ def _enqueue_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Calla
 def _insert_unique(jobs: JobReader, encoded: Sequence[Encoded], progress: Callable[[int], object] | None) -> list[int]:
     """Insert jobs of different keys, and return the id of each key's job."""
     ids = take_ids(jobs.write_alias, len(encoded))
-    in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: unique_lists.key_of(one[1][0]))
+    in_order = sorted(zip(ids, encoded, strict=True), key=lambda one: unique.key_of(one[1][0]))
     found: dict[TaskKey, int] = {}
     for chunk in _chunks(one for _, one in in_order):
         heads = [new.head for new, _ in chunk]
         distinct = list(dict.fromkeys(heads))
-        names, texts = unique_lists.spelt(_columns_of(jobs, distinct))
+        names, texts = unique.spelt(_columns_of(jobs, distinct))
         text_of = dict(zip(distinct, texts, strict=True))
         if any(payload.terms for _, payload in chunk):
             names = [*names, "search_terms"]
         own = [job_id for job_id, _ in in_order[len(found) : len(found) + len(chunk)]]
-        rules: dict[Unique, list[unique_lists.Row]] = {}
+        rules: dict[Unique, list[unique.Row]] = {}
         for job_id, head, (new, payload) in zip(own, heads, chunk, strict=True):
-            row = unique_lists.row_of(job_id, new, payload, text_of[head])
-            rules.setdefault(unique_lists.rule_of(new), []).append(row)
+            row = unique.row_of(job_id, new, payload, text_of[head])
+            rules.setdefault(unique.rule_of(new), []).append(row)
         for rule, rows in rules.items():
-            found |= unique_lists.insert(jobs, rule, rows, names)
+            found |= unique.insert(jobs, rule, rows, names)
         if progress is not None:
             progress(len(found))
-    return [found[unique_lists.key_of(new)] for new, _ in encoded]
+    return [found[unique.key_of(new)] for new, _ in encoded]
 
 
 def _chunks(encoded: Iterable[Encoded]) -> Iterator[list[Encoded]]:
