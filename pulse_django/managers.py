@@ -13,8 +13,7 @@ from .protocol.batches import hold
 from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.claim_limited import claim_limited
-from .protocol.enqueue import enqueue, get_or_enqueue
-from .protocol.enqueue_many import enqueue_alike, enqueue_many
+from .protocol.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
 from .protocol.eras import drop_days, make_days
 from .protocol.expire import expire
 from .protocol.forget import forget_batches, forget_orphans

@@ -21,7 +21,7 @@ from pulse_django.words.job_options import NewJob
 from pulse_django.words.ticks import Tick, TickOutcome
 
 from .cancel import request_cancel
-from .enqueue_many import copy_with_ids, take_ids
+from .enqueue import copy_with_ids, take_ids
 
 if TYPE_CHECKING:
     from pulse_django.models import Schedule

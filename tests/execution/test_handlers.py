@@ -16,7 +16,7 @@ from pulse_django.execution.registry import Registry
 from pulse_django.execution.results import result_of
 from pulse_django.execution.run import Run
 from pulse_django.models import Attempt, Fence, Job
-from pulse_django.protocol.enqueue_many import ENQUEUE_CHUNK
+from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
 from pulse_django.signals import lease_lost
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat

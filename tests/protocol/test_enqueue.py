@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 from pulse_django.models import Job
-from pulse_django.protocol.enqueue_many import ENQUEUE_CHUNK
+from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.states import Status
 from tests.database import empty_tables
