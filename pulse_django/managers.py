@@ -20,12 +20,11 @@ from .protocol.forget import forget_batches, forget_orphans
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.needs import move, note_overlooked, reschedule
-from .protocol.promote import promote
 from .protocol.prune import prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
 from .protocol.resolve import resolve
 from .protocol.retry import retry
-from .protocol.set_aside import bring_back, set_aside
+from .protocol.set_aside import bring_back, promote, set_aside
 from .protocol.settle import keep_errors_after_completion, release, settle
 from .store.job_queries import JobReader
 from .words.timings import Timing
