@@ -24,7 +24,7 @@ from django.urls import reverse
 from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, PausedKey
-from pulse_django.protocol import claim, expire, limit_counts, prune, reap, set_aside, settle, unique
+from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
 from pulse_django.store import job_queries, lane_queries, paused_tasks
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.identity import Identity
@@ -227,7 +227,7 @@ def test_leases_of_a_limit_are_counted_without_reading_those_that_ended_under_a_
     with transaction.atomic():
         sql("SELECT set_config('pulse.got', '{1,2}', true)")
         marked, unmarked = (
-            explain(limit_counts.COUNT, "api", "", "api", mark, "", 0, [key], [10], [mark], 100)
+            explain(claim_limited.COUNT, "api", "", "api", mark, "", 0, [key], [10], [mark], 100)
             for mark in (ended + 1, 0)
         )
     Limiter.objects.all().delete()
@@ -476,7 +476,7 @@ class TestAMillionClaimableJobs:
         keys = [f"api:{key}" for key in range(10)]
         sql("SELECT set_config('pulse.got', '{1}', true)")
         count = ["api", "", "api", 0, "", 0, keys, [10] * 10, [0] * 10, 100]
-        plan = explain(limit_counts.COUNT, *count)
+        plan = explain(claim_limited.COUNT, *count)
         assert "pulse_job_held_limit" in str(plan)
         assert "pulse_job_held_key" in str(plan)
         assert "Seq Scan on pulse_django_job_hot" not in str(plan)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pulse_django.models import Bucket, Job, Limiter
-from pulse_django.protocol.limit_counts import LOCK_CLASS
+from pulse_django.protocol.claim_limited import LOCK_CLASS
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, limiter_of_queue

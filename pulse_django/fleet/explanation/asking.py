@@ -11,7 +11,7 @@ from pulse_django import conf
 from pulse_django.execution.lane_keys import limiters_of_claim
 from pulse_django.fleet import history
 from pulse_django.models import Job
-from pulse_django.protocol import limit_counts
+from pulse_django.protocol import claim_limited
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import is_expired
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, lanes_cte
@@ -102,29 +102,29 @@ _OF_QUEUE = "queue::text = %(queue)s::text"
 
 def _rate(rate: str, tokens: str, names: dict[str, str]) -> str:
     """Return the columns of a rate: its tokens, when there is a whole one, and how often one comes."""
-    when, every = (limit_counts.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
+    when, every = (claim_limited.NEXT_IN.format(tokens=one, **names) for one in (tokens, "0::float8"))
     return f"CASE WHEN {rate} IS NOT NULL THEN {tokens} END, {when}, {every}"
 
 
 _LIMIT = f"""
-WITH {limit_counts.LIMITER.replace("%s", "%(limiter)s")},
+WITH {claim_limited.LIMITER.replace("%s", "%(limiter)s")},
 clock AS MATERIALIZED (SELECT statement_timestamp() AS at),
 overall AS MATERIALIZED (
-    SELECT {limit_counts.TOKENS.format(at="clock.at", **limit_counts.OVERALL)} AS tokens
+    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OVERALL)} AS tokens
     FROM limiter
     CROSS JOIN clock
     LEFT JOIN pulse_django_bucket AS bucket ON limiter.rate IS NOT NULL AND bucket.scope::text = limiter.name
 ),
 keyed AS MATERIALIZED (
-    SELECT {limit_counts.TOKENS.format(at="clock.at", **limit_counts.OF_KEY)} AS tokens
+    SELECT {claim_limited.TOKENS.format(at="clock.at", **claim_limited.OF_KEY)} AS tokens
     FROM limiter
     CROSS JOIN clock
     LEFT JOIN pulse_django_bucket AS bucket ON limiter.key_rate IS NOT NULL AND bucket.scope::text = %(lane_key)s::text
 )
 SELECT
     limiter.running, held.n, held.ids, limiter.per_key, of_key.n, of_key.ids,
-    {_rate("limiter.rate", "overall.tokens", limit_counts.OVERALL)},
-    {_rate("limiter.key_rate", "keyed.tokens", limit_counts.OF_KEY)},
+    {_rate("limiter.rate", "overall.tokens", claim_limited.OVERALL)},
+    {_rate("limiter.key_rate", "keyed.tokens", claim_limited.OF_KEY)},
     limiter.closed_until > clock.at, limiter.closed_until,
     (SELECT closed_reason FROM pulse_django_limiter AS row WHERE row.name::text = limiter.name),
     limiter.half_open
