@@ -14,13 +14,11 @@ from .protocol.cancel import request_cancel
 from .protocol.claim import claim, claim_these
 from .protocol.claim_limited import claim_limited
 from .protocol.enqueue import enqueue, enqueue_alike, enqueue_many, get_or_enqueue
-from .protocol.eras import drop_days, make_days
 from .protocol.expire import expire
-from .protocol.forget import forget_batches, forget_orphans
 from .protocol.heartbeat import heartbeat
 from .protocol.mend import mend, shorten_leases
 from .protocol.needs import move, note_overlooked, reschedule
-from .protocol.prune import prune, prune_these
+from .protocol.prune import drop_days, forget_batches, forget_orphans, make_days, prune, prune_these
 from .protocol.reap import overlooked, reap, reap_these, touch_expired
 from .protocol.resolve import resolve
 from .protocol.retry import retry

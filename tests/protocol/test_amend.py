@@ -13,7 +13,7 @@ from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
 from pulse_django.execution import amending
 from pulse_django.models import Amendment, Job
 from pulse_django.protocol.amend import KEPT_AMENDMENTS, read_for_amending
-from pulse_django.protocol.eras import drop_days
+from pulse_django.protocol.prune import drop_days
 from pulse_django.testing import drain, run_job
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import Payload

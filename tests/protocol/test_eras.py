@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 
 from pulse_django.fleet import conditions
 from pulse_django.models import Attempt, IdempotencyKey, Job, StoredAttempt
-from pulse_django.protocol import eras
+from pulse_django.protocol import prune
 from pulse_django.protocol.ending import CARRIED
 from pulse_django.words.decisions import Cancel, Complete, Retry
 from pulse_django.words.eras import HOT, day_of, era_of
@@ -221,7 +221,7 @@ class TestDays:
 
     def test_missing_days_are_made_once(self) -> None:
         Job.objects.make_days()
-        ahead = eras.DAYS_AHEAD + 1
+        ahead = prune.DAYS_AHEAD + 1
         [made] = Job.objects.make_days(ahead=ahead)
         try:
             assert era_of(made - timedelta(days=ahead)) == today()
@@ -250,7 +250,7 @@ class TestDays:
         assert Job.objects.filter(era=era_of(OLD)).count() == 3
 
     def test_a_day_is_dropped_with_all_that_its_jobs_have_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(eras, "CLEANED_AT_ONCE", 2)
+        monkeypatch.setattr(prune, "CLEANED_AT_ONCE", 2)
         self.make_old()
         for number in range(5):
             job = make_job(Status.COMPLETED, era=era_of(OLD), attempts=2, idempotency_key=f"k{number}")
@@ -278,7 +278,7 @@ class TestDays:
             sql("SELECT pulse_django_drop_day(%s)", era_of(yesterday))
 
     def test_what_is_left_of_a_large_day_is_cleaned_the_next_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(eras, "CLEANED_AT_ONCE", 2)
+        monkeypatch.setattr(prune, "CLEANED_AT_ONCE", 2)
         self.make_old()
         for _ in range(5):
             AttemptFactory(job=make_job(Status.COMPLETED, era=era_of(OLD), attempts=2), outcome="FAILED")

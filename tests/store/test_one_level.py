@@ -14,7 +14,7 @@ from django.db import connection
 from pulse_django.fleet import conditions
 from pulse_django.migrations import _days
 from pulse_django.models import Job
-from pulse_django.protocol import eras
+from pulse_django.protocol import prune
 from pulse_django.store import citus
 from pulse_django.words.eras import era_of
 from pulse_django.words.identity import Identity
@@ -61,7 +61,7 @@ def test_two_levels_are_what_plain_postgresql_has() -> None:
 
 @pytest.mark.usefixtures("one_level")
 def test_days_are_partitions_of_the_table_of_all_jobs() -> None:
-    hot_other_and_days = 2 + 1 + eras.DAYS_AHEAD
+    hot_other_and_days = 2 + 1 + prune.DAYS_AHEAD
     assert sql(_PARENTS) == [("pulse_django_job", hot_other_and_days)]
     [(has_indexes,)] = sql(
         "SELECT pg_catalog.count(*) FROM pg_indexes WHERE tablename = %s", f"pulse_django_job_{today()}"

@@ -11,7 +11,7 @@ from django.db import transaction
 from pulse_django import Batch, api, chain, send_event
 from pulse_django.execution.resolving import resolve
 from pulse_django.models import Dependency, Duty, Event, Job, Step, StoredBatch, Unresolved
-from pulse_django.protocol import forget, needs
+from pulse_django.protocol import needs, prune
 from pulse_django.testing import drain, run_job
 from pulse_django.words.eras import era_of
 from pulse_django.words.states import Status
@@ -28,7 +28,7 @@ LONG_AGO = datetime(2026, 1, 5, tzinfo=UTC)
 def _empty(pulse_db: None) -> Iterator[None]:
     SAW.clear()
     BROKEN.clear()
-    forget._walked_until.clear()
+    prune._walked_until.clear()
     needs._walked_until.clear()
     yield
     BROKEN.clear()
