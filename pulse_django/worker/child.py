@@ -6,30 +6,49 @@ reports; the executors' run handlers.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import selectors
+import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from typing import Any, Protocol
 
-from pulse_django.execution.judging import Performed
-from pulse_django.execution.run import Run
+from pulse_django import conf
+from pulse_django.execution.chunk_run import ChunkRun
+from pulse_django.execution.judging import Performed, judged
+from pulse_django.execution.registry import registry
+from pulse_django.execution.run import Clock, Run
 from pulse_django.safe_logging import SafeLogger
+from pulse_django.words.decisions import Postpone
 from pulse_django.words.identity import Identity
+from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
+from pulse_django.words.verb_results import Report
 
 from .channel import Channel, Hung, Message
-from .child_shard import ChildShard
-from .dispatcher import Dispatcher
+from .chunking import Chunking
+from .claimer import Claimer
+from .executors import Begin, Done, Executor
 from .executors.choice import Executors
+from .fork_server import ignore_stops
+from .guarded_connection import GuardedConnection, keep_calling, longest_wait
+from .handler_stacks import open_dump_file
+from .in_flight import InFlight
 from .in_flight_of_shards import InFlightOfShards
 from .logs import LogWriter
 from .memory import resident_mib
 from .needed_threads import NeededThreads
+from .prefetch import HORIZON
+from .report_relay import ReportRelay
+from .reporter import Reporter
 from .run_events import RunEvents
-from .run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
+from .run_logs import log_lost, log_out_of_touch
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
 
@@ -272,3 +291,358 @@ class Child:
         """End this process because a thread of it ended: what it holds is its keeper's to recover."""
         self._keeper.send({"failing": f"its thread {name!r} ended ({why})"})
         os._exit(EX_SOFTWARE)
+
+
+# The beginning of a child's process.
+
+
+# How often a thread has to let go of the interpreter when others want it. Python's 5 ms keep an answer of the database
+# waiting behind a busy handler for as long as it took to make; much shorter costs in switches.
+SWITCH_INTERVAL = 0.001
+
+
+def child_main(
+    options: WorkerOptions, held: Sequence[SharedLeases], order: Message, keeper: Channel, fork_server: Channel
+) -> int:
+    """What a process does that a fork server made for a keeper."""
+    ignore_stops()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.enable()
+    if (file := open_dump_file()) is not None:
+        keeper.send({"stack_file": True}, [file])
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    conf.current()
+    return Child(options, order["number"], order["boot_id"], keeper, fork_server, held).run()
+
+
+# What a child has for each shard: a thread that claims there, one that reports there, and the runs between them.
+#
+# Each fails alone. While one database is away, its threads try again, and the child goes on with the jobs of the
+# others.
+
+
+class Owner(Protocol):
+    """What the parts of a shard tell their child."""
+
+    def start(self, runs: Sequence[Run]) -> None: ...
+    def nudge(self) -> None: ...
+    def slot_freed(self, shard: int | None) -> None: ...
+    def share_changed(self, shard: int) -> None: ...
+
+
+class ChildShard:
+    def __init__(
+        self,
+        shard: int,
+        options: WorkerOptions,
+        number: int,
+        identity: Identity,
+        held: SharedLeases,
+        run_events: RunEvents,
+        owner: Owner,
+        send: Callable[[Message], object],
+    ) -> None:
+        """``shard`` is its place among those of the worker, and ``number`` that of the child."""
+        self.shard, self._held, self._send = shard, held, send
+        alias = options.aliases[shard]
+        self.of = options.of_shard(alias)
+        self.in_flight = InFlight(held, alias, options.concurrency, options.max_jobs)
+        self.reporter = Reporter(
+            GuardedConnection(alias, f"reports {number}{self.of}", keeps_plans=True),
+            self.in_flight,
+            partial(owner.slot_freed, shard),
+            run_events,
+            lambda: self.claimer.look_soon(),
+        )
+        self.claimer = Claimer(
+            options,
+            GuardedConnection(alias, f"claims {number}{self.of}", keeps_plans=True),
+            identity,
+            self.in_flight,
+            owner.start,
+            self._found_work,
+            owner.nudge,
+            partial(owner.share_changed, shard),
+        )
+        self.relay = ReportRelay(self._tell)
+        self._claiming: threading.Thread
+        self._reporting: threading.Thread
+
+    def start(self, threads: NeededThreads, stopping: threading.Event, finished: threading.Event) -> None:
+        self._claiming = threads.start(f"claims{self.of}", partial(self._claim, stopping), stopping)
+        report = partial(keep_calling, self.reporter.database, finished, self.reporter.run_once)
+        self._reporting = threads.start(f"reports{self.of}", report, finished)
+
+    @property
+    def is_claiming(self) -> bool:
+        return self._claiming.is_alive()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is due there, and nothing is left to do."""
+        return self.claimer.drained and self.in_flight.is_idle and not self.reporter.is_unresolved
+
+    @property
+    def is_done(self) -> bool:
+        return self.in_flight.is_idle and self.reporter.is_idle
+
+    def end(self, patience: float) -> None:
+        self.reporter.interrupt()
+        self._reporting.join(patience)
+
+    def hear(self, message: Message) -> None:
+        """Take what the keeper says of this shard."""
+        if "wake" in message:
+            self.claimer.wake(message["wake"], message["following"])
+        elif "hears" in message:
+            self.claimer.hears = message["hears"]
+        elif "settled" in message:
+            self.relay.answered(message)
+
+    def look_after(self, now: float) -> None:
+        """Note since when the database has failed, and close connections that do not answer."""
+        since = self.reporter.failing_since
+        self._held.note_failures(unreported_since=since, cut_off_since=self.claimer.database.cut_off_since)
+        self.in_flight.cannot_report = bool(since) and now - since > longest_wait()
+        for database in (self.claimer.database, self.reporter.database):
+            database.enforce(now)
+
+    def counts(self) -> dict[str, Any]:
+        return {
+            "refused_settles": self.reporter.refused,
+            "limit_refusals": self.claimer.limit_refusals,
+            "database_errors": self.claimer.database.errors + self.reporter.database.errors,
+        }
+
+    def pass_progress(self) -> None:
+        for run in self.in_flight.active:
+            if (progress := run.take_progress()) is not None:
+                lease = run.claim.lease
+                self._tell({"progress": progress, "lease": [lease.job_id, lease.holder, lease.attempt]})
+
+    def _tell(self, message: Message) -> None:
+        self._send(message | {"shard": self.shard})
+
+    def _found_work(self, queue: str, more: bool) -> None:
+        """Tell that a wake-up was not in vain, and whether there may be more than this child has room for."""
+        self._tell({"found": queue, "more": more})
+
+    def _claim(self, stopping: threading.Event) -> None:
+        keep_calling(self.claimer.database, stopping, self.claimer.run_once)
+        with suppress(Exception):
+            self.claimer.farewell()
+
+
+# Takes what was claimed to the executors, and what is over to the reporter.
+
+
+OVERTAKING = "an earlier run of this job has not ended in this worker"
+NOT_STARTED = timedelta(seconds=1)  # until what could not be started is tried again
+NOW = float("inf")
+
+
+class Dispatcher:
+    """Several threads call it: those that claim, and those of the executors."""
+
+    def __init__(
+        self,
+        in_flight: InFlight | InFlightOfShards,
+        make_executors: Callable[[Begin, Done], Executors],
+        report: Callable[[Performed], object],
+        slot_freed: Callable[[], object],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._in_flight, self._report, self._slot_freed, self._clock = in_flight, report, slot_freed, clock
+        self._chunking = Chunking(in_flight, self.done, clock)
+        self.executors = make_executors(self.begin, self.done)
+
+    def start(self, runs: Sequence[Run]) -> None:
+        """Run these as slots become free; those of tasks with chunks when they are gathered."""
+        self._submit(self._chunking.add(runs))
+
+    def start_due(self) -> None:
+        """Run the chunks whose time has come. Call it often while ``due_in`` says so."""
+        if chunks := self._chunking.due():
+            self._submit(chunks)
+
+    def due_in(self) -> float:
+        """Return in how many seconds ``start_due`` has something to do."""
+        return self._chunking.due_in()
+
+    def begin(self, run: Run) -> bool:
+        """Say whether a handler may be called. Members of a chunk that may not begin are left out."""
+        if not isinstance(run, ChunkRun):
+            return self._in_flight.of(run).begin(run)
+        members, run.begun_at = run.members, self._clock()
+        run.members = [one for one in members if self._in_flight.of(one).begin(one)]
+        for one in members:
+            if one.begun_at is None:
+                self.done(one, None)
+        return bool(run.members)
+
+    def done(self, run: Run, performed: Performed | None) -> None:
+        """Take over a run whose handler is over, or was never called; or a member of a chunk that is decided."""
+        if isinstance(run, ChunkRun):
+            self._chunk_done(run, performed)
+        else:
+            self._run_done(run, performed)
+        self._slot_freed()
+
+    def give_back(self, since: float = NOW) -> None:
+        """Hand back what has waited for a slot since then. If no instant is given, hand back all that has not begun."""
+        for run in self.executors.take_back(since):
+            self._not_started(run)
+        if since == NOW:
+            for run in self._chunking.take_back():
+                self._release(run)
+
+    def _submit(self, runs: Sequence[Run]) -> None:
+        for run in self.executors.submit(runs):
+            self._not_started(run, NOT_STARTED)
+
+    def _not_started(self, run: Run, delay: timedelta = timedelta()) -> None:
+        if not isinstance(run, ChunkRun):
+            self._release(run, delay)
+            return
+        for one in run.members:
+            self._release(one, delay)
+        self._in_flight.of(run).vacate(run)
+
+    def _run_done(self, run: Run, performed: Performed | None) -> None:
+        self._in_flight.of(run).ended(run)
+        if performed is None:
+            self._not_begun(run)
+        elif run.is_first_report() or performed.report is not None:
+            self._report(performed)
+
+    def _chunk_done(self, chunk: ChunkRun, performed: Performed | None) -> None:
+        for one in performed.members if performed is not None else ():
+            self._run_done(one.run, one)
+        if performed is not None and performed.report is not None:  # something else than the handler failed
+            for run in chunk.members:
+                if self._in_flight.of(run).is_active(run):
+                    self._run_done(run, judged(run, None, performed.report.outcome))
+        self._in_flight.of(chunk).vacate(chunk)
+
+    def _not_begun(self, run: Run) -> None:
+        if run.lost:
+            log_lost(run, "it was not started")
+            self._in_flight.of(run).settled([run])
+        elif not run.reported and self._in_flight.of(run).would_overtake(run):
+            self._release(run, conf.current().backoff.delay(run.claim.refunds + 1), OVERTAKING)
+        elif not run.reported:  # its time was up before it had a slot
+            self._release(run)
+
+    def _release(self, run: Run, delay: timedelta = timedelta(), why: str = "") -> None:
+        """Hand a job back that has not begun. The attempt is refunded."""
+        self._in_flight.of(run).ended(run)
+        if run.is_first_report():
+            self._report(Performed(run, None, Report(run.claim.lease, Released(delay, why), Postpone(delay, why))))
+
+
+# Supervises runs: which must stop, and which are settled without waiting for their handlers.
+
+
+# Seconds for a handler that was asked to stop: after that it is abandoned, as a thread is.
+PATIENCE_WITH_STOPPED = 1.0
+# What was claimed and has not begun by then goes back: another worker may have a free slot.
+LONGEST_WAIT_FOR_SLOT = 2.0
+
+
+class RunSupervisor:
+    """Looks at what a child has in hand, a few times a second."""
+
+    def __init__(
+        self,
+        in_flight: InFlight | InFlightOfShards,
+        executor_of: Callable[[Run], Executor],
+        report: Callable[[Performed], object],
+    ) -> None:
+        self._in_flight, self._executor_of, self._report = in_flight, executor_of, report
+
+    def look_after(self, runs: Sequence[Run], now: float) -> bool:
+        """Judge each of them. Say whether some have waited for a slot for too long."""
+        slow = waits_too_long = False
+        for run in runs:
+            run.look()
+            if run.begun_at is None:
+                waits_too_long = waits_too_long or now - run.waits_since > LONGEST_WAIT_FOR_SLOT
+                continue
+            slow = slow or now - run.begun_at > HORIZON
+            if run.overdue(now) or run.stalled(now):
+                self._in_flight.of(run).overstays(run)
+            self._judge(run, now)
+        if slow:
+            self._in_flight.slow_down()
+        return waits_too_long
+
+    def _judge(self, run: Run, now: float) -> None:
+        """End a run that must not go on, or that cannot be stopped."""
+        remaining = run.lease_remaining()
+        if run.reported or run.completed or not self._in_flight.of(run).is_active(run):
+            return  # it ended meanwhile, and its entry belongs to another run
+        if run.is_out_of_touch and not self._in_flight.is_orphaned:
+            self._await_word(run, now, remaining)
+            return
+        if run.asked_to_stop_at is not None:
+            if now - run.asked_to_stop_at > PATIENCE_WITH_STOPPED and not self._executor_of(run).kills:
+                self._give_up(run)
+            return
+        if run.lost:
+            log_lost(run, "stopping its handler" if run.chunk is None else "its chunk continues without it")
+        elif remaining <= 0:
+            run.was_out_of_touch = True
+            log_out_of_touch(run, "stopping its handler")
+        elif run.overdue(now):
+            run.verdict = TimedOut(stack=self._stack_of(run))
+        elif run.stalled(now):
+            run.verdict = Stalled(stack=self._stack_of(run))
+        elif not (run.cancelled and self._can_be_cancelled(run)):
+            return
+        else:
+            run.verdict = Cancelled()
+        run.asked_to_stop_at = now
+        if not self._stop(run) and not run.is_out_of_touch:
+            self._give_up(run)
+
+    def _stack_of(self, run: Run) -> str:
+        """Say where its handler is, before it is asked to stop."""
+        try:
+            return self._executor_of(run).stack_of(run.chunk or run)
+        except Exception:  # the handler goes on meanwhile, and may change what is read
+            logger.exception("Reading the stack of a handler failed")
+            return ""
+
+    def _can_be_cancelled(self, run: Run) -> bool:
+        """A handler is stopped for a job of its chunk only if it is of no use to the others."""
+        return self._executor_of(run).can_stop and (run.chunk is None or run.chunk.is_of_no_use())
+
+    def _stop(self, run: Run) -> bool:
+        """Have a handler stop: that of a chunk at the first time limit, or if it is of no use to any job."""
+        if run.chunk is None:
+            return self._executor_of(run).stop(run)
+        must_stop = isinstance(run.verdict, TimedOut | Stalled) or run.chunk.is_of_no_use()
+        return must_stop and self._executor_of(run).stop(run.chunk)
+
+    def _await_word(self, run: Run, now: float, remaining: float) -> None:
+        """A handler that did not stop goes on if a heartbeat succeeds after all: no other run has had its job."""
+        if remaining > 0 and now - (run.asked_to_stop_at or now) > PATIENCE_WITH_STOPPED:
+            run.asked_to_stop_at = None
+            if not self._executor_of(run).can_stop:  # others may be cleaning up
+                log_out_of_touch(run, "it was extended after all; the handler continues")
+
+    def _give_up(self, run: Run) -> None:
+        """Settle a run without its handler, which keeps its slot until it comes back, if it ever does."""
+        verdict: Outcome | None = None if run.lost else run.verdict
+        stuck_before = self._in_flight.stuck_slots
+        if (
+            not self._in_flight.of(run).given_up(run) or not run.is_first_report()
+        ):  # it ended in this moment, and says so itself
+            return
+        if (stuck := self._in_flight.stuck_slots) > stuck_before:  # and not only a job of a chunk that goes on
+            text = "job %d %r: the handler does not stop and keeps its slot (%d of %d are stuck)"
+            logger.warning(text, run.claim.job_id, run.claim.task, stuck, self._in_flight.slots)
+        if verdict is None:
+            self._in_flight.of(run).settled([run])
+        else:
+            self._report(judged(run, registry.get(run.claim.task), verdict))

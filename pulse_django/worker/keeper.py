@@ -21,8 +21,7 @@ from pulse_django.words.counters import added
 from pulse_django.words.identity import Identity
 
 from .channel import Channel, Message
-from .child import DRAINED
-from .child_main import child_main
+from .child import DRAINED, child_main
 from .children import Children
 from .executors.process_runner import runner_main
 from .fork_server import Births, start_fork_server

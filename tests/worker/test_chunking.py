@@ -24,11 +24,10 @@ from pulse_django.words.leases import Claim
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import Released, Succeeded, TimedOut
 from pulse_django.worker import in_flight
-from pulse_django.worker.dispatcher import Dispatcher
+from pulse_django.worker.child import LONGEST_WAIT_FOR_SLOT, Dispatcher, RunSupervisor
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, InFlight
 from pulse_django.worker.keyed_lanes import KeyedLanes
-from pulse_django.worker.run_supervisor import LONGEST_WAIT_FOR_SLOT, RunSupervisor
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from pulse_django.worker.worker_registration import presence_of

@@ -20,9 +20,9 @@ from pulse_django.models import Job
 from pulse_django.words.identity import Identity
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import OutcomeName, TimedOut
+from pulse_django.worker.child import PATIENCE_WITH_STOPPED, RunSupervisor
 from pulse_django.worker.executors.event_loop import EventLoop
 from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.run_supervisor import PATIENCE_WITH_STOPPED, RunSupervisor
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.crash.workers import wait_until
 from tests.factories import make_job
