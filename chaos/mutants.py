@@ -23,7 +23,7 @@ from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.worker import heartbeat
-from pulse_django.worker.lane_bounds import LaneBounds
+from pulse_django.worker.claimer import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads
 from pulse_django.worker.outages import Outages
 from pulse_django.worker.watchdog import Watchdog

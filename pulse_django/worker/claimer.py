@@ -5,26 +5,29 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from threading import Event
 
 from pulse_django import conf
-from pulse_django.execution.notify import ANY_QUEUE, SILENCE, pass_on
+from pulse_django.execution.notify import ANY_QUEUE, SILENCE, WakeUp, pass_on
 from pulse_django.execution.run import Run
 from pulse_django.protocol.claim import NO_BOUNDS, Claims
+from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
+from pulse_django.words.decisions import Postpone
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
+from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.outcomes import Released
+from pulse_django.words.verb_results import Report
 
 from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
 from .keyed_lanes import KeyedLanes
-from .lane_bounds import LaneBounds
-from .passing_on import PassingOn
-from .unanswered_claims import UnansweredClaims
 from .worker_options import WorkerOptions
 
 # Seconds for which lanes are taken for current while there is a backlog. Longer overlooks a lane of higher priority;
@@ -297,3 +300,157 @@ class Claimer:
         if self.hears:
             interval = slowed(interval * HEARING_SLOWS_BY, self._in_flight.fleet_size, POLLS_SLOWED_BY, LONGEST_POLL)
         return interval * random.uniform(1 - JITTER, 1.0)  # noqa: S311 - no secret
+
+
+# Claims whose answer was lost: their jobs are handed back, as soon as the database can be reached.
+
+
+logger = SafeLogger("pulse_django.worker")
+
+# Seconds until the second look. A claim may be committed after the first: each pause is twice the one before it.
+FIRST_PAUSE = 0.1
+REASON = "the answer to its claim was lost"
+
+
+@dataclass(slots=True)
+class UnansweredClaim:
+    holder: str
+    until: float  # what it was granted runs out by itself then
+    look_at: float
+    pause: float = FIRST_PAUSE
+
+
+class UnansweredClaims:
+    """A holder belongs to one claim and is known before it is sent, so what it holds can be found."""
+
+    def __init__(self, database: GuardedConnection) -> None:
+        self._database = database
+        self._claims: list[UnansweredClaim] = []
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, holder: str) -> None:
+        """Note a claim that was sent, and of which nothing was heard."""
+        now = time.monotonic()
+        self._claims.append(UnansweredClaim(holder, now + conf.current().lease_ttl.total_seconds(), now))
+
+    def next_look(self) -> float:
+        """Return in how many seconds the next look is due."""
+        return min((one.look_at for one in self._claims), default=float("inf")) - time.monotonic()
+
+    def look(self, *, at_all: bool = False) -> None:
+        """Hand back what claims without an answer were granted. ``at_all``: also where it is not time yet."""
+        now = time.monotonic()
+        for claim in list(self._claims):
+            if at_all or now >= claim.look_at:
+                found = self._hand_back(claim.holder)
+                claim.look_at, claim.pause = now + claim.pause, 2 * claim.pause
+                if found or claim.look_at > claim.until:
+                    self._claims.remove(claim)
+
+    def _hand_back(self, holder: str) -> bool:
+        leases: list[Lease] = self._database.call(self._database.jobs.leases_of, holder)
+        if not leases:
+            return False
+        reports = [Report(lease, Released(reason=REASON), Postpone(Released().delay)) for lease in leases]
+        settled = self._database.call(self._database.jobs.settle, reports)
+        logger.warning("Returning %d jobs: %s", len(settled.accepted), REASON)
+        return True
+
+
+# From which instant on a claimer looks for jobs in each lane.
+#
+# Jobs are claimed in the order in which they are due, so what was due before the last one claimed has been taken, most
+# likely, and only dead entries of the index are left of it. Not for certain: a job that a long transaction enqueued is
+# seen when later ones have been claimed. So a claimer looks behind its bounds now and then, and when it finds nothing.
+
+
+# Seconds for which a job behind the bound waits at most: while there is more work than slots, and while there is room.
+BETWEEN_FULL_LOOKS, BETWEEN_FULL_LOOKS_WITH_ROOM = 10.0, 1.0
+# What the way from the server's microseconds to a float and back may add.
+ROUNDING = 0.000002
+MOST_LANES = 10_000
+
+
+class LaneBounds:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._since: dict[Lane, float] = {}
+        self._clock = clock
+        self._looked_at = float("-inf")  # behind the bounds
+        self._is_bounded = False
+
+    def of(self, lanes: Sequence[Lane]) -> Mapping[Lane, float]:
+        """Return the bounds for a claim from these lanes: none if it is time for a full look."""
+        now = self._clock()
+        self._is_bounded = now - self._looked_at < BETWEEN_FULL_LOOKS and any(lane in self._since for lane in lanes)
+        if self._is_bounded:
+            return self._since
+        self._looked_at = now
+        return NO_BOUNDS
+
+    def must_look_behind(self, found: int) -> bool:
+        """Say whether to claim again without bounds, after a claim that found less than there was room for."""
+        now = self._clock()
+        if not self._is_bounded or (found and now - self._looked_at < BETWEEN_FULL_LOOKS_WITH_ROOM):
+            return False
+        self._looked_at = now
+        return True
+
+    def claimed(self, claims: Iterable[Claim]) -> None:
+        """Raise the bounds to the last of these in each lane. Lanes with keys have none.
+
+        Where some were behind their bound there may be more, as after the pause of a task: the next look is full, too.
+        """
+        if len(self._since) > MOST_LANES:
+            self._since.clear()
+        unkeyed = [(Lane(claim.queue, claim.priority), claim.due_epoch) for claim in claims if not claim.lane_key]
+        if any(due + ROUNDING < self._since.get(lane, float("-inf")) for lane, due in unkeyed):
+            self._looked_at = float("-inf")
+        for lane, due in unkeyed:
+            if due - ROUNDING > self._since.get(lane, float("-inf")):
+                self._since[lane] = due - ROUNDING
+
+
+# What wakes other workers, if this one was woken and has no room for all that there is.
+
+
+# Seconds, doubled each time as long as there is no room. While a fleet is busy as a whole, each notification would
+# otherwise be passed on by all of its workers.
+BETWEEN_PASSING_ON, MOST_BETWEEN_PASSING_ON = 0.2, 3.2
+
+
+class PassingOn:
+    """Keeps the widest notification that is to be passed on, and how often that may be."""
+
+    def __init__(self) -> None:
+        self.payload: str | None = None
+        self.passed_on_at, self.between = float("-inf"), BETWEEN_PASSING_ON
+
+    def add(self, payload: str | None) -> None:
+        """Keep the one that wakes more workers: the one whose places come first."""
+        if payload is None or self.payload is None:
+            self.payload = payload or self.payload
+        else:
+            self.payload = min(payload, self.payload, key=lambda one: WakeUp.read(one).first)
+
+    def due_in(self) -> float:
+        """Return in how many seconds it may be sent; infinite if there is nothing to send."""
+        if self.payload is None:
+            return float("inf")
+        return max(0.0, self.passed_on_at + self.between - time.monotonic())
+
+    def taken(self) -> str:
+        """Return what is to be sent now, and wait longer until the next time."""
+        assert self.payload is not None  # noqa: S101 - for the type checker: ``due_in`` says so
+        self.passed_on_at = time.monotonic()
+        self.between = min(2 * self.between, MOST_BETWEEN_PASSING_ON)
+        return self.payload
+
+    def sent(self, payload: str) -> None:
+        if self.payload == payload:
+            self.payload = None
+
+    def is_quiet(self) -> None:
+        """Note that nothing is due here."""
+        self.between = BETWEEN_PASSING_ON

@@ -13,11 +13,10 @@ from pulse_django.protocol.claim import FROM_THE_FIRST, NO_BOUNDS
 from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Claim
-from pulse_django.worker import lane_bounds
-from pulse_django.worker.claimer import Claimer
+from pulse_django.worker import claimer as lane_bounds
+from pulse_django.worker.claimer import Claimer, LaneBounds
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.lane_bounds import LaneBounds
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.factories import make_job

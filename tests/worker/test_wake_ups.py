@@ -20,7 +20,7 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import claimer as claimer_module
-from pulse_django.worker import passing_on
+from pulse_django.worker import claimer as passing_on
 from pulse_django.worker import reporter as reporter_module
 from pulse_django.worker.children import Children
 from pulse_django.worker.claimer import Claimer
