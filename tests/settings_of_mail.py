@@ -19,7 +19,7 @@ if os.environ.get("PULSE_TEST_MAILS_ERRORS"):
     LOGGING = {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"ours": {"()": "pulse_django.worker.log_format.Plain"}},
+        "formatters": {"ours": {"()": "pulse_django.worker.logs.Plain"}},
         "handlers": {
             "console": {"class": "logging.StreamHandler", "formatter": "ours"},
             "mail": {"class": "django.utils.log.AdminEmailHandler", "level": "ERROR"},

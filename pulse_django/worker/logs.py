@@ -5,18 +5,247 @@ It writes to streams itself. Other log handlers have a thread each (``log_asides
 
 from __future__ import annotations
 
+import io
+import json
 import logging
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from django.core.management.base import CommandParser
+
+from pulse_django.execution.log_handlers import filters_by_debug_alone, handlers_of, refuses_all
+from pulse_django.execution.log_records import Line
 from pulse_django.safe_logging import SafeLogger, Written, write_now
 
-from . import log_asides
-from .log_asides import Asides
-from .log_batches import Entry, write_all
+# Writes the log lines of a batch at once: a system call for each costs as much as the line.
+
+
+Entry = tuple[logging.Logger, Written]
+AsText = Callable[[Line], str]
+THE_MESSAGE = "%(message)s"  # the format of a formatter that was given none
+
+
+def write_all(entries: Iterable[Entry], asides: Asides | None = None) -> None:
+    """Write lines in their order. Handlers that write to the same stream do so once, at the end.
+
+    With ``asides``, handlers that do more than write to a stream are called there."""
+    _Batch(asides).write(entries)
+
+
+class _Batch:
+    """The lines that are written at once, and what was found out for them about loggers and handlers."""
+
+    def __init__(self, asides: Asides | None) -> None:
+        self._asides = asides
+        self._texts: dict[int, _Text] = {}
+        self._handlers: dict[logging.Logger, list[logging.Handler] | None] = {}
+        self._short_cuts: dict[tuple[logging.Logger, int], list[tuple[_Text, AsText]] | None] = {}
+
+    def write(self, entries: Iterable[Entry]) -> None:
+        for logger, line in entries:
+            # An exception, of a value or of the project's code, costs only its own line.
+            with suppress(BaseException):
+                self._write_one(logger, line)
+        for text in self._texts.values():
+            text.write()
+
+    def _write_one(self, logger: logging.Logger, line: Written) -> None:
+        if not (isinstance(line, Line) and line.error is None and self._write_without_record(logger, line)):
+            self._write_record(logger, line if isinstance(line, logging.LogRecord) else line.record())
+
+    def _write_without_record(self, logger: logging.Logger, line: Line) -> bool:
+        key = logger, line.level
+        if key not in self._short_cuts:
+            self._short_cuts[key] = self._short_cut(logger, line.level)
+        if (ways := self._short_cuts[key]) is None:
+            return False
+        for text, shown in ways:
+            text.parts.append(shown(line))
+        return True
+
+    def _short_cut(self, logger: logging.Logger, level: int) -> list[tuple[_Text, AsText]] | None:
+        """Return where lines of this level go and how they look there. None: some handler needs a record."""
+        handlers = self._handlers_of(logger)
+        if handlers is None:
+            return None
+        ways = []
+        for handler in handlers:
+            if level < handler.level or refuses_all(handler) or logger.disabled:
+                continue
+            shown = _shown_by(handler, logger.name)
+            if type(handler) is not logging.StreamHandler or not filters_by_debug_alone(handler) or shown is None:
+                return None
+            ways.append((self._text_of(handler), shown))
+        return ways
+
+    def _write_record(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        handlers = self._handlers_of(logger)
+        if handlers is None:
+            write_now(logger, record)
+        elif not logger.disabled:
+            for handler in handlers:
+                if record.levelno >= handler.level:
+                    self._handle(handler, record)
+
+    def _handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
+        with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
+            if type(handler) is not logging.StreamHandler:
+                if self._asides is None:
+                    handler.handle(record)
+                elif not refuses_all(handler):
+                    self._asides.handle(handler, record)
+                return
+            passed = handler.filter(record)
+            if not passed:
+                return
+            record = passed if isinstance(passed, logging.LogRecord) else record  # since Python 3.12
+            text = self._text_of(handler)
+            try:
+                text.parts.append(handler.format(record) + handler.terminator)
+            except Exception:
+                handler.handleError(record)
+
+    def _text_of(self, handler: logging.StreamHandler[io.TextIOBase]) -> _Text:
+        return self._texts.setdefault(id(handler.stream), _Text(handler))
+
+    def _handlers_of(self, logger: logging.Logger) -> list[logging.Handler] | None:
+        """Return the handlers that get its records. None: it has none, or something of its own decides."""
+        if logger not in self._handlers:
+            decides = type(logger) is not logging.Logger or bool(logger.filters) or _is_patched()
+            self._handlers[logger] = None if decides else (list(handlers_of(logger)) or None)
+        return self._handlers[logger]
+
+
+def _is_patched() -> bool:
+    """Whether something stands in the way of every record, as error trackers do."""
+    ways = (logging.Logger.handle, logging.Logger.callHandlers)
+    return any(getattr(one, "__globals__", None) is not vars(logging) for one in ways)
+
+
+class _Text:
+    """What goes to one stream."""
+
+    def __init__(self, handler: logging.StreamHandler[io.TextIOBase]) -> None:
+        self._handler = handler
+        self.parts: list[str] = []
+
+    def write(self) -> None:
+        with suppress(Exception), self._handler.lock or nullcontext():  # a stream that was closed loses it
+            self._handler.stream.write("".join(self.parts))
+            self._handler.flush()
+
+
+def _shown_by(handler: logging.Handler, name: str) -> AsText | None:
+    """Return how a handler shows the lines of a logger, if it is one of the ways that are known here."""
+    formatter, end = handler.formatter, getattr(handler, "terminator", "\n")
+    if type(formatter) is Plain:
+        return partial(_shown_plainly, formatter, name, end)
+    if type(formatter) is Json:
+        return partial(_shown_as_json, formatter, name, end)
+    is_bare = formatter is None or (type(formatter) is logging.Formatter and formatter._fmt == THE_MESSAGE)
+    return partial(_shown_bare, end) if is_bare else None
+
+
+def _shown_bare(end: str, line: Line) -> str:
+    return line.message + end
+
+
+def _shown_plainly(formatter: Plain, name: str, end: str, line: Line) -> str:
+    return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message) + end
+
+
+def _shown_as_json(formatter: Json, name: str, end: str, line: Line) -> str:
+    return formatter.shown(line.created, logging.getLevelName(line.level), name, line.message, line.facts) + end
+
+
+# Log handlers that may wait, each in a thread of its own: one that hangs costs its own lines and those of no other.
+#
+# A mail server or a collector that does not answer keeps the handler that asks it waiting for half a minute. What goes
+# to standard output or standard error is written by ``LogWriter`` itself.
+
+
+# Records that wait for one handler. Fewer, and a short wait of a collector costs lines; more, and tracebacks that wait
+# for a mail server fill the memory.
+MOST_ASIDE = 2_000
+BETWEEN_NOTICES = 10.0  # seconds
+
+DROPPED_ASIDE = "Dropped %d log lines of the log handler %s: it is too slow or hangs"
+
+
+class Aside:
+    """One handler, and what waits for it."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        self.handler = handler
+        self.dropped = 0
+        self._told_at = float("-inf")
+        self._waiting: SimpleQueue[logging.LogRecord] = SimpleQueue()
+        self._written = self._put = 0
+        self._moved_at = time.monotonic()
+        name = f"log-{type(handler).__name__}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        return self._put - self._written
+
+    def put(self, record: logging.LogRecord) -> None:
+        """Take over a record. Wait for room as long as the handler writes."""
+        while self.waiting >= MOST_ASIDE:
+            if time.monotonic() - self._moved_at > PATIENCE:
+                self.dropped += record.msg != DROPPED_ASIDE  # what tells of dropped lines is none of them
+                return
+            time.sleep(PAUSE)
+        if not self.waiting:
+            self._moved_at = time.monotonic()
+        self._put += 1
+        self._waiting.put(record)
+
+    def notice(self, *, at_end: bool = False) -> tuple[int, str] | None:
+        """Return what is to be told of dropped lines, now and then. At the end what waits is dropped, too."""
+        now = time.monotonic()
+        dropped = self.dropped + (self.waiting if at_end else 0)
+        if not dropped or (now - self._told_at < BETWEEN_NOTICES and not at_end):
+            return None
+        self._told_at, self.dropped = now, 0
+        return dropped, type(self.handler).__name__
+
+    def _run(self) -> None:
+        while True:
+            record = self._waiting.get()
+            with suppress(BaseException):  # of a handler, a filter or a formatter of the project's
+                self.handler.handle(record)
+            self._written += 1
+            self._moved_at = time.monotonic()
+
+
+class Asides:
+    """The handlers of a process that have a thread of their own. One thread uses this."""
+
+    def __init__(self) -> None:
+        self._asides: dict[logging.Handler, Aside] = {}
+
+    def handle(self, handler: logging.Handler, record: logging.LogRecord) -> None:
+        if handler not in self._asides:
+            self._asides[handler] = Aside(handler)
+        self._asides[handler].put(record)
+
+    @property
+    def is_idle(self) -> bool:
+        return not any(one.waiting for one in list(self._asides.values()))
+
+    def notices(self, *, at_end: bool = False) -> Iterator[tuple[int, str]]:
+        for one in list(self._asides.values()):
+            if (notice := one.notice(at_end=at_end)) is not None:
+                yield notice
+
 
 # Lines that wait to be written. Beyond that, a thread that logs waits as long as lines are being written. If none was
 # written for PATIENCE seconds, a log handler hangs: then new lines are dropped, and counted.
@@ -106,7 +335,7 @@ class LogWriter:
 
     def _notices(self, *, at_end: bool = False) -> list[Entry]:
         """Say which log handlers lost lines."""
-        return [_notice(log_asides.DROPPED, *facts) for facts in self._asides.notices(at_end=at_end)]
+        return [_notice(DROPPED, *facts) for facts in self._asides.notices(at_end=at_end)]
 
 
 def _notice(text: str, *values: object) -> Entry:
@@ -121,3 +350,132 @@ class _NoAsides(Asides):
 
 
 _NO_ASIDES = _NoAsides()
+
+
+# How log lines look: as the project says, else plainly on standard error; as JSON if the command was told so.
+
+
+class Plain(logging.Formatter):
+    """Time, level, logger and message. It asks the calendar once a second and not for each line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._second, self._shown = 0, ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self.shown(record.created, record.levelname, record.name, record.getMessage())
+        if record.exc_info:  # indented, for an exception may say what a line of ours would
+            lines = self.formatException(record.exc_info).splitlines()
+            text = "\n    ".join([text, *(_inert(line) for line in lines)])
+        return text
+
+    def shown(self, created: float, level: str, name: str, message: str) -> str:
+        """Return a line without an exception."""
+        second = int(created)
+        if second != self._second:
+            self._second, self._shown = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        return f"{self._shown},{int((created - second) * 1000):03d} {level} {name}: {_inert(message)}"
+
+
+def add_log_format(parser: CommandParser) -> None:
+    what = "json: what goes to standard output or standard error is one JSON object a line; default: as LOGGING says"
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help=what)
+
+
+def configure(log_format: str = "text", stream: Any = None) -> None:
+    """Show our lines, and as JSON all lines that go to standard output or standard error if that is asked for."""
+    _show_ours(stream)
+    if log_format == "json":
+        use_json()
+
+
+def _show_ours(stream: Any) -> None:
+    """Show our lines on standard error, unless the project has made up its mind about them."""
+    ours, root = logging.getLogger("pulse_django"), logging.getLogger()
+    if ours.handlers or root.handlers:
+        return
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Plain())
+    ours.addHandler(handler)
+    if ours.level == logging.NOTSET:
+        ours.setLevel(logging.INFO)
+    ours.propagate = False
+
+
+def _inert(text: str) -> str:
+    """Escape what a terminal would obey; others than we log under our names too."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+# Log lines as JSON, one object a line, for what collects the logs of a host.
+
+
+# What every record has. All else on a record are facts that its line was logged with.
+_OF_EVERY_RECORD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class Json(logging.Formatter):
+    """Time, level, logger and message, the facts of the line, and the traceback of its exception.
+
+    What is not ASCII is escaped, so that no value can forge a line or reach a terminal.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = {key: value for key, value in record.__dict__.items() if key not in _OF_EVERY_RECORD}
+        if record.exc_info and record.exc_info != (None, None, None):
+            facts["traceback"] = self.formatException(record.exc_info)
+        elif record.exc_text:
+            facts["traceback"] = record.exc_text
+        if record.stack_info:
+            facts["stack"] = record.stack_info
+        return self.shown(record.created, record.levelname, record.name, record.getMessage(), facts)
+
+    def shown(self, created: float, level: str, name: str, message: str, facts: Mapping[str, Any]) -> str:
+        time = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
+        line = {**facts, "time": time, "level": level, "logger": name, "message": message}
+        try:
+            return _dumped(line)
+        except Exception:  # keys that are no strings, NaN, circles, numbers of too many digits
+            return json.dumps({_shown(key): _dumpable(value) for key, value in line.items()})
+
+
+def use_json() -> None:
+    """Have each log handler that writes to standard output or standard error write JSON."""
+    for handler in _all_handlers():
+        if isinstance(handler, _STREAMS) and getattr(handler, "stream", None) in (sys.stdout, sys.stderr):
+            handler.setFormatter(Json())
+
+
+def _all_handlers() -> Iterator[logging.Handler]:
+    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+    for logger in loggers:
+        if isinstance(logger, logging.Logger):  # others hold the place of a logger that was not asked for
+            yield from logger.handlers
+    if logging.lastResort is not None:  # it writes the lines of loggers without a handler
+        yield logging.lastResort
+
+
+_STREAMS = (logging.StreamHandler, type(logging.lastResort))
+
+
+def _dumped(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, default=_shown, allow_nan=False)
+
+
+def _dumpable(value: Any) -> Any:
+    """Return a value that JSON has a word for, or else what Python shows of it."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except Exception:
+        return _shown(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Return what Python shows of a value. Its repr() is the project's code, and may raise anything."""
+    try:
+        return value if isinstance(value, str) else repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"

@@ -28,7 +28,7 @@ from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import worker_registration
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.log_format import Plain
+from pulse_django.worker.logs import Plain
 from pulse_django.worker.watchdog import Watchdog
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.console.staff import staff

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from pulse_django.execution.log_records import Line, Place
-from pulse_django.worker import log_format
-from pulse_django.worker.json_log import Json
-from pulse_django.worker.log_batches import write_all
+from pulse_django.worker import logs
+from pulse_django.worker.logs import Json, write_all
 from tests.faults import all_faults
 
 PLACE = Place("tests.json_log", __file__, "a_test")
@@ -123,7 +122,7 @@ def test_what_goes_to_a_standard_stream_becomes_json_and_a_file_does_not(
 ) -> None:
     file = logging.FileHandler(tmp_path / "log")
     logger.handlers = [logging.StreamHandler(sys.stdout), logging.StreamHandler(elsewhere := io.StringIO()), file]
-    log_format.configure("json")
+    logs.configure("json")
     logger.warning("%s", "a")
     file.close()
     assert [said["message"] for said in parsed(capsys.readouterr().out)] == ["a"]
@@ -132,7 +131,7 @@ def test_what_goes_to_a_standard_stream_becomes_json_and_a_file_does_not(
 
 @pytest.mark.usefixtures("_restored")
 def test_lines_of_loggers_without_a_handler_become_json(capsys: pytest.CaptureFixture[str]) -> None:
-    log_format.configure("json")
+    logs.configure("json")
     assert logging.lastResort is not None
     logging.lastResort.handle(Line(PLACE, logging.WARNING, "alone", ()).record())
     assert [said["message"] for said in parsed(capsys.readouterr().err)] == ["alone"]
@@ -140,6 +139,6 @@ def test_lines_of_loggers_without_a_handler_become_json(capsys: pytest.CaptureFi
 
 def test_text_changes_no_handler_of_the_project(logger: logging.Logger, stream: io.StringIO) -> None:
     logger.handlers = [logging.StreamHandler(stream)]
-    log_format.configure("text")
+    logs.configure("text")
     logger.warning("as it was")
     assert stream.getvalue() == "as it was\n"

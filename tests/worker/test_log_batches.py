@@ -14,8 +14,7 @@ from django.test import override_settings
 from django.utils.log import AdminEmailHandler, RequireDebugFalse, RequireDebugTrue
 
 from pulse_django.execution.log_records import Line, Place
-from pulse_django.worker.log_batches import write_all
-from pulse_django.worker.log_format import Plain
+from pulse_django.worker.logs import Plain, write_all
 from tests.faults import all_faults
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulse_django.worker import log_asides, logs
+from pulse_django.worker import logs
 from pulse_django.worker.logs import LogWriter
 from tests.crash.workers import wait_until
 
@@ -34,7 +34,7 @@ class Keeping(logging.Handler):
 def handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeping]:
     logger, handler = logging.getLogger("pulse_django.worker"), Keeping()
     monkeypatch.setattr(logs, "MOST_WAITING", 50)
-    monkeypatch.setattr(log_asides, "MOST_WAITING", 50)
+    monkeypatch.setattr(logs, "MOST_WAITING", 50)
     logger.addHandler(handler)
     yield handler
     handler.goes_on.set()
@@ -76,8 +76,8 @@ def test_a_flood_waits_for_room_and_loses_no_line(handler: Keeping, writer: LogW
 def test_a_handler_that_hangs_costs_its_own_lines_and_holds_up_no_other(
     handler: Keeping, others: Keeping, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_asides, "PATIENCE", 0.05)
-    monkeypatch.setattr(log_asides, "BETWEEN_NOTICES", 0.1)
+    monkeypatch.setattr(logs, "PATIENCE", 0.05)
+    monkeypatch.setattr(logs, "BETWEEN_NOTICES", 0.1)
     handler.goes_on.clear()
     log(writer, LINES)  # comes back, or this test does not
     wait_until(lambda: len([text for text in others.texts if text.startswith("line")]) == LINES)

@@ -32,7 +32,7 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.schedules.ticking import Ticker
 from pulse_django.store.tables import require_tables
 from pulse_django.words.payloads import error_in_one_line
-from pulse_django.worker import log_format
+from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
 from pulse_django.worker.loops import Loops
@@ -63,11 +63,11 @@ class Command(PulseCommand):
         parser.add_argument(
             "--json", action="store_true", help="JSON output: one line for each sweep, or one for the result"
         )
-        log_format.add_log_format(parser)
+        logs.add_log_format(parser)
         arguments.add_shard(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        log_format.configure(options["log_format"])
+        logs.configure(options["log_format"])
         aliases = arguments.aliases_of(options)
         if options["interval"] is not None and options["interval"] <= 0:
             raise CommandError("--interval must be positive.")

@@ -24,7 +24,7 @@ from pulse_django.operations.base_command import PulseCommand
 from pulse_django.store.shards import require_numbers
 from pulse_django.store.tables import require_tables
 from pulse_django.words.payloads import error_in_one_line
-from pulse_django.worker import log_format
+from pulse_django.worker import logs
 from pulse_django.worker.http_port import PortRefused
 from pulse_django.worker.keeper import Exit, Keeper
 from pulse_django.worker.reloader import Changes, start_again
@@ -49,7 +49,7 @@ class Command(PulseCommand):
         parser.add_argument("--grace", type=float, help="seconds for handlers to finish after SIGTERM")
         parser.add_argument("--no-watchdog", action="store_true", help="do not recover expired leases in this worker")
         parser.add_argument("--reload", action="store_true", help="restart when the code changes; requires DEBUG")
-        log_format.add_log_format(parser)
+        logs.add_log_format(parser)
         parser.add_argument("--only-load", action="store_true", help=SUPPRESS)  # what --reload tries before it starts
         parser.add_argument("--metrics-port", type=int, help="port for /live, /ready and /metrics; default: none")
         parser.add_argument("--metrics-host", help="address for --metrics-port; default: 127.0.0.1")
@@ -58,7 +58,7 @@ class Command(PulseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        log_format.configure(options["log_format"])
+        logs.configure(options["log_format"])
         if options["reload"] and not settings.DEBUG:
             raise CommandError("--reload is for development and requires DEBUG = True.")
         try:
