@@ -47,8 +47,7 @@ from .needed_threads import NeededThreads
 from .prefetch import HORIZON
 from .report_relay import ReportRelay
 from .reporter import Reporter
-from .run_events import RunEvents
-from .run_logs import log_lost, log_out_of_touch
+from .run_events import RunEvents, log_lost, log_out_of_touch
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
 

@@ -15,8 +15,7 @@ from pulse_django.words.verb_results import Report, Settled
 
 from .guarded_connection import GuardedConnection
 from .in_flight import InFlight
-from .run_events import RunEvents
-from .run_logs import log_lost
+from .run_events import RunEvents, log_lost
 
 logger = SafeLogger("pulse_django.worker")
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 import time
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event
+from typing import Any
 
+from pulse_django import conf
 from pulse_django.execution.events import announce
 from pulse_django.execution.judging import Performed
+from pulse_django.execution.log_records import Place, make_line
+from pulse_django.execution.masking import shown
+from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.verb_results import Settled
-
-from .run_logs import log_lost, log_run
+from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
+from pulse_django.words.payloads import one_line
+from pulse_django.words.states import TERMINAL, Status
+from pulse_django.words.verb_results import Report, Settled
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -75,3 +86,111 @@ def _log_and_announce(performed: Performed, settled: Settled) -> None:
         status = settled.accepted.get(report.lease, "reported") if report is not None else "COMPLETED"
         log_run(run, report, status, took, performed.error)
     announce(performed, settled)
+
+
+# What a worker logs: one line for each run, with its facts as ``extra`` for those who log JSON.
+#
+# Names come from rows and hosts. They are shown as Python would show them, so that none can forge a line.
+
+
+job_logger = SafeLogger("pulse_django.jobs")
+
+_PLACE_OF_RUNS = Place(job_logger.logger.name, __file__, "log_run")
+_PLACE = re.compile(r'^  File (".+", line \d+, in .+)$', re.MULTILINE)
+MOST_SHOWN = 200  # characters of arguments
+_GOOD = frozenset(
+    {OutcomeName.SUCCEEDED, OutcomeName.SNOOZED, OutcomeName.WAITED, OutcomeName.CANCELLED, OutcomeName.DISCARDED}
+)
+
+
+def log_run(run: Run, report: Report | None, status: str, took: float, error: BaseException | None = None) -> None:
+    """Tell how a run ended: INFO if all is well, WARNING if it failed, ERROR if the job is dead.
+
+    A failure is logged with the line of code that raised it; a dead letter with its traceback, for error trackers.
+    """
+    outcome = report.outcome.name if report is not None else OutcomeName.SUCCEEDED
+    reason = getattr(report.decision, "reason", "") if report is not None else ""
+    level = _level(outcome, status, reason)
+    if not job_logger.is_enabled_for(level):
+        return
+    claim = run.claim
+    text = "job %d %r attempt %d: %s in %.0f ms"
+    values: tuple[Any, ...] = (claim.job_id, claim.task, claim.attempt, status, took * 1000)
+    if status not in TERMINAL:  # what comes next, and when, is not how long this took
+        text = "job %d %r attempt %d: ended after %.0f ms; %s"
+        values = (*values[:3], took * 1000, f"{status}{_due_in(report)}")
+    if reason:
+        text, values = f"{text}: %s", (*values, one_line(reason))
+    if place := _place_of_failure(report):
+        text, values = f"{text} (%s)", (*values, place)
+    if level != logging.INFO and conf.current().log_arguments:
+        text, values = f"{text} (%s)", (*values, one_line(_arguments_of(run)[:MOST_SHOWN]))
+    error = error if level == logging.ERROR else None
+    facts = partial(facts_of, run, outcome, took)
+    SafeLogger.write(job_logger.logger, make_line(_PLACE_OF_RUNS, level, text, values, facts, error))
+
+
+def _due_in(report: Report | None) -> str:
+    delay = getattr(report.decision, "delay", None) if report is not None else None
+    return f", due in {delay.total_seconds():.3g} s" if delay is not None else ""
+
+
+def _place_of_failure(report: Report | None) -> str:
+    """Return the innermost line of the traceback that is code, as tools make it a link."""
+    if report is None:
+        return ""
+    outcome = report.outcome
+    text = outcome.error.traceback if isinstance(outcome, Failed) else getattr(outcome, "stack", "")
+    places = _PLACE.findall(text)
+    return one_line(places[-1]) if places else ""
+
+
+def _arguments_of(run: Run) -> str:
+    claim = run.claim
+    try:
+        seen = shown(claim.task, claim.args, claim.kwargs, claim.masked)
+    except (ValueError, RecursionError):  # written by hand, most likely
+        return UNREADABLE
+    return "the task is unknown to this process" if seen is None else f"{json.dumps(seen[0])} {json.dumps(seen[1])}"
+
+
+def facts_of(run: Run, outcome: str, took: float) -> dict[str, Any]:
+    claim = run.claim
+    facts = {
+        "job_id": claim.job_id,
+        "task": claim.task,
+        "attempt": claim.attempt,
+        "queue": claim.queue,
+        "holder": claim.lease.holder,
+        "outcome": str(outcome),
+        "duration": took,
+    }
+    return facts if claim.meta_json is None else facts | {"meta": claim.meta}
+
+
+def log_lost(run: Run, what: str, outcome: str = "") -> None:
+    """Log that a lease was lost, and what that meant for its run."""
+    claim = run.claim
+    job_logger.warning(
+        "job %d %r attempt %d: lease lost; %s",
+        claim.job_id,
+        claim.task,
+        claim.attempt,
+        what,
+        extra=facts_of(run, outcome, 0),
+    )
+
+
+def log_out_of_touch(run: Run, what: str) -> None:
+    """Log that a lease was not extended in time, though no other run is known to have the job."""
+    claim = run.claim
+    text = "job %d %r attempt %d: the lease was not extended in time; %s"
+    job_logger.warning(text, claim.job_id, claim.task, claim.attempt, what, extra=facts_of(run, "", 0))
+
+
+def _level(outcome: str, status: str, reason: str) -> int:
+    if status == Status.DEAD_LETTERED:
+        return logging.ERROR
+    if outcome == OutcomeName.RELEASED:
+        return logging.WARNING if reason.startswith((UNKNOWN_TASK, CANNOT_DECRYPT)) else logging.INFO
+    return logging.INFO if outcome in _GOOD else logging.WARNING
