@@ -11,8 +11,7 @@ from typing import Any
 from django.core.management import call_command
 
 import benchmarks  # noqa: F401 - it sets Django up
-from pulse_django.worker.sweeps import Swept
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Swept, Watchdog
 
 _sweep = Watchdog.sweep
 

@@ -25,8 +25,7 @@ from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.worker import heartbeat
 from pulse_django.worker.claimer import LaneBounds
 from pulse_django.worker.needed_threads import NeededThreads
-from pulse_django.worker.outages import Outages
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Outages, Watchdog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

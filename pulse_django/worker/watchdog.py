@@ -5,35 +5,38 @@ Any number of watchdogs may run, in workers and alone; they share the work witho
 
 from __future__ import annotations
 
+import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from django.db import DatabaseError
 
 from pulse_django import conf
+from pulse_django.execution.notify import wake_workers
 from pulse_django.execution.resolving import Left, hold_paused, resolve
-from pulse_django.models import Duty, Job
+from pulse_django.fleet import unknown_tasks
+from pulse_django.models import Duty, Job, Limiter, PausedKey, Queue, Worker
+from pulse_django.protocol.expire import EXPIRE_LIMIT
+from pulse_django.protocol.prune import PRUNE_LIMIT
 from pulse_django.protocol.reap import REAP_LIMIT
+from pulse_django.protocol.set_aside import MOST_BATCHES, SET_ASIDE_LIMIT, in_batches
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import job_reaped, send, send_finished
-from pulse_django.store.database_errors import DatabaseFault, fault_of
+from pulse_django.store.database_errors import DatabaseFault, fault_of, sqlstate_of
 from pulse_django.store.duties import Turn
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.payloads import error_in_one_line, one_line
+from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
-from .expiry import MOST_EXPIRED, end_expired
 from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
 from .guarded_connection import GuardedConnection
-from .housekeeping import OUTAGES, keep_house
-from .outages import Beats, Outages
-from .paused_tasks import see_to_paused_tasks
-from .sweeps import Swept
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")
@@ -278,3 +281,186 @@ class Watchdog:
         )
         send(job_reaped, Job, reaped=reaped, using=self.database.alias)
         send_finished(Job, reaped.ending, using=self.database.alias)
+
+
+# What one sweep of a watchdog did.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    reaped: list[Reaped]
+    expired: int = 0  # jobs that had not started in time
+    resumed: list[str] = field(default_factory=list)  # queues
+    lost: list[str] = field(default_factory=list)  # workers
+    given_up: list[int] = field(default_factory=list)  # jobs whose task no live worker knows
+    pruned: dict[Status, int] = field(default_factory=dict)  # jobs deleted
+    has_more: bool = False  # the next sweep should not wait
+    took: float = 0.0  # seconds
+
+    def to_json(self) -> str:
+        """One line for a log."""
+        outcomes = Counter(str(one.outcome) for one in self.reaped)
+        said = {"reaped": len(self.reaped), "outcomes": outcomes, "resumed": self.resumed, "lost": self.lost}
+        said |= {"expired": self.expired, "given_up": self.given_up}
+        return json.dumps(said | {"pruned": self.pruned, "took": round(self.took, 4)})
+
+
+# Ends the jobs that have not started in time. A watchdog does it in its sweep, if it has found any.
+
+
+# Statements in one sweep: lost runs wait meanwhile. If jobs are left, the next sweep follows at once.
+MOST_BATCHES_EXPIRED = 10
+MOST_EXPIRED = MOST_BATCHES_EXPIRED * EXPIRE_LIMIT
+
+
+def end_expired(database: GuardedConnection) -> int:
+    """Cancel jobs that have not started in time, and return how many. If it is ``MOST_EXPIRED``, some may be left."""
+    ended = 0
+    for _ in range(MOST_BATCHES_EXPIRED):
+        endings = database.call(database.jobs.expire)
+        ended += len(endings)
+        for ending in endings:
+            send_finished(Job, ending, using=database.alias)
+        if len(endings) < EXPIRE_LIMIT:
+            break
+    if ended:
+        logger.warning("%d jobs had not started in time; now CANCELLED", ended)
+    return ended
+
+
+# Sets the jobs of paused tasks aside, and brings them back. A watchdog does it in its sweep, if there are any.
+
+
+def see_to_paused_tasks(database: GuardedConnection) -> bool:
+    """Return whether some may be left."""
+    aside, brought_back = (
+        [queue for queues in in_batches(partial(database.call, verb)) for queue in queues]
+        for verb in (database.jobs.set_aside, database.jobs.bring_back)
+    )
+    if brought_back:
+        database.call(wake_workers, database.alias, set(brought_back))
+    if aside or brought_back:
+        logger.info("Paused tasks: %d jobs were set aside, %d brought back", len(aside), len(brought_back))
+    return max(len(aside), len(brought_back)) >= MOST_BATCHES * SET_ASIDE_LIMIT
+
+
+# Outages: times in which leases run out though their holders are well, because no heartbeat could be written.
+#
+# The end of one is noticed by a write, and from then on holders get one lease of time for their heartbeats.
+
+
+READ_ONLY = "25006"
+WAITED_IN_VAIN = frozenset({"55P03", "57014"})  # lock_timeout, statement_timeout
+
+
+class Beats(Protocol):
+    """How the heartbeats of this host fare."""
+
+    failing_since: float  # by the monotonic clock; 0: they do not fail
+    recovered_at: float  # when they last succeeded again after failing for a third of a lease
+
+
+@dataclass(slots=True)
+class Outages:
+    """What one watchdog knows of them. Instants are the monotonic clock's."""
+
+    beats: Beats | None = None
+    trusts_leases_at: float = float("-inf")
+    is_on: bool = False
+    _is_long: bool = False  # no write was possible, for an unknown time
+    _answered_at: float = float("-inf")
+
+    def answered(self, now: float) -> None:
+        """Note that a sweep found nothing in its way."""
+        self._answered_at = now
+
+    def failed(self, error: BaseException) -> None:
+        """Note what kept a sweep from ending runs: it may keep others from extending leases."""
+        fault, state = fault_of(error), sqlstate_of(error)
+        if fault is DatabaseFault.FULL or state == READ_ONLY:  # what needed no room has succeeded meanwhile
+            self.is_on = self._is_long = True
+        elif state in WAITED_IN_VAIN:
+            self.is_on = True
+
+    def away(self) -> None:
+        """Note that the database could not be reached."""
+        self.is_on = self._is_long = True
+
+    def over(self, now: float, ttl: float) -> float:
+        """Note that writes succeed again. Return for how many seconds leases that ran out say nothing.
+
+        After a wait that was shorter than half a lease none has run out: heartbeats come three times in a lease.
+        """
+        is_long, self.is_on, self._is_long = self._is_long or now - self._answered_at >= ttl / 2, False, False
+        return ttl if is_long else 0.0
+
+    def trusts_leases(self, now: float, ttl: float) -> bool:
+        """Whether a lease that ran out says that its holder is gone."""
+        if now < self.trusts_leases_at:
+            return False
+        return self.beats is None or (not self.beats.failing_since and now - self.beats.recovered_at >= ttl)
+
+
+# The tasks of a watchdog that are not urgent: once a minute it deletes old rows and ends pauses that are over.
+
+
+OUTAGES = (DatabaseFault.CUT_OFF, DatabaseFault.FULL)
+KEEP_WORKERS = timedelta(days=7)
+# Shorter, and a loss during holidays is deleted before it is read; longer, and fleets whose hosts are replaced often
+# keep rows of hosts that no longer exist.
+KEEP_LOST = timedelta(days=30)
+
+
+def keep_house(
+    database: GuardedConnection, reaped: list[Reaped], *, has_limits: bool = False, has_workflows: bool = False
+) -> Swept:
+    """One bounded statement for each kind of thing; what is left over is for the next sweep."""
+    settings, alias = conf.current(), database.alias
+    resumed = database.call(Queue.objects.db_manager(alias).resume_ended)
+    silence = settings.worker_silence
+    lost = database.call(Worker.objects.db_manager(alias).mark_lost, silence)
+    database.call(Worker.objects.db_manager(alias).forget, KEEP_WORKERS, KEEP_LOST)
+    if has_limits:
+        database.call(Limiter.objects.db_manager(alias).forget_full_buckets)
+    database.call(PausedKey.objects.db_manager(alias).forget_ended)
+    given_up = database.call(unknown_tasks.give_up, alias)
+    _see_to_days(database, days := settings.retention_of_days)
+    pruned = {}
+    for status, kept in settings.retention.items():
+        if kept:
+            in_days = kept != days
+            pruned[status] = database.call(database.jobs.prune, status, older_than=kept, in_days=in_days)
+    overlooked = 0
+    if has_workflows:
+        overlooked = database.call(database.jobs.note_overlooked)
+        database.call(database.jobs.forget_orphans)
+        if days:
+            database.call(database.jobs.forget_batches, older_than=days)
+    if overlooked:
+        logger.warning("%d jobs or batches waited in vain: what they need had ended without a note", overlooked)
+    for queue in resumed:
+        logger.info("The pause of queue %r has ended", queue)
+    for worker in lost:
+        logger.warning("Worker %s sent no heartbeat for %s; marked as lost", one_line(worker), silence)
+    return Swept(
+        reaped=reaped,
+        resumed=resumed,
+        lost=lost,
+        given_up=given_up,
+        pruned=pruned,
+        has_more=PRUNE_LIMIT in pruned.values() or len(given_up) == unknown_tasks.MOST_AT_ONCE or overlooked > 0,
+    )
+
+
+def _see_to_days(database: GuardedConnection, kept: timedelta) -> None:
+    """Make and drop partitions. What is wrong with one of them must not keep the rest from being done."""
+    jobs = database.jobs
+    try:
+        database.call(jobs.make_days)
+        if kept:
+            for day in jobs.drop_days(older_than=kept, call=database.call):
+                logger.info("Deleted the jobs that were completed or cancelled on %s", day)
+    except DatabaseError as error:
+        if fault_of(error) in OUTAGES:
+            raise
+        logger.exception("Partitions could not be made or dropped")

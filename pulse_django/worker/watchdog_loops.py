@@ -10,10 +10,8 @@ from pulse_django import conf
 from .guarded_connection import GuardedConnection
 from .loops import Loops
 from .minute_recorder import PAUSE, MinuteRecorder
-from .outages import Beats
 from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
-from .sweeps import Swept
-from .watchdog import Watchdog
+from .watchdog import Beats, Swept, Watchdog
 
 
 class WatchdogLoops:

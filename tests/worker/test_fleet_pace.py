@@ -21,8 +21,7 @@ from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.keeper import Keeper
 from pulse_django.worker.shard_line import LONGEST_TICK
 from pulse_django.worker.shared_leases import SharedLeases
-from pulse_django.worker.sweeps import Swept
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Swept, Watchdog
 from pulse_django.worker.worker_options import WorkerOptions
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -28,11 +28,10 @@ from pulse_django.words.eras import HOT
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.states import Status
-from pulse_django.worker import expiry
-from pulse_django.worker import paused_tasks as worker_paused_tasks
+from pulse_django.worker import watchdog
+from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.sweeps import Swept
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.crash.processes import ROOT, environment
 from tests.crash.workers import wait_until
 from tests.factories import AttemptFactory, make_job, now
@@ -65,7 +64,7 @@ def test_jobs_that_did_not_start_in_time_are_cancelled_and_announced(
     def receiver(ending: Any, **_: Any) -> None:
         endings.append(ending)
 
-    monkeypatch.setattr(expiry, "EXPIRE_LIMIT", 1)
+    monkeypatch.setattr(watchdog, "EXPIRE_LIMIT", 1)
     monkeypatch.setattr(JobManager, "expire", partialmethod(expire, limit=1))
     jobs = [make_job(expires_at=now(timedelta(seconds=-1))) for _ in range(3)]
     later = make_job(expires_at=now(timedelta(hours=1)))
@@ -284,7 +283,7 @@ def test_how_long_is_a_setting(dog: Watchdog, settings: Any) -> None:
 def test_more_than_one_statement_prunes_is_left_to_a_sweep_that_does_not_wait(
     dog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_django.worker.housekeeping.PRUNE_LIMIT", 1)
+    monkeypatch.setattr("pulse_django.worker.watchdog.PRUNE_LIMIT", 1)
     make_job(completed=True, era=HOT, finished_at=now(OLD))
     assert dog.pause_after(dog.sweep()) == 0.0
     assert dog.pause_after(dog.sweep()) > 0

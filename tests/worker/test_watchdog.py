@@ -14,8 +14,7 @@ from pulse_django.store.job_queries import ServerClock
 from pulse_django.words.states import Status
 from pulse_django.worker import watchdog
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.sweeps import Swept
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Swept, Watchdog
 from tests.factories import make_job
 from tests.protocol.steps import sql
 from tests.rival import Rival

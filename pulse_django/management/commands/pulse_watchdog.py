@@ -37,8 +37,7 @@ from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
 from pulse_django.worker.loops import Loops
 from pulse_django.worker.minute_recorder import MinuteRecorder
-from pulse_django.worker.sweeps import Swept
-from pulse_django.worker.watchdog import Watchdog
+from pulse_django.worker.watchdog import Swept, Watchdog
 from pulse_django.worker.watchdog_loops import WatchdogLoops
 
 logger = SafeLogger("pulse_django.watchdog")
