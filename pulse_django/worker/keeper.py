@@ -28,8 +28,7 @@ from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
 from .http_port import Exposed, HttpPort, Standing
 from .logs import LogWriter
-from .loop_liveness import MAIN
-from .loops import Loops
+from .loops import MAIN, Loops
 from .process_samples import ProcessSamples
 from .shard_line import LONGEST_TICK, ShardLine
 from .systemd import Systemd

@@ -6,13 +6,19 @@ Each has a thread of its own, a connection of its own with timeouts, and shows t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
-from .guarded_connection import GuardedConnection, keep_calling
-from .loop_liveness import LoopLiveness
+from pulse_django import conf
+
+from .guarded_connection import GuardedConnection, keep_calling, longest_wait
+from .minute_recorder import PAUSE, MinuteRecorder
 from .needed_threads import NeededThreads
+from .schedule_loop import LONGEST_PAUSE, ScheduleLoop
+from .watchdog import Beats, Swept, Watchdog
 
 Step = Callable[[], float]
 """Does one step, and returns for how many seconds to wait until the next."""
@@ -69,3 +75,134 @@ class Loops:
     @property
     def is_running(self) -> bool:
         return any(self.threads.is_alive(loop.name) for loop in self._loops)
+
+
+# Whether the loops of a keeper make progress: each notes every step and every statement.
+#
+# A database that is away makes steps fail, and loops that fail turn all the same. So an outage is never taken for a
+# worker that hangs, and its supervisor would restart it together with all the others.
+
+
+T = TypeVar("T")
+
+MAIN = "main"
+PAUSES = 3  # that a loop may leave out
+# Seconds. Shorter, and a host that was paused for a moment looks dead.
+SHORTEST_PATIENCE = 10.0
+# Of loops that ask the database. Connecting to it may wait for a resolver, which cannot be interrupted: half a minute
+# and more while names are not answered. Shorter restarts workers for that; longer leaves one that hangs.
+PATIENCE_WITH_DATABASE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When a loop last turned, and for how long it may take until the next time."""
+
+    at: float
+    patience: float
+
+
+def hanging(turns: Mapping[str, Turn], now: float) -> dict[str, float]:
+    """Return the loops that should have turned long ago, and for how many seconds they have not."""
+    return {name: now - turn.at for name, turn in turns.items() if now - turn.at > turn.patience}
+
+
+class LoopLiveness:
+    """Written by the loops of a keeper, each its own, and read by the HTTP port."""
+
+    def __init__(self) -> None:
+        self._patience: dict[str, float] = {}
+        self._turns: dict[str, Turn] = {}
+        self._answered_at: dict[str, float] = {}
+
+    def turned(self, name: str) -> None:
+        self._turns[name] = Turn(time.monotonic(), self._patience.get(name, SHORTEST_PATIENCE))
+
+    def connection(self, alias: str, name: str, pause: float) -> GuardedConnection:
+        """Return the connection of a loop that pauses for at most so long, and expect that loop to turn from now on."""
+        self._patience[name] = max(PATIENCE_WITH_DATABASE, PAUSES * max(pause, longest_wait()))
+        self.turned(name)
+        return _FollowedConnection(alias, name, self)
+
+    def following(self, name: str, step: Callable[[], float]) -> Callable[[], float]:
+        """Return that step of a loop, which is noted each time that it begins."""
+
+        def followed() -> float:
+            self.turned(name)
+            return step()
+
+        return followed
+
+    def answered(self, name: str) -> None:
+        self._answered_at[name] = time.monotonic()
+
+    def hanging(self) -> dict[str, float]:
+        return hanging(dict(self._turns), time.monotonic())
+
+    def unanswered(self, name: str) -> float:
+        """Return for how many seconds the database has not answered that loop; infinite before it ever did."""
+        return time.monotonic() - self._answered_at.get(name, float("-inf"))
+
+
+class _FollowedConnection(GuardedConnection):
+    def __init__(self, alias: str, name: str, liveness: LoopLiveness) -> None:
+        super().__init__(alias, name)
+        self._liveness = liveness
+
+    def call(self, verb: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        # A sweep may be a dozen statements, each as long as a statement is allowed to take.
+        self._liveness.turned(self.purpose)
+        answer = super().call(verb, *args, **kwargs)
+        self._liveness.turned(self.purpose)
+        self._liveness.answered(self.purpose)
+        return answer
+
+
+# The loops of a watchdog, in a worker and in ``pulse_watchdog``: sweeps, statistics of minutes, and schedules.
+
+
+class WatchdogLoops:
+    def __init__(
+        self,
+        loops: Loops,
+        alias: str,
+        *,
+        interval: float | None = None,
+        watches: bool = True,
+        declarer: str = "",
+        beats: Beats | None = None,
+        ended: Callable[[], object] = lambda: None,
+        fleet_size: Callable[[], int] = lambda: 1,
+        swept: Callable[[Swept], object] = lambda _: None,
+        of_shard: str = "",
+    ) -> None:
+        """``watches``: sweep, record minutes and fire ticks. ``declarer``: the worker whose code schedules follow.
+
+        ``of_shard`` is what the names of the loops end with.
+        """
+        interval = interval or conf.current().watchdog_interval.total_seconds()
+        self._loops, self._fleet_size, self._swept = loops, fleet_size, swept
+        watchdog = None
+        self._parts: list[MinuteRecorder | ScheduleLoop] = []
+        self.databases: list[GuardedConnection] = []
+        if watches:
+            watchdog = Watchdog(loops.connection(alias, f"watchdog{of_shard}", interval), interval, beats, ended)
+            self._parts.append(MinuteRecorder(loops.connection(alias, f"minutes{of_shard}", PAUSE)))
+            self.databases.append(watchdog.database)
+        schedules = loops.connection(alias, f"schedules{of_shard}", LONGEST_PAUSE)
+        self._parts.append(ScheduleLoop(schedules, declarer, watchdog=watchdog, fleet_size=fleet_size))
+        self.databases += [part.database for part in self._parts]
+        self._watchdog = watchdog
+
+    def add(self) -> None:
+        """Add them to the loops that are about to start."""
+        if self._watchdog is not None:
+            self._loops.add(self._watchdog.database, partial(self._sweep, self._watchdog))
+        for part in self._parts:
+            self._loops.add(part.database, part.run_once)
+
+    def _sweep(self, watchdog: Watchdog) -> float:
+        swept = watchdog.take_turn()
+        if swept is not None:
+            self._swept(swept)
+        return watchdog.pause_after(swept, self._fleet_size())

@@ -17,9 +17,8 @@ from pulse_django.words.identity import Identity
 from .children import Children
 from .heartbeat import Charge, Heartbeat
 from .listener import Listener
-from .loops import Loops
+from .loops import Loops, WatchdogLoops
 from .recovery import Recovery
-from .watchdog_loops import WatchdogLoops
 from .worker_options import WorkerOptions
 
 # Seconds: the longest pause of these loops.

@@ -26,10 +26,10 @@ from pulse_django.exporters.worker import exposed
 from pulse_django.models import Job
 from pulse_django.store.workers import Presence
 from pulse_django.words.states import Status
-from pulse_django.worker import http_port, loop_liveness
+from pulse_django.worker import http_port, loops
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.http_port import AT_A_TIME, HttpPort, PortRefused, Standing, why_unready
-from pulse_django.worker.loop_liveness import (
+from pulse_django.worker.loops import (
     MAIN,
     PATIENCE_WITH_DATABASE,
     SHORTEST_PATIENCE,
@@ -246,7 +246,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(loop_liveness, "time", clock)
+    monkeypatch.setattr(loops, "time", clock)
     return clock
 
 

@@ -35,10 +35,9 @@ from pulse_django.words.payloads import error_in_one_line
 from pulse_django.worker import logs
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.logs import LogWriter
-from pulse_django.worker.loops import Loops
+from pulse_django.worker.loops import Loops, WatchdogLoops
 from pulse_django.worker.minute_recorder import MinuteRecorder
 from pulse_django.worker.watchdog import Swept, Watchdog
-from pulse_django.worker.watchdog_loops import WatchdogLoops
 
 logger = SafeLogger("pulse_django.watchdog")
 
