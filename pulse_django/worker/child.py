@@ -45,8 +45,7 @@ from .logs import LogWriter
 from .memory import resident_mib
 from .needed_threads import NeededThreads
 from .prefetch import HORIZON
-from .report_relay import ReportRelay
-from .reporter import Reporter
+from .reporter import Reporter, ReportRelay
 from .run_events import RunEvents, log_lost, log_out_of_touch
 from .shared_leases import SharedLeases
 from .worker_options import WorkerOptions
