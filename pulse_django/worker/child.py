@@ -42,9 +42,9 @@ from .handler_stacks import open_dump_file
 from .in_flight import InFlight
 from .in_flight_of_shards import InFlightOfShards
 from .logs import LogWriter
-from .memory import resident_mib
 from .needed_threads import NeededThreads
 from .prefetch import HORIZON
+from .process_samples import resident_mib
 from .reporter import Reporter, ReportRelay
 from .run_events import RunEvents, log_lost, log_out_of_touch
 from .shared_leases import SharedLeases

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -100,3 +102,19 @@ class ProcessSamples:
 
 def _by_place(values: Iterable[int]) -> dict[str, int]:
     return {str(place): value for place, value in enumerate(values)}
+
+
+# How much memory this process uses now.
+
+
+MIB = 1024 * 1024
+
+
+def resident_mib() -> int:
+    """Return the resident set in MiB; where only its peak is known, that."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // MIB
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak // MIB if sys.platform == "darwin" else peak // 1024
