@@ -24,7 +24,7 @@ from pulse_django.worker.needed_threads import Start, start_thread
 from . import Begin, Done
 from .connection_cleanup import KEPT_IDLE
 from .orm_threads import OrmThreads, ThreadOfRun
-from .run_queue import RunQueue
+from .threads import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 

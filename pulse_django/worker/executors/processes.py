@@ -30,8 +30,8 @@ from pulse_django.worker.needed_threads import Start, start_thread
 from . import Begin, Done
 from .last_stack import TICK as TICK_OF_STACKS
 from .last_stack import LastStack
-from .run_queue import RunQueue
 from .serialization import claim_to_wire, outcome_from_wire
+from .threads import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 

@@ -18,7 +18,6 @@ from pulse_django.worker.needed_threads import Start, start_thread
 
 from . import Begin, Done
 from .connection_cleanup import KEPT_IDLE, close_connections, has_connections, ready_connections, tidy_connections
-from .run_queue import RunQueue
 
 logger = SafeLogger("pulse_django.worker")
 
@@ -199,3 +198,19 @@ def _do_safely(see_to_connections: Callable[[], None]) -> None:
         see_to_connections()
     except Exception:
         logger.exception("Cleaning up the connections of a handler failed")
+
+
+# Runs that wait for a slot. Several threads take from them, and each run is taken once.
+
+
+class RunQueue(deque[Run]):
+    def next(self) -> Run | None:
+        """Take the first; None: there is none, or another thread was quicker."""
+        try:
+            return self.popleft()
+        except IndexError:
+            return None
+
+    def take_back(self) -> list[Run]:
+        """Take all that have not begun."""
+        return list(iter(self.next, None))
