@@ -24,7 +24,7 @@ from pulse_django.worker.executors.connection_cleanup import (
     ready_connections,
     tidy_connections,
 )
-from pulse_django.worker.executors.orm_threads import OrmThreads, ThreadOfRun
+from pulse_django.worker.executors.event_loop import OrmThreads, ThreadOfRun
 from tests.crash.workers import wait_until
 from tests.faults import all_faults
 from tests.proxy import LateProxy
