@@ -39,11 +39,9 @@ from .executors.choice import Executors
 from .fork_server import ignore_stops
 from .guarded_connection import GuardedConnection, keep_calling, longest_wait
 from .handler_stacks import open_dump_file
-from .in_flight import InFlight
-from .in_flight_of_shards import InFlightOfShards
+from .in_flight import HORIZON, InFlight, InFlightOfShards
 from .logs import LogWriter
 from .needed_threads import NeededThreads
-from .prefetch import HORIZON
 from .process_samples import resident_mib
 from .reporter import Reporter, ReportRelay
 from .run_events import RunEvents, log_lost, log_out_of_touch

@@ -14,8 +14,7 @@ from pulse_django.execution.registry import chunk_of, key_of, registry
 from pulse_django.execution.run import Clock, Run
 from pulse_django.execution.tasks_framework import Task
 
-from .in_flight import InFlight
-from .in_flight_of_shards import InFlightOfShards
+from .in_flight import InFlight, InFlightOfShards
 
 NEVER = float("inf")
 _Name = tuple[str, str]  # the shard, and the task: a chunk has jobs of one shard

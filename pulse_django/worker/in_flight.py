@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from pulse_django.execution.chunk_run import ChunkRun, is_gathered
@@ -13,9 +13,6 @@ from pulse_django.protocol.claim import Slots
 from pulse_django.words.lanes import Lane, lane_of
 from pulse_django.words.leases import Claim
 
-from .fair_shares import fair_share
-from .overstaying_runs import OverstayingRuns
-from .prefetch import Prefetch
 from .shared_leases import SharedLeases
 
 # One claim's worth. Larger batches flip PostgreSQL to hash joins and hold their locks for longer.
@@ -298,3 +295,145 @@ class InFlight:
     def slow_down(self) -> None:
         """A handler is taking long: claim no more than can begin at once."""
         self.prefetch.slow_down()
+
+
+# The runs of a child from all of its shards, for those who look after all of them.
+
+
+class InFlightOfShards:
+    """Answers as an ``InFlight`` does where the shard does not matter, and says which one has a run where it does."""
+
+    def __init__(self, by_alias: Mapping[str, InFlight]) -> None:
+        self._by_alias = by_alias
+        self._all = list(by_alias.values())
+        for one in self._all:
+            one.peers = self._all
+            one.prefetch = self._all[0].prefetch  # what is claimed ahead of any shard waits for the same slots
+        self.slots = self._all[0].slots
+
+    def of(self, run: Run) -> InFlight:
+        """Return what has this run, or had it."""
+        return self._by_alias[str(run.alias)]
+
+    @property
+    def active(self) -> list[Run]:
+        return [run for one in self._all for run in one.active]
+
+    @property
+    def is_idle(self) -> bool:
+        return all(one.is_idle for one in self._all)
+
+    @property
+    def is_orphaned(self) -> bool:
+        return self._all[0].is_orphaned
+
+    @is_orphaned.setter
+    def is_orphaned(self, is_orphaned: bool) -> None:
+        for one in self._all:
+            one.is_orphaned = is_orphaned
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._all[0].is_used_up
+
+    @property
+    def all_taken(self) -> int:
+        return self._all[0].all_taken
+
+    @property
+    def stuck_slots(self) -> int:
+        return self._all[0].stuck_slots
+
+    @property
+    def slots_beyond_leases(self) -> int:
+        return sum(one.slots_beyond_leases for one in self._all)
+
+    def blocks_a_retry(self, now: float) -> bool:
+        """Whether a retry has waited for long for a handler here, and nothing else would suffer from its end."""
+        return self.is_idle and any(one.blocks_a_retry(now) for one in self._all)
+
+    def slow_down(self) -> None:
+        """Let no shard claim more than can begin at once."""
+        for one in self._all:
+            one.slow_down()
+
+
+# How many jobs a child claims beyond its free slots: more while handlers prove short, and none beside a long one.
+
+
+MOST_PREFETCHED = 400
+# Seconds in which what was prefetched should have begun. Longer keeps work from idle workers; shorter makes small
+# batches of short jobs.
+HORIZON = 0.25
+FIRST_PREFETCH = 8
+
+
+class Prefetch:
+    def __init__(self, slots: int) -> None:
+        self.jobs = 0
+        self._slots = slots
+        self._mean = 0.0
+
+    def learn(self, took: Sequence[float]) -> None:
+        """Adapt to how long handlers took."""
+        self._mean += (sum(took) / len(took) - self._mean) * 0.3
+        if max(took) > HORIZON:
+            self.jobs = 0
+            return
+        fitting = int(HORIZON * self._slots / max(self._mean, 1e-6))
+        self.jobs = min(fitting, MOST_PREFETCHED, max(FIRST_PREFETCH, 2 * self.jobs))
+
+    def slow_down(self) -> None:
+        """A handler is taking long: claim no more than can begin at once."""
+        self.jobs = 0
+
+
+# How the slots of a child are shared among the shards that it serves.
+
+
+def fair_share(slots: int, mine: int, others: Sequence[int]) -> int:
+    """Return how many more slots a shard may take that has ``mine``. ``others`` are those of shards that want some.
+
+    What is left over by the division goes to the shards that have the fewest.
+    """
+    share, rest = divmod(slots, len(others) + 1)
+    fewer = sum(one < mine for one in others)
+    return share + (fewer < rest) - mine
+
+
+# Runs of a child that are past their deadlines and go on: meanwhile no other run of their jobs begins here.
+
+
+# Seconds for which a retry waits for the thread of the run before. Shorter kills threads that would have ended; longer
+# keeps the job of a thread that never ends.
+PATIENCE_WITH_OVERSTAYERS = 30.0
+
+
+class OverstayingRuns:
+    """What is changed here is changed under the lock of the ``InFlight`` that it is a part of."""
+
+    def __init__(self, shared_leases: SharedLeases) -> None:
+        self._runs: dict[int, Run] = {}
+        self._retry_waits_since = float("inf")  # for one of them to end
+        self._shared_leases = shared_leases
+
+    def add(self, run: Run) -> None:
+        if id(run) not in self._runs:
+            self._runs[id(run)] = run
+            self._shared_leases.overstayers.add(self._shared_leases.index, run.claim.job_id)
+
+    def ended(self, run: Run) -> None:
+        if self._runs.pop(id(run), None) is not None:
+            self._shared_leases.overstayers.remove(self._shared_leases.index, run.claim.job_id)
+            self._retry_waits_since = float("inf")
+
+    def block(self, run: Run) -> bool:
+        """Whether a handler of an earlier run of the same job goes on in this worker though its time is up."""
+        if run.claim.attempt == 1 or run.claim.job_id not in self._shared_leases.overstayers:
+            return False
+        if any(one.claim.job_id == run.claim.job_id for one in list(self._runs.values())):
+            self._retry_waits_since = min(self._retry_waits_since, time.monotonic())
+        return True
+
+    def have_blocked_for_long(self, now: float) -> bool:
+        return bool(self._runs) and now - self._retry_waits_since > PATIENCE_WITH_OVERSTAYERS

@@ -21,10 +21,8 @@ from pulse_django.models import Attempt, Job, Worker
 from pulse_django.words.identity import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.claimer import Claimer
-from pulse_django.worker.fair_shares import fair_share
 from pulse_django.worker.guarded_connection import GuardedConnection
-from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.in_flight_of_shards import InFlightOfShards
+from pulse_django.worker.in_flight import InFlight, InFlightOfShards, fair_share
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.worker_options import WorkerOptions
 from testproject.shop import tasks

@@ -8,10 +8,16 @@ import pytest
 
 from pulse_django.execution.run import Run
 from pulse_django.words.leases import Claim
-from pulse_django.worker.in_flight import MOST_AT_ONCE, MOST_BYTES, MOST_UNREPORTED, InFlight
+from pulse_django.worker.in_flight import (
+    FIRST_PREFETCH,
+    HORIZON,
+    MOST_AT_ONCE,
+    MOST_BYTES,
+    MOST_UNREPORTED,
+    PATIENCE_WITH_OVERSTAYERS,
+    InFlight,
+)
 from pulse_django.worker.overstayers import Overstayers
-from pulse_django.worker.overstaying_runs import PATIENCE_WITH_OVERSTAYERS
-from pulse_django.worker.prefetch import FIRST_PREFETCH, HORIZON
 from pulse_django.worker.shared_leases import SharedLeases
 from tests.worker.test_shared_leases import PREFIX, claim
 
