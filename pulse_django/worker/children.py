@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import selectors
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pulse_django import conf
@@ -17,17 +20,17 @@ from pulse_django.words.identity import Identity
 from pulse_django.words.leases import Lease
 from pulse_django.words.verb_results import Settled
 
-from .asked_stacks import AskedStacks
 from .channel import Channel, Hung, Message
 from .child import DRAINED
-from .child_slot import ChildSlot
 from .executors.serialization import report_from_wire, settled_to_wire
 from .fork_server import status_in_words
-from .heartbeat import Heartbeat
+from .handler_stacks import dump_of
+from .heartbeat import Charge, Heartbeat
 from .listener import Listener
 from .overstayers import Overstayers
 from .recovery import Death, Recovery, RelayedReports
-from .shared_leases import SharedLeases
+from .shared_leases import HeldLease, SharedLeases
+from .stack_requests import PATIENCE_WITH_CHILD, StackRequests
 from .worker_options import WorkerOptions
 
 logger = SafeLogger("pulse_django.worker")
@@ -263,3 +266,158 @@ class Children:
             logger.error("Process %d (pid %s) cannot reach the database; replacing it", child.number, child.pid)
             child.is_leaving = True
             child.channel.send({"drain": "it cannot reach the database"})
+
+
+# A place for one child process. A child that died is replaced.
+
+
+# Seconds before the second child in a row that died young, and the longest. Shorter burns a processor on a child that
+# cannot start; longer leaves slots empty.
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
+YOUNG = 10.0
+
+
+@dataclass(slots=True)
+class ChildSlot:
+    index: int
+    leases: Sequence[SharedLeases]  # of each shard
+    charges: Sequence[Charge] = field(init=False)
+    number: int = 0  # of the child in it; 0: none
+    boot_id: str = ""
+    pid: int | None = None
+    channel: Channel | None = None
+    ready: bool = False
+    ended: str = ""  # why it says that it ends
+    killed_for: str = ""  # why we killed it
+    stuck: int = 0
+    said: Message = field(default_factory=dict)  # how the child says that it is
+    born_at: float = 0.0
+    hung_at: float = float("inf")  # since its channel was closed without a report of its death
+    relaying_at: float = float("inf")  # since it was asked to send its reports to the keeper
+    is_leaving: bool = False  # it was asked to end, because it does not work
+    is_draining: bool = False  # it claims no more
+    failing: str = ""  # what it says that ends it
+    spawn_at: float = 0.0  # the next one not before
+    died_young: int = 0
+    stack_file: int | None = None  # to which the child writes where its handlers are, if it is asked by a signal
+    stacks: str = field(default="", repr=False)  # what it wrote before it was killed
+
+    def __post_init__(self) -> None:
+        self.charges = [Charge(one) for one in self.leases]
+
+    def held(self) -> list[HeldLease]:
+        """Return all that the child has a lease on."""
+        return [held for one in self.leases for held in one.held()]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.number == 0
+
+    def settle_in(self, number: int, name: str, boot_id: str, channel: Channel) -> None:
+        """Make room for a new child."""
+        for charge in self.charges:
+            charge.shared_leases.clear(f"{name}:{boot_id}:")
+            charge.progress.clear()
+        self.number, self.boot_id, self.channel, self.pid = number, boot_id, channel, None
+        self.ready, self.ended, self.killed_for, self.stuck, self.said = False, "", "", 0, {}
+        self.born_at, self.hung_at, self.relaying_at = time.monotonic(), float("inf"), float("inf")
+        self.failing, self.is_leaving, self.is_draining, self.stacks = "", False, False, ""
+
+    def empty(self, clean: bool) -> None:
+        """Note the end of the child, and when another may come."""
+        now = time.monotonic()
+        self.died_young = 0 if clean or now - self.born_at > YOUNG else self.died_young + 1
+        pause = 0.0 if self.died_young <= 1 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self.died_young - 2, 20))
+        self.spawn_at = now + pause
+        self.number, self.pid, self.ready = 0, None, False
+        if self.channel is not None:
+            self.channel.close()
+        self.channel = None
+        if self.stack_file is not None:
+            os.close(self.stack_file)
+        self.stack_file = None
+
+    def cannot_deliver(self, patience: float) -> bool:
+        """Whether its reports have not come through for so long, though they may come by way of us."""
+        now = time.monotonic()
+        unreported_since = min(one.unreported_since() for one in self.leases)
+        return now - self.relaying_at > patience and now - unreported_since > patience
+
+    def kill_for_silence(self, seconds: float) -> None:
+        """End a child that shows no sign of life. Before, ask where its handlers are: one may hold the interpreter."""
+        if self.pid is not None and self.stack_file is not None and not self.killed_for:
+            with suppress(OSError):
+                self.stacks = dump_of(self.pid, self.stack_file)
+        self.kill(f"killed after {seconds:g} s of silence")
+
+    def kill(self, reason: str) -> None:
+        """End the child at once. The fork server will report its death."""
+        if not self.is_empty and not self.killed_for:
+            self.killed_for = reason
+        if self.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+# The keeper's part of a question where a handler is: find the child that runs it, ask, and pass on the answer.
+
+
+NOT_HERE = "The job is not running in this worker any more."
+NOT_BEGUN = "The job waits for a slot of this worker."
+NO_ANSWER = "Its process does not answer."
+# Above a dump that does not say which job a handler runs.
+OF_ALL = "Its process does not answer: a handler holds the interpreter. These are all of its handlers.\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a child was asked, and has not answered yet."""
+
+    child: ChildSlot
+    pid: int | None
+    at: float
+    requests: StackRequests
+
+
+class AskedStacks:
+    """Used by the main thread of the keeper."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, _Asked] = {}
+
+    def look_after(self, children: Sequence[ChildSlot], of_shards: Sequence[StackRequests], now: float) -> None:
+        for shard, requests in enumerate(of_shards):
+            for job_id in requests.questions():
+                self._ask(job_id, children, shard, requests, now)
+        for job_id, asked in list(self._asked.items()):
+            if now - asked.at > PATIENCE_WITH_CHILD:
+                self.answered(job_id, _dump_of(asked))
+
+    def answered(self, job_id: int, text: str) -> None:
+        asked = self._asked.pop(job_id, None)
+        if asked is not None:
+            asked.requests.answer(job_id, text)
+
+    def _ask(self, job_id: int, children: Sequence[ChildSlot], shard: int, requests: StackRequests, now: float) -> None:
+        for child in children:
+            for held in child.leases[shard].held() if not child.is_empty else ():
+                if held.lease.job_id != job_id:
+                    continue
+                if not held.begun or child.channel is None:
+                    requests.answer(job_id, NOT_BEGUN)
+                    return
+                self._asked[job_id] = _Asked(child, child.pid, now, requests)
+                child.channel.send({"where": job_id, "shard": shard})
+                return
+        requests.answer(job_id, NOT_HERE)
+
+
+def _dump_of(asked: _Asked) -> str:
+    """Ask the process by a signal, which needs no interpreter."""
+    child = asked.child
+    if child.pid is None or child.pid != asked.pid or child.stack_file is None:
+        return NOT_HERE
+    with suppress(OSError):
+        if found := dump_of(child.pid, child.stack_file):
+            return OF_ALL + found
+    return NO_ANSWER

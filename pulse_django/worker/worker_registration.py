@@ -17,7 +17,7 @@ from pulse_django.store.workers import Presence
 from pulse_django.words.identity import MAX_HOST, Identity, printable
 
 from .channel import Message
-from .child_slot import ChildSlot
+from .children import ChildSlot
 from .worker_options import WorkerOptions
 
 
