@@ -24,8 +24,7 @@ from pulse_django.words.leases import Claim, Lease
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 
-from .fleet_pace import LONGEST_POLL, POLLS_SLOWED_BY, slowed
-from .guarded_connection import GuardedConnection
+from .guarded_connection import LONGEST_POLL, POLLS_SLOWED_BY, GuardedConnection, slowed
 from .in_flight import InFlight
 from .keyed_lanes import KeyedLanes
 from .worker_options import WorkerOptions

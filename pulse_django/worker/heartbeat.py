@@ -19,8 +19,7 @@ from pulse_django.words.counters import Counters
 from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
 
-from .fleet_pace import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, slowed
-from .guarded_connection import GuardedConnection
+from .guarded_connection import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, GuardedConnection, slowed
 from .shared_leases import HeldLease, SharedLeases
 from .stack_requests import StackRequests
 

@@ -35,8 +35,7 @@ from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Reaped
 
-from .fleet_pace import LONGEST_SWEEP, SWEEPS_SLOWED_BY, slowed
-from .guarded_connection import GuardedConnection
+from .guarded_connection import LONGEST_SWEEP, SWEEPS_SLOWED_BY, GuardedConnection, slowed
 
 T = TypeVar("T")
 logger = SafeLogger("pulse_django.watchdog")

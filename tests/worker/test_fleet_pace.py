@@ -14,8 +14,13 @@ from pulse_django.execution.notify import SOON
 from pulse_django.models import Worker
 from pulse_django.words.identity import Identity
 from pulse_django.worker.claimer import Claimer
-from pulse_django.worker.fleet_pace import LONGEST_PRESENCE, NOT_SLOWED, PRESENCE_SLOWED_BY, slowed
-from pulse_django.worker.guarded_connection import GuardedConnection
+from pulse_django.worker.guarded_connection import (
+    LONGEST_PRESENCE,
+    NOT_SLOWED,
+    PRESENCE_SLOWED_BY,
+    GuardedConnection,
+    slowed,
+)
 from pulse_django.worker.heartbeat import IDLE_TICK, Charge, Heartbeat
 from pulse_django.worker.in_flight import InFlight
 from pulse_django.worker.keeper import Keeper
