@@ -22,7 +22,7 @@ from pulse_django.words.verb_results import Settled
 
 from .channel import Channel, Hung, Message
 from .child import DRAINED
-from .executors.serialization import report_from_wire, settled_to_wire
+from .executors.processes import report_from_wire, settled_to_wire
 from .fork_server import status_in_words
 from .handler_stacks import dump_of
 from .heartbeat import Charge, Heartbeat

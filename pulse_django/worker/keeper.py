@@ -23,7 +23,7 @@ from pulse_django.words.identity import Identity
 from .channel import Channel, Message
 from .child import DRAINED, child_main
 from .children import Children
-from .executors.process_runner import runner_main
+from .executors.processes import runner_main
 from .fork_server import Births, start_fork_server
 from .guarded_connection import longest_wait
 from .http_port import Exposed, HttpPort, Standing

@@ -16,7 +16,7 @@ from pulse_django.words.leases import Lease
 from pulse_django.words.verb_results import Report, Settled
 
 from .channel import Message
-from .executors.serialization import report_to_wire, settled_from_wire
+from .executors.processes import report_to_wire, settled_from_wire
 from .guarded_connection import GuardedConnection, longest_wait
 from .in_flight import InFlight
 from .run_events import RunEvents, log_lost
