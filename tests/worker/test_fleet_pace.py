@@ -23,8 +23,7 @@ from pulse_django.worker.guarded_connection import (
 )
 from pulse_django.worker.heartbeat import IDLE_TICK, Charge, Heartbeat
 from pulse_django.worker.in_flight import InFlight
-from pulse_django.worker.keeper import Keeper
-from pulse_django.worker.shard_line import LONGEST_TICK
+from pulse_django.worker.keeper import LONGEST_TICK, Keeper
 from pulse_django.worker.shared_leases import SharedLeases
 from pulse_django.worker.watchdog import Swept, Watchdog
 from pulse_django.worker.worker_options import WorkerOptions
