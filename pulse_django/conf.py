@@ -20,8 +20,7 @@ from .exceptions import InvalidJob
 from .words.job_options import check_queue_name
 from .words.limiting import Limit
 from .words.retry_policies import Backoff
-from .words.setting_ranges import RANGES
-from .words.setting_values import PARSER_OF_TYPE
+from .words.setting_values import PARSER_OF_TYPE, RANGES
 from .words.states import Status
 
 SETTING = "PULSE"

@@ -43,7 +43,7 @@ from pulse_django.words.envelopes import HIDDEN, RESULT, Envelope
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.masks import ENCRYPTED, EVERYTHING, NOTHING, Masks
 from pulse_django.words.needs import Met
-from pulse_django.words.setting_ranges import MAX_PAYLOAD_CEILING
+from pulse_django.words.setting_values import MAX_PAYLOAD_CEILING
 from pulse_django.words.states import Status
 from tests.crash.processes import ROOT
 from tests.crash.workers import Workers, outcomes, wait_for, wait_until
