@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .schedules.declarations import Schedule
     from .tasks import task
     from .words.limiting import Breaker, Limit, Rate
-    from .words.retry_after import retry_after
-    from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only
+    from .words.retry_policies import NO_RETRIES, Backoff, RetryPolicy, never, only, retry_after
     from .words.timings import Cron, Every
     from .words.uniqueness import Unique
     from .workflows.batches import Batch

@@ -39,7 +39,8 @@ from pulse_django.fleet.conditions import Severity, known
 from pulse_django.fleet.explanation import sentences
 from pulse_django.managers import ScheduleManager
 from pulse_django.protocol.limiters import LimiterManager
-from pulse_django.words import limiting, retry_after, retry_policies, uniqueness, verb_results, vital_signs
+from pulse_django.words import limiting, retry_policies, uniqueness, verb_results, vital_signs
+from pulse_django.words import retry_policies
 from pulse_django.words.declared_options import OPTIONS
 from pulse_django.workflows import rewind
 
@@ -192,7 +193,7 @@ def python_page() -> str:
             *of_unique(),
             "\n## Limits\n\n[How to use them](../how-to/limits.md).\n",
             *(entry(name, getattr(limiting, name)) for name in ("Limit", "Rate", "Breaker")),
-            entry("retry_after", retry_after.retry_after),
+            entry("retry_after", retry_policies.retry_after),
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
             *(entry(name, getattr(paused_tasks, name)) for name in ("pause_task", "resume_task")),
             *(entry(name, getattr(paused_queues, name)) for name in ("pause_queue", "resume_queue")),
