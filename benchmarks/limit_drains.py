@@ -27,8 +27,7 @@ from benchmarks.processes import PlainSurroundings, run_burst
 from benchmarks.scratch import fill, scratch_database
 from pulse_django.models import Limiter
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_key
-from pulse_django.words.limiting import Limit
+from pulse_django.words.limiting import Limit, lane_key
 
 KEYS = 100
 MANY = 1_000_000

@@ -13,7 +13,7 @@ from .protocol.paused_keys import PausedKeyManager
 from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp, JsonType, TextSize
-from .words.lane_keys import IN_QUEUE, MAX_PAUSED
+from .words.limiting import IN_QUEUE, MAX_PAUSED
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
 
 MAX_NUMBERS_TEXT = 2_000  # of a limiter, as JSON

@@ -61,7 +61,7 @@ class Job(models.Model):
     task = ShortText(max_length=MAX_TASK_NAME)  # a key of the task registry, never a path to import
     queue = ShortText(max_length=MAX_QUEUE_NAME, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
     priority = models.SmallIntegerField(default=0, db_default=0)  # higher runs first
-    # Whose turn it is: the limiter and the key of a job with a limit or a share, as words/lane_keys.py spells them.
+    # Whose turn it is: the limiter and the key of a job with a limit or a share, as words/limiting.py spells them.
     lane_key = ShortText(max_length=MAX_LANE_KEY, db_collation="C", default="", db_default="", editable=False)
     # False: a job with a lane key whose time has not come. Jobs without one are ordered by their time alone.
     # NULL: set aside, because its task is paused (docs/adr/0060).

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse_django import conf
-from pulse_django.words.lane_keys import limiter_of_queue
-from pulse_django.words.limiting import Limit
+from pulse_django.words.limiting import Limit, limiter_of_queue
 
 from .lane_keys import limiter_name
 from .registry import registry

@@ -9,7 +9,9 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.words.lane_keys import (
+from pulse_django.words.limiting import (
+    KeySource,
+    Limit,
     is_of_chunks,
     lane_key,
     lane_of_chunks,
@@ -18,7 +20,6 @@ from pulse_django.words.lane_keys import (
     limiters_of_lane,
     text_of_key,
 )
-from pulse_django.words.limiting import KeySource, Limit
 
 from .registry import chunk_of, key_of, registry
 from .tasks_framework import Task

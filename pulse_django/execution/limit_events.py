@@ -10,8 +10,7 @@ from django.db import DatabaseError
 from pulse_django.exceptions import InvalidJob, RateLimited, Snooze
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.lane_keys import key_of, limiter_of
-from pulse_django.words.limiting import Limit
+from pulse_django.words.limiting import Limit, key_of, limiter_of
 from pulse_django.words.payloads import error_in_one_line, one_line
 
 from .run import Run

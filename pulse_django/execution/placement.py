@@ -18,9 +18,8 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.words.lane_keys import key_of as key_of_lane
-from pulse_django.words.lane_keys import limiter_of_queue
-from pulse_django.words.limiting import Limit
+from pulse_django.words.limiting import Limit, limiter_of_queue
+from pulse_django.words.limiting import key_of as key_of_lane
 from pulse_django.words.limits import DEFAULT_QUEUE
 
 from .databases import alias_of_jobs, alias_of_run, checked_shard, has_several_shards, routers_alias, shards

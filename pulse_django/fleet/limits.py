@@ -11,8 +11,7 @@ from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
 from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.lane_keys import key_of, limiter_of
-from pulse_django.words.limiting import in_words
+from pulse_django.words.limiting import in_words, key_of, limiter_of
 
 from .read_only import read_only
 

@@ -11,8 +11,7 @@ from django.db import models, router
 
 from pulse_django.store.queues import MAX_REASON
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.lane_keys import check_limiter_name
-from pulse_django.words.limiting import Breaker, check_numbers
+from pulse_django.words.limiting import Breaker, check_limiter_name, check_numbers
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.option_kinds import Duration, Note
 

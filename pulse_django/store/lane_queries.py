@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from pulse_django.words.lane_keys import OF_QUEUE
 from pulse_django.words.lanes import Lane
+from pulse_django.words.limiting import OF_QUEUE
 
 from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan

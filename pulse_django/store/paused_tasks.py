@@ -6,7 +6,7 @@ is paused in that queue alone. Those rows are one range of the primary key.
 
 from __future__ import annotations
 
-from pulse_django.words.lane_keys import IN_QUEUE, OF_TASK
+from pulse_django.words.limiting import IN_QUEUE, OF_TASK
 
 from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan

@@ -16,7 +16,7 @@ class Lane(NamedTuple):
 
     queue: str
     priority: int
-    key: str = ""  # as words/lane_keys.py spells it; empty for jobs without a limit or a share
+    key: str = ""  # as words/limiting.py spells it; empty for jobs without a limit or a share
 
 
 def lane_of(claim: Claim) -> Lane:

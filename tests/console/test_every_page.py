@@ -32,7 +32,7 @@ from pulse_django.console.workflows.actions import ACTS as WORKFLOW_ACTS
 from pulse_django.models import Dependency, Job, Limiter, PausedKey, Queue, Schedule, StoredBatch, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.display import UNSEEN
-from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.limiting import lane_key
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.faults import all_faults

@@ -21,7 +21,7 @@ from pulse_django.execution.fencing import fence
 from pulse_django.execution.job_progress import progress_of, progress_token
 from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_of_share
+from pulse_django.words.limiting import lane_of_share
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
 from pulse_django.workflows import rewind

@@ -15,7 +15,7 @@ from pulse_django.fleet.conditions import Limits, ask, known, named
 from pulse_django.fleet.paused_tasks import MOST_COUNTED, paused_tasks
 from pulse_django.models import Duty, Job, PausedKey
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.limiting import lane_key
 from tests.database import empty_tables
 from tests.factories import make_job, now
 from tests.faults import all_faults

@@ -13,9 +13,8 @@ from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Breaker, Limit, Rate
+from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key
 from tests.factories import WorkerFactory, lease_of
 from tests.protocol.steps import sql
 

@@ -10,9 +10,8 @@ from pulse_django.protocol.claim import Slots
 from pulse_django.store.lane_queries import LaneUse
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Limit, Rate
+from pulse_django.words.limiting import Limit, Rate, lane_key
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

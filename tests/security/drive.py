@@ -66,9 +66,8 @@ from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone,
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lane_keys import lane_key, limiter_of_queue
 from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Breaker, Limit, Rate
+from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key, limiter_of_queue
 from pulse_django.words.outcomes import (
     UNKNOWN_TASK,
     Cancelled,

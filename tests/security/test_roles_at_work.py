@@ -22,7 +22,7 @@ from pulse_django.execution.job_progress import progress_token
 from pulse_django.models import Job, Limiter, PausedKey, Queue, Schedule, StoredBatch
 from pulse_django.schedules.imports import SOURCES, Found
 from pulse_django.testing import drain
-from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.limiting import lane_key
 from pulse_django.words.own_tasks import ACT
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every

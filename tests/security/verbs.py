@@ -31,9 +31,8 @@ from pulse_django.words.decisions import Complete, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
-from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import Lane
-from pulse_django.words.limiting import Breaker
+from pulse_django.words.limiting import Breaker, lane_key
 from pulse_django.words.masks import Masks
 from pulse_django.words.needs import Need
 from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, Succeeded

@@ -14,7 +14,7 @@ from django.urls import reverse
 from pulse_django import Batch, pause_task
 from pulse_django.fleet import workflows
 from pulse_django.models import Job, Limiter, PausedKey, Schedule, StoredBatch, Tick
-from pulse_django.words.lane_keys import lane_key
+from pulse_django.words.limiting import lane_key
 from pulse_django.words.states import Status
 from testproject.shop import tasks
 from tests.faults import all_faults

@@ -12,8 +12,8 @@ from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.decisions import Complete
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.lane_keys import lane_key
 from pulse_django.words.lanes import deal, lane_of
+from pulse_django.words.limiting import lane_key
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 from tests.crash.workers import Workers, wait_until

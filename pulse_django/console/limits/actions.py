@@ -12,8 +12,8 @@ from django.utils.translation import gettext_lazy
 from pulse_django.fleet.limits import LimitFacts
 from pulse_django.models import Limiter, PausedKey
 from pulse_django.words.display import in_words
-from pulse_django.words.lane_keys import key_of, lane_key, limiter_of, text_of_key
 from pulse_django.words.limiting import in_words as numbers_in_words
+from pulse_django.words.limiting import key_of, lane_key, limiter_of, text_of_key
 
 from .forms import ChangeForm, CloseForm, PauseForm
 

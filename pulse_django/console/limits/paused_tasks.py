@@ -23,7 +23,7 @@ from pulse_django.fleet.known_names import UnknownName, unknown_queue, unknown_t
 from pulse_django.fleet.paused_tasks import MOST_COUNTED, PausedTaskFacts, paused_tasks, waiting_jobs
 from pulse_django.models import PausedKey
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
-from pulse_django.words.lane_keys import pause_of_task
+from pulse_django.words.limiting import pause_of_task
 from pulse_django.words.limits import MAX_QUEUE_NAME, MAX_TASK_NAME
 
 from .forms import LASTING, UNTIL_RESUMED

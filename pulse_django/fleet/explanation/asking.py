@@ -20,7 +20,7 @@ from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK, QUEUE_OF_PA
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
 from pulse_django.words.histograms import Histogram
-from pulse_django.words.lane_keys import limiter_of_queue
+from pulse_django.words.limiting import limiter_of_queue
 from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts

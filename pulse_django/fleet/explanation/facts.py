@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from pulse_django.words.lane_keys import key_of
+from pulse_django.words.limiting import key_of
 from pulse_django.words.states import Status
 
 

@@ -21,8 +21,7 @@ from pulse_django.operations.terminal import table
 from pulse_django.operations.users import user_of
 from pulse_django.store.tables import require_tables
 from pulse_django.words.display import in_words, inert
-from pulse_django.words.lane_keys import key_of, lane_key, lane_of_share, limiter_of, text_of_key
-from pulse_django.words.limiting import Rate, override_of
+from pulse_django.words.limiting import Rate, key_of, lane_key, lane_of_share, limiter_of, override_of, text_of_key
 from pulse_django.words.limiting import in_words as numbers_in_words
 
 ACTS = ("list", "show", "set", "reset", "close", "open", "pause", "resume")
