@@ -34,7 +34,7 @@ from .store.tags import Tags
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic
-from .words.budgets import Budget
+from .words.decisions import Budget
 from .words.eras import HOT
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS

@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from .budgets import Budget, retry_seconds
+from .decisions import Budget, retry_seconds
 from .masks import is_encrypted
 from .option_values import ClaimedOptions
 from .reprs import without

@@ -13,8 +13,7 @@ from django.test import override_settings
 
 from pulse_django import conf
 from pulse_django.models import Attempt, Job
-from pulse_django.words.budgets import Budget
-from pulse_django.words.decisions import Cancel, DeadLetter, Retry, decide
+from pulse_django.words.decisions import Budget, Cancel, DeadLetter, Retry, decide
 from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Lease

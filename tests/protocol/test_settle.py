@@ -10,8 +10,7 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.protocol import settle as settling
 from pulse_django.store.transactions import Row
-from pulse_django.words.budgets import Budget
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, decide
+from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.identity import Identity
 from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned

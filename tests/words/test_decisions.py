@@ -6,8 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from pulse_django.exceptions import UnstorableResult
-from pulse_django.words.budgets import Budget
-from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
+from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
     Cancelled,
