@@ -25,9 +25,8 @@ django.setup()
 
 from benchmarks.scratch import execute, scratch_database, settle_down
 from pulse_django.models import Limiter
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import Limit, Rate, lane_key
 from pulse_django.worker.guarded_connection import GuardedConnection
 

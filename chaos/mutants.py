@@ -20,7 +20,7 @@ from pulse_django.protocol import heartbeat as beats
 from pulse_django.store import prepared_statements, transactions
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import CLAIMABLE, Status
 from pulse_django.worker import heartbeat
 from pulse_django.worker.claimer import LaneBounds

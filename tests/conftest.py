@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 
 from pulse_django.store.citus import is_for_citus
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from tests import citus
 from tests.database import TABLES, drop_copy, empty_tables, forget_session, leave_no_line_behind, use_copy
 from tests.pgbouncer import PgBouncer

@@ -17,7 +17,7 @@ import psycopg
 from benchmarks.scratch import database_url, empty, execute, settle_down
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 

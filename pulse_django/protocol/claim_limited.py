@@ -21,9 +21,8 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IS_PAUSED
 from pulse_django.store.transactions import Row, joined, refuse_callers_transaction, run_joined, run_message
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import limiter_of_queue
 
 from .claim import FROM_THE_FIRST, GRANTED, Claims, Left, Slots, claim_pick, claiming, claims_of, unless_paused

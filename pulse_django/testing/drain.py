@@ -17,8 +17,7 @@ from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run, running
 from pulse_django.models import Job
 from pulse_django.store.transactions import is_in_callers_transaction
-from pulse_django.words.identity import Identity
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 

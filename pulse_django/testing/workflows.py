@@ -11,7 +11,7 @@ from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run
 from pulse_django.models import Job, StoredBatch
 from pulse_django.words.envelopes import RESULT
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 
 from .database_rows import MaskedValues, Rows, jobs_in, rows_of

@@ -9,8 +9,7 @@ from pulse_django.execution.encryption import result_for_column
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete, decide
-from pulse_django.words.identity import Identity
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import returned
 from pulse_django.words.verb_results import Report, Settled
 

@@ -27,7 +27,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Clock, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Postpone
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Stalled, TimedOut
 from pulse_django.words.verb_results import Report
 

@@ -16,8 +16,7 @@ from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.protocol import Verb
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words import counters
-from pulse_django.words.identity import Identity
-from pulse_django.words.leases import Lease
+from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.verb_results import Settled
 
 from .channel import Channel, Hung, Message

@@ -18,9 +18,8 @@ from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.counters import Counters
 from pulse_django.words.decisions import Postpone
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, lane_of, levels_gained
-from pulse_django.words.leases import Claim, Lease
+from pulse_django.words.leases import Claim, Identity, Lease
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 

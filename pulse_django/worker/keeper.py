@@ -22,7 +22,7 @@ from pulse_django.execution.notify import ANY_QUEUE
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.workers import Presence
 from pulse_django.words.counters import added
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 
 from .channel import Channel, Message
 from .child import DRAINED, child_main

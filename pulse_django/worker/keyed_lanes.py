@@ -18,9 +18,8 @@ from pulse_django.protocol.declarations import scope_of_code
 from pulse_django.store.lane_queries import MOST_KEYS
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import NOT_AGED, Lane, deal, in_jobs, in_slots, lane_of, rotation
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import key_of, limiter_of_queue
 
 from .guarded_connection import GuardedConnection

@@ -14,7 +14,7 @@ from pulse_django import __version__, conf
 from pulse_django.execution.registry import registry
 from pulse_django.store.releases import PROJECT
 from pulse_django.store.workers import Presence
-from pulse_django.words.identity import MAX_HOST, Identity, printable
+from pulse_django.words.leases import MAX_HOST, Identity, printable
 
 from .channel import Message
 from .children import ChildSlot

@@ -30,7 +30,7 @@ POINTS = {
 SCRIPT = """
 import os, signal
 from django.utils.module_loading import import_string
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.models import Job
 from pulse_django.execution import execute
 from pulse_django.execution.run import Run

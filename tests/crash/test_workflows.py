@@ -5,7 +5,7 @@ from __future__ import annotations
 from pulse_django import Batch, Workflow, send_event
 from pulse_django.models import Fence, Job, Unresolved
 from pulse_django.protocol.batches import cancel_batch, members_to_cancel
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from tests.crash.workers import Workers, status, wait_for, wait_until
 from tests.protocol.steps import success

@@ -42,8 +42,8 @@ from pulse_django.signals import job_started
 from pulse_django.tasks import PulseTask
 from pulse_django.testing import assert_idempotent, drain, jump_to_next_run, run_job, run_schedules
 from pulse_django.testing.drain import reported
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import MAX_LANE_KEY, key_of, lane_key, lane_of_chunks, limiter_of
 from pulse_django.words.limits import MAX_TASK_NAME
 from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut

@@ -20,8 +20,8 @@ from pulse_django.protocol.enqueue import ENQUEUE_CHUNK
 from pulse_django.signals import lease_lost
 from pulse_django.testing import Zombie, drain, expire_lease, jump_to_next_run, run_job
 from pulse_django.testing.drain import beat
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from testproject.shop import tasks

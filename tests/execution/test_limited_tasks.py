@@ -23,7 +23,7 @@ from pulse_django.execution.run import Run
 from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.testing import drain
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import MAX_LANE_KEY, key_of, lane_key, limiter_of
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status

@@ -15,7 +15,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.masks import MAX_MASKS, Masks
 from tests.faults import all_faults
 

@@ -14,8 +14,8 @@ from pulse_django.execution import paused_tasks
 from pulse_django.models import Job, PausedKey
 from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.testing import drain, run_job
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from tests.rival import Rival
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

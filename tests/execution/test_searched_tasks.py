@@ -13,7 +13,7 @@ from pulse_django.execution.argument_search import hashed, terms_for
 from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
 from pulse_django.words.argument_terms import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.workflows.rewind import _copy_of
 from tests.faults import all_faults
 from tests.protocol.steps import claim_one, success

@@ -21,7 +21,7 @@ from pulse_django.exporters import opentelemetry
 from pulse_django.models import Job
 from pulse_django.testing import drain
 from pulse_django.words import traces
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.masks import ENCRYPTED
 from pulse_django.words.states import Status
 from tests.factories import make_job

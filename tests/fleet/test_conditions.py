@@ -29,7 +29,7 @@ from pulse_django.models import (
 )
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK
 from pulse_django.words.states import Status
 from tests.factories import AttemptFactory, QueueFactory, make_job, now, today

@@ -24,9 +24,8 @@ from pulse_django.fleet.explanation import asking, start
 from pulse_django.fleet.explanation.facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 from pulse_django.fleet.explanation.sentences import SENTENCES, Reason
 from pulse_django.models import Bucket, Dependency, Job, Limiter, PausedKey, Queue, StoredBatch
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import lane_key
 from pulse_django.words.outcomes import CANNOT_DECRYPT
 from pulse_django.words.states import CLAIMABLE, Status

@@ -12,9 +12,9 @@ from django.core.management import CommandError, call_command
 
 from pulse_django.fleet.limits import limits
 from pulse_django.models import Job, Limiter
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, Rate, in_words, lane_key, override_of
 from tests.database import empty_tables
 from tests.faults import all_faults

@@ -16,7 +16,7 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
 from pulse_django.operations import batches, mass_command
 from pulse_django.operations.mass_command import MassCommand
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now

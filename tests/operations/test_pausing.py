@@ -10,8 +10,8 @@ from django.core.management import CommandError
 from pulse_django import pause_queue, resume_queue
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, PausedKey, Queue
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from tests.database import empty_tables
 from tests.factories import WorkerFactory
 from tests.faults import all_faults

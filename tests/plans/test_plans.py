@@ -27,10 +27,9 @@ from pulse_django.models import Job, Limiter, Minute, PausedKey
 from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
 from pulse_django.store import job_queries, lane_queries, paused_tasks
 from pulse_django.words.decisions import Complete, Postpone
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, rotation
-from pulse_django.words.leases import Lease
+from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.outcomes import Snoozed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey

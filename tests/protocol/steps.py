@@ -8,8 +8,7 @@ from django.db import connection
 
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 

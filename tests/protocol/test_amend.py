@@ -15,8 +15,8 @@ from pulse_django.models import Amendment, Job
 from pulse_django.protocol.amend import KEPT_AMENDMENTS, read_for_amending
 from pulse_django.protocol.prune import drop_days
 from pulse_django.testing import drain, run_job
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import Payload
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 from pulse_django.words.verb_results import AmendRefusal
 from tests.database import empty_tables

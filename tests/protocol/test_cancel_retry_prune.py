@@ -10,7 +10,7 @@ from django.db import transaction
 
 from pulse_django.models import Attempt, Job
 from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Succeeded, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import CancelRequested, Report, Retried

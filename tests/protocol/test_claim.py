@@ -10,10 +10,9 @@ import pytest
 from django.db import connection
 
 from pulse_django.models import Job, Queue
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.states import Status
 from tests.factories import make_job, now
 from tests.protocol.steps import claim_one, sql

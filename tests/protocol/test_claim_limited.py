@@ -9,9 +9,9 @@ import pytest
 
 from pulse_django.models import Bucket, Job, Limiter
 from pulse_django.protocol.claim_limited import LOCK_CLASS
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, deal
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, Rate, key_of, lane_key, limiter_of, limiter_of_queue
 from tests.citus import is_on_citus
 from tests.database import empty_tables

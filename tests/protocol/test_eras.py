@@ -16,8 +16,8 @@ from pulse_django.protocol.ending import CARRIED
 from pulse_django.words.decisions import Cancel, Complete, Retry
 from pulse_django.words.eras import HOT, day_of, era_of
 from pulse_django.words.error_details import ErrorReport
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Failed, Snoozed, Succeeded
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report

@@ -16,8 +16,8 @@ from pulse_django.signals import job_finished
 from pulse_django.store import job_queries
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.database import empty_tables

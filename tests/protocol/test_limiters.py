@@ -11,9 +11,9 @@ from pulse_django.models import Bucket, Job, Limiter
 from pulse_django.protocol.claim_limited import LimitedClaim
 from pulse_django.protocol.declarations import Declarer
 from pulse_django.protocol.schedules import clock
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key
 from tests.factories import WorkerFactory, lease_of
 from tests.protocol.steps import sql

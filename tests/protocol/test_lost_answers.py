@@ -12,8 +12,8 @@ from django.db import OperationalError, connection, connections
 
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from tests.citus import is_on_citus
 from tests.factories import make_job

@@ -14,10 +14,9 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job, Limiter, PausedKey
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import MAX_PAUSED, Limit, is_pause_of_task, lane_key, limiter_of_task, pause_of_task
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey

@@ -14,9 +14,8 @@ from django.test import override_settings
 from pulse_django import conf
 from pulse_django.models import Attempt, Job
 from pulse_django.words.decisions import Budget, Cancel, DeadLetter, Retry, decide
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Lease
+from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.outcomes import OutcomeName, Stalled, TimedOut, WorkerLost
 from pulse_django.words.states import Status
 from tests.database import empty_tables

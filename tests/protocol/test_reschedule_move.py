@@ -9,7 +9,7 @@ from django.db import transaction
 
 from pulse_django.exceptions import InvalidJob
 from pulse_django.models import Job
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import CLAIMABLE, Status
 from tests.database import empty_tables
 from tests.factories import make_job, now

@@ -12,7 +12,7 @@ from pulse_django.protocol import settle as settling
 from pulse_django.store.transactions import Row
 from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
 from pulse_django.words.error_details import ErrorReport
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report

@@ -17,9 +17,8 @@ from psycopg.errors import LockNotAvailable
 
 from pulse_django.models import Attempt, Job
 from pulse_django.words.decisions import Complete, DeadLetter, Decision, Retry
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Lease
+from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.outcomes import Succeeded, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report

@@ -14,8 +14,8 @@ from pulse_django import protocol
 from pulse_django.models import Attempt, Dependency, Job, PausedKey, StoredBatch, Unresolved
 from pulse_django.protocol import GONE, MOVES, Verb, allows
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import Payload
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Outcome, Released, Succeeded, Waited, WorkerLost
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report

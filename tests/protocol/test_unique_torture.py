@@ -22,9 +22,8 @@ from django.test import override_settings
 
 from pulse_django.models import Job
 from pulse_django.words.decisions import Retry
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.outcomes import WorkerLost
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report

@@ -8,9 +8,9 @@ from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job, Limiter
 from pulse_django.protocol.claim import Slots
 from pulse_django.store.lane_queries import LaneUse
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, Rate, lane_key
 from tests.database import empty_tables
 from tests.faults import all_faults

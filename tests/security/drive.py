@@ -64,9 +64,9 @@ from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
 from pulse_django.words.error_details import ErrorReport
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Breaker, Limit, Rate, lane_key, limiter_of_queue
 from pulse_django.words.outcomes import (
     UNKNOWN_TASK,

@@ -13,9 +13,9 @@ from pulse_django.fleet.conditions import server
 from pulse_django.models import Job, Limiter
 from pulse_django.store import citus, citus_nodes
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, Rate, lane_key
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.protocol.test_one_task import STORIES, written

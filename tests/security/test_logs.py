@@ -21,7 +21,7 @@ from django.test import Client, override_settings
 from pulse_django import task
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.masks import Masks
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status

@@ -25,8 +25,8 @@ from pulse_django.execution.run import Run
 from pulse_django.execution.tasks_framework import task_enqueued, task_finished, task_started
 from pulse_django.models import Attempt, Job
 from pulse_django.testing import drain
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from tests.faults import all_faults
 from tests.security.handlers import CANARY

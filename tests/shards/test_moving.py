@@ -30,7 +30,7 @@ from pulse_django.protocol import transfer
 from pulse_django.store.minute_counts import counted_in
 from pulse_django.store.shards import TOKENS, position_of
 from pulse_django.testing import run_job
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import JOBS_ENQUEUED
 from testproject.shop import tasks

@@ -20,7 +20,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run, running
 from pulse_django.models import Event, Job, PausedKey
 from pulse_django.store.shards import number_ids, problem_with_numbers
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.workflows.builder import Workflow
 from testproject.shop import tasks
 from tests.faults import all_faults

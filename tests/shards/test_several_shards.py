@@ -31,7 +31,7 @@ from pulse_django.testing import (
     jump_to_next_run,
     run_job,
 )
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from testproject.shop import tasks

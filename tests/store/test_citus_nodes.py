@@ -15,8 +15,8 @@ from pulse_django.models import Job
 from pulse_django.store import citus_nodes
 from pulse_django.store.citus_nodes import Node
 from pulse_django.store.shards import TOKENS, number_ids, position_of
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from tests.citus import is_on_citus
 from tests.database import empty_tables
 from tests.faults import all_faults

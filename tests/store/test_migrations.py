@@ -16,8 +16,8 @@ from django.test.utils import isolate_apps
 from pulse_django import checks, database_checks, protocol
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.models import Attempt, Job, PausedKey
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import lane_key
 from tests.faults import all_faults
 from tests.protocol.steps import claim_one, sql, success

@@ -15,10 +15,9 @@ from pulse_django.models import Job, Limiter
 from pulse_django.store.prepared_statements import PreparedStatements
 from pulse_django.store.transactions import run_alone, run_message, with_timeouts
 from pulse_django.words.decisions import Complete, Postpone
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import Limit, Rate, lane_key
 from pulse_django.words.outcomes import Released, Succeeded
 from pulse_django.words.states import Status

@@ -12,8 +12,8 @@ from pulse_django.execution.results import result_of
 from pulse_django.execution.tasks_framework import GenericTask
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import returned
 from pulse_django.words.payloads import encode_progress
 from pulse_django.words.verb_results import Report

@@ -51,7 +51,7 @@ from django.test import Client
 from django.test.utils import setup_test_environment
 from pulse_django import enqueue_many, task
 from pulse_django.models import Job
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 sys.path.insert(0, "docs/reference")
 import generate
 

@@ -16,10 +16,9 @@ from pulse_django.execution.judging import Performed, judged
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
 from pulse_django.protocol.claim import Claims
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, in_jobs, in_slots, lane_of
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.words.limiting import lane_key, lane_of_chunks
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import Released, Succeeded, TimedOut

@@ -17,7 +17,7 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Job
 from pulse_django.store.database_errors import DatabaseFault, Patience, fault_of, sqlstate_of
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection, keep_calling
 from pulse_django.worker.heartbeat import Charge, Heartbeat

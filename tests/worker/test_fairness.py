@@ -10,9 +10,9 @@ import pytest
 from pulse_django.models import Attempt, Job
 from pulse_django.store.lane_queries import WaitingLane
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import deal, lane_of
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import lane_key
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report

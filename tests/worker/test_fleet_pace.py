@@ -12,7 +12,7 @@ import pytest
 from pulse_django.conf import PulseSettings
 from pulse_django.execution.notify import SOON
 from pulse_django.models import Worker
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.worker.claimer import Claimer
 from pulse_django.worker.guarded_connection import (
     LONGEST_PRESENCE,

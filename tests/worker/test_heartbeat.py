@@ -19,7 +19,7 @@ from pulse_django.models import Job, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.decisions import Complete
 from pulse_django.words.histograms import Histogram
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import heartbeat as module

@@ -10,9 +10,8 @@ import pytest
 from pulse_django.conf import PulseSettings
 from pulse_django.models import Job
 from pulse_django.protocol.claim import FROM_THE_FIRST, NO_BOUNDS
-from pulse_django.words.identity import Identity
 from pulse_django.words.lanes import Lane
-from pulse_django.words.leases import Claim
+from pulse_django.words.leases import Claim, Identity
 from pulse_django.worker import claimer as lane_bounds
 from pulse_django.worker.claimer import Claimer, LaneBounds
 from pulse_django.worker.guarded_connection import GuardedConnection

@@ -17,7 +17,7 @@ from pulse_django.execution.judging import Performed
 from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import OutcomeName, TimedOut
 from pulse_django.worker.child import PATIENCE_WITH_STOPPED, RunSupervisor

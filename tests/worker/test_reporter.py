@@ -16,7 +16,7 @@ from pulse_django.execution.judging import Performed
 from pulse_django.execution.run import Run
 from pulse_django.managers import JobManager
 from pulse_django.models import Attempt, Job
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import keep_calling
 from pulse_django.worker.in_flight import InFlight

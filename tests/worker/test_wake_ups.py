@@ -16,7 +16,7 @@ from pulse_django.execution.judging import Performed
 from pulse_django.execution.notify import ANY_QUEUE, WakeUp, is_due_soon
 from pulse_django.models import Job, Worker
 from pulse_django.words.decisions import Complete, Decision, Postpone, Retry
-from pulse_django.words.identity import Identity
+from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Released
 from pulse_django.words.verb_results import Report
 from pulse_django.worker import claimer as claimer_module

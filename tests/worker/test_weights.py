@@ -15,9 +15,9 @@ from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
 from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
-from pulse_django.words.identity import Identity
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
+from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Limit, lane_key
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.states import Status

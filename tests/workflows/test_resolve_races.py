@@ -14,8 +14,7 @@ from pulse_django.protocol.resolve import RESOLVE_LIMIT
 from pulse_django.testing import drain, run_job
 from pulse_django.words.decisions import Complete, DeadLetter, Wait
 from pulse_django.words.error_details import ErrorReport
-from pulse_django.words.identity import Identity
-from pulse_django.words.leases import Lease
+from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.needs import Need
 from pulse_django.words.outcomes import Failed, Succeeded, Waited
 from pulse_django.words.states import Status
