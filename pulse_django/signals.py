@@ -20,7 +20,7 @@ that take a job's id.
 ended the job: a worker's, a keeper's, a watchdog's, or the one that cancelled it, after its commit. ``job_reaped``, the
 alerts and ``worker_lost`` are sent by a keeper or a watchdog, the others by the process that reports.
 
-``ending`` is a ``pulse_django.words.endings.Ending``: the job's ``job_id``, ``task`` and ``queue``, its ``previous``
+``ending`` is a ``pulse_django.words.states.Ending``: the job's ``job_id``, ``task`` and ``queue``, its ``previous``
 status and the ``status`` that it has now, who ended it (``by``), the ``outcome`` of the run that ended with it, and the
 ``reason``.
 
@@ -38,9 +38,8 @@ from django.dispatch import Signal
 
 from .exceptions import ReceiverExited
 from .safe_logging import SafeLogger
-from .words.endings import Ending
 from .words.error_details import ErrorReport
-from .words.states import Status
+from .words.states import Ending, Status
 
 logger = SafeLogger(__name__)
 dispatch_logger = SafeLogger("django.dispatch")  # Django logs the errors of receivers there

@@ -11,9 +11,8 @@ from factory.django import DjangoModelFactory
 
 from pulse_django.models import IdempotencyKey, Job, Queue, StoredAttempt, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.eras import era_of
 from pulse_django.words.leases import Lease
-from pulse_django.words.states import Status
+from pulse_django.words.states import Status, era_of
 
 HOLDER = "host-1:boot:1"
 

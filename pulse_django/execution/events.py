@@ -8,9 +8,8 @@ from pulse_django.exceptions import CannotDecrypt, DecryptionFailed
 from pulse_django.models import Job
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import error_after_completion, is_end_heard, job_failed, lease_lost, send, send_finished
-from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.outcomes import Failed, Outcome, Stalled, Succeeded, TimedOut, WorkerLost
-from pulse_django.words.states import Status
+from pulse_django.words.states import EndedBy, Status, run_ended
 from pulse_django.words.verb_results import Settled
 
 from . import django_log

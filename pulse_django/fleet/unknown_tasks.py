@@ -11,10 +11,9 @@ from pulse_django.signals import send_finished
 from pulse_django.store.job_queries import PUT_BACK_SINCE
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.decisions import DeadLetter
-from pulse_django.words.endings import EndedBy, run_ended
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import GIVEN_UP, UNKNOWN_TASK, Released
-from pulse_django.words.states import Status
+from pulse_django.words.states import EndedBy, Status, run_ended
 from pulse_django.words.verb_results import Report
 
 logger = SafeLogger(__name__)

@@ -19,8 +19,7 @@ from pulse_django.signals import send_when_committed
 from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone, run_joined
-from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
-from pulse_django.words.states import Status
+from pulse_django.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 
 from .ending import leave, leave_on_citus
 from .one_task import Given, act_on

@@ -15,9 +15,8 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.store.transactions import LOCK_NOT_AVAILABLE, Row, refuse_callers_transaction, run_alone
-from pulse_django.words.eras import HOT, day_of, era_of
 from pulse_django.words.job_ids import job_ids_of
-from pulse_django.words.states import TERMINAL, Status
+from pulse_django.words.states import HOT, TERMINAL, Status, day_of, era_of
 
 from .ending import note_over
 from .events import forget_events

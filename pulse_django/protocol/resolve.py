@@ -20,8 +20,7 @@ from django.db import connections
 from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, joined, run_joined
-from pulse_django.words.endings import EndedBy, Ending
-from pulse_django.words.states import Status
+from pulse_django.words.states import EndedBy, Ending, Status
 
 from .batches import JudgedBatches, judge_batches
 from .ending import leave, leave_on_citus

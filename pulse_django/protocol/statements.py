@@ -8,10 +8,9 @@ from typing import Any
 
 from django.db import DataError, IntegrityError, connections, transaction
 
-from pulse_django.words.eras import HOT_PARTITION
 from pulse_django.words.leases import Lease
 from pulse_django.words.limits import MAX_DELAY
-from pulse_django.words.states import Status
+from pulse_django.words.states import HOT_PARTITION, Status
 
 UNSTORABLE = (DataError, IntegrityError)  # what one bad value does to its whole statement
 

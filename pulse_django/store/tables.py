@@ -7,8 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.models import Model
 
-from pulse_django.words.eras import HOT_PARTITION
 from pulse_django.words.payloads import error_in_one_line
+from pulse_django.words.states import HOT_PARTITION
 
 from .transactions import refuse_other_vendors
 

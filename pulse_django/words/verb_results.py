@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from .decisions import Decision
-from .endings import EndedBy, Ending, run_ended
 from .leases import Lease
 from .outcomes import Outcome, OutcomeName
 from .reprs import without
-from .states import Status
+from .states import EndedBy, Ending, Status, run_ended
 
 
 class Report(NamedTuple):

@@ -15,9 +15,8 @@ from pulse_django.models import Job, Worker
 from pulse_django.protocol import reap as reap_module
 from pulse_django.signals import job_dead_lettered, job_finished
 from pulse_django.testing import run_job
-from pulse_django.words.endings import EndedBy, Ending
 from pulse_django.words.outcomes import UNKNOWN_TASK, OutcomeName
-from pulse_django.words.states import Status
+from pulse_django.words.states import EndedBy, Ending, Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.recovery import Death, Recovery
 from pulse_django.worker.shared_leases import HeldLease

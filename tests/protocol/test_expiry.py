@@ -15,10 +15,9 @@ from pulse_django.protocol.retry import retry as retry_verb
 from pulse_django.signals import job_finished
 from pulse_django.store import job_queries
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.endings import NOT_STARTED_IN_TIME, EndedBy, Ending
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.words.states import NOT_STARTED_IN_TIME, EndedBy, Ending, Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from tests.database import empty_tables
 from tests.factories import lease_of, make_job, now, today

@@ -16,9 +16,8 @@ from pulse_django.migrations import _days
 from pulse_django.models import Job
 from pulse_django.protocol import prune
 from pulse_django.store import citus
-from pulse_django.words.eras import era_of
 from pulse_django.words.leases import Identity
-from pulse_django.words.states import Status
+from pulse_django.words.states import Status, era_of
 from pulse_django.workflow_models import StoredBatch
 from tests.factories import make_job, today
 from tests.protocol.steps import claim_one, sql, success

@@ -24,10 +24,9 @@ from pulse_django.protocol.set_aside import SET_ASIDE_LIMIT
 from pulse_django.signals import job_finished
 from pulse_django.store.job_queries import ServerClock
 from pulse_django.store.workers import Presence
-from pulse_django.words.eras import HOT
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.limiting import lane_key
-from pulse_django.words.states import Status
+from pulse_django.words.states import HOT, Status
 from pulse_django.worker import watchdog
 from pulse_django.worker import watchdog as worker_paused_tasks
 from pulse_django.worker.guarded_connection import GuardedConnection

@@ -13,8 +13,7 @@ from pulse_django.execution.resolving import resolve
 from pulse_django.models import Dependency, Duty, Event, Job, Step, StoredBatch, Unresolved
 from pulse_django.protocol import needs, prune
 from pulse_django.testing import drain, run_job
-from pulse_django.words.eras import era_of
-from pulse_django.words.states import Status
+from pulse_django.words.states import Status, era_of
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog
 from tests.protocol.steps import sql

@@ -30,8 +30,7 @@ from pulse_django.console.merging import (
 from pulse_django.console.periods import Period
 from pulse_django.console.shards import SHARD, Shards, chosen_shards
 from pulse_django.models import Job
-from pulse_django.words.eras import HOT
-from pulse_django.words.states import Status
+from pulse_django.words.states import HOT, Status
 
 from .drilldown import drilldown
 from .extent import Extent, together

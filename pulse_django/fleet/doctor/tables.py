@@ -12,7 +12,7 @@ from pulse_django import conf
 from pulse_django.models import Job
 from pulse_django.store.citus_nodes import node_of
 from pulse_django.words.display import in_words
-from pulse_django.words.eras import HOT_PARTITION
+from pulse_django.words.states import HOT_PARTITION
 
 from .advice import Advice, Level, rows
 
