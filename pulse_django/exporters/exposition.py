@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django.words.display import escaped
-from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
-from pulse_django.words.vital_signs import SignKind, VitalSign
+from pulse_django.words.vital_signs import PER_DOUBLING, SMALLEST, SignKind, VitalSign
 
 from .readings import Reading
 

@@ -10,9 +10,8 @@ from typing import Any
 from pulse_django.models import Minute
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words import counters
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import HEARTBEATS, JOBS_ENDED, JOBS_ENQUEUED, RUNS, VitalSign
+from pulse_django.words.vital_signs import HEARTBEATS, JOBS_ENDED, JOBS_ENQUEUED, RUNS, Histogram, VitalSign
 
 Signs = Mapping[str, Any]
 Pick = Callable[[Signs], float]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_django.words.histograms import Histogram
-from pulse_django.words.vital_signs import VitalSign
+from pulse_django.words.vital_signs import Histogram, VitalSign
 
 from .history import POINTS, SPAN, History, Pick, Signs
 from .known_queues import PerMinute

@@ -8,7 +8,6 @@ from pulse_django.fleet import history
 from pulse_django.fleet.history import History
 from pulse_django.fleet.snapshot import Health
 from pulse_django.words.display import in_words
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.vital_signs import (
     DEATH_TO_REQUEUE,
     ENQUEUE_TO_START,
@@ -17,6 +16,7 @@ from pulse_django.words.vital_signs import (
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
     RECOVERY_REQUEUES,
+    Histogram,
 )
 
 from .terminal import table

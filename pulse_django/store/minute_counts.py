@@ -10,7 +10,6 @@ from typing import Any
 
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters
-from pulse_django.words.histograms import PER_DOUBLING, SMALLEST
 from pulse_django.words.shards import range_of_ids, shard_number_of
 from pulse_django.words.states import Status
 from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
@@ -29,9 +28,11 @@ from pulse_django.words.vital_signs import (
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
     LIMIT_REFUSALS,
+    PER_DOUBLING,
     RECOVERY_REQUEUES,
     RUN_DURATION,
     RUNS,
+    SMALLEST,
     VitalSign,
 )
 

@@ -116,7 +116,7 @@ class TrafficRow(models.Model):
     failed = models.IntegerField()
     died = models.IntegerField()
     ran_seconds = models.FloatField()
-    ran = IntegerList()  # runs by bucket, as words/histograms.py counts them
+    ran = IntegerList()  # runs by bucket, as words/vital_signs.py counts them
     waited_seconds = models.FloatField()
     waited = IntegerList()
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .counters import MOST_VALUES, OTHER
-from .histograms import Histogram
 from .outcomes import OutcomeName
+from .vital_signs import Histogram
 
 # What handlers and their workers did wrong. A cancelled, snoozed or released run says nothing about its task.
 FAILED = (OutcomeName.FAILED, OutcomeName.TIMED_OUT, OutcomeName.STALLED, OutcomeName.WORKER_LOST)

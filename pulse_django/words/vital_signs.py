@@ -6,12 +6,62 @@ dashboard and the rules of the documentation.
 
 from __future__ import annotations
 
-from .vital_sign import SignKind as SignKind
-from .vital_sign import VitalSign as VitalSign
-from .workflow_signs import BATCH_DURATION as BATCH_DURATION
-from .workflow_signs import BATCHES_HELD as BATCHES_HELD
-from .workflow_signs import BATCHES_OPEN as BATCHES_OPEN
-from .workflow_signs import WAITING_JOBS as WAITING_JOBS
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+# What a vital sign is made of: its name, its kind, what it means and what to do.
+
+
+class SignKind(StrEnum):
+    GAUGE = "gauge"  # how things stand
+    COUNTER = "counter"  # since the first minute that was written; only ever rises
+    HISTOGRAM = "histogram"  # of seconds, counted as a counter is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitalSign:
+    name: str  # without the prefix of an outlet
+    kind: SignKind
+    means: str
+    to_do: str
+    unit: str = ""
+    labels: tuple[str, ...] = ()
+
+
+# The vital signs of workflows: a part of ``vital_signs``.
+
+
+WAITING_JOBS = VitalSign(
+    name="waiting_jobs",
+    kind=SignKind.GAUGE,
+    means="Number of jobs that wait for other jobs, batches or events. Counting stops at a limit.",
+    to_do="Normal while workflows run. If it does not fall, look for held workflows and for events that were never "
+    "sent.",
+)
+BATCHES_OPEN = VitalSign(
+    name="batches_open",
+    kind=SignKind.GAUGE,
+    means="Number of batches and workflows that are not over. Counting stops at a limit.",
+    to_do="If it only rises, workflows are held, wait for events, or are never sealed. Run manage.py pulse_workflows.",
+)
+BATCHES_HELD = VitalSign(
+    name="batches_held",
+    kind=SignKind.GAUGE,
+    means="Number of these that have dead letters. They are over once those are retried or the whole is cancelled.",
+    to_do="Fix what the dead letters died of, and retry them: manage.py pulse_workflows retry.",
+)
+BATCH_DURATION = VitalSign(
+    name="batch_seconds",
+    kind=SignKind.HISTOGRAM,
+    unit="seconds",
+    labels=("kind",),
+    means="Time from the opening of a batch or workflow to its end. Those within others are not counted.",
+    to_do="If it rises, the critical path on the page of a workflow says which of its jobs take the time.",
+)
+
 
 ACTIVE_LEASES = VitalSign(
     name="active_leases",
@@ -284,3 +334,45 @@ BESIDE_THEM = (
 
 ALL = THE_EIGHT + BESIDE_THEM
 COUNTED = tuple(sign for sign in ALL if sign.kind is not SignKind.GAUGE)
+
+
+# Histograms of durations that can be added up: of one worker over time, and of many workers.
+
+
+SMALLEST = 0.001  # seconds; shorter ones are as good as none
+PER_DOUBLING = 2  # buckets: a quantile is known to within 42 %. More would say little and take more room
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts by bucket. Bucket ``n`` holds what took up to ``SMALLEST * 2 ** (n / PER_DOUBLING)`` seconds."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+
+    @classmethod
+    def merged(cls, parts: Iterable[Mapping[str, int]]) -> Histogram:
+        """Add up what ``to_json`` gave."""
+        counts: Counter[int] = Counter()
+        for part in parts:
+            for bucket, count in part.items():
+                counts[int(bucket)] += count
+        return cls(counts)
+
+    def add(self, seconds: float) -> None:
+        doublings = math.log2(max(seconds, SMALLEST) / SMALLEST)
+        self.counts[math.ceil(doublings * PER_DOUBLING)] += 1
+
+    def __len__(self) -> int:
+        return self.counts.total()
+
+    def quantile(self, share: float) -> float | None:
+        """Return seconds that at least this share of all took at most, or None of nothing."""
+        left = share * len(self)
+        for bucket in sorted(self.counts):
+            left -= self.counts[bucket]
+            if left <= 0:
+                return float(SMALLEST * 2 ** (bucket / PER_DOUBLING))
+        return None
+
+    def to_json(self) -> dict[str, int]:
+        return {str(bucket): count for bucket, count in sorted(self.counts.items())}

@@ -16,8 +16,8 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.store.database_errors import DatabaseFault, fault_of
 from pulse_django.store.workers import Presence, Standing
 from pulse_django.words.counters import Counters
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Lease
+from pulse_django.words.vital_signs import Histogram
 
 from .guarded_connection import LONGEST_PRESENCE, PRESENCE_SLOWED_BY, GuardedConnection, slowed
 from .shared_leases import HeldLease, SharedLeases

@@ -30,9 +30,8 @@ from pulse_django.exporters.readings import Reading
 from pulse_django.models import Job, Minute, Queue, Release, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words import counters, vital_signs
-from pulse_django.words.histograms import PER_DOUBLING, SMALLEST, Histogram
 from pulse_django.words.states import Status
-from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, SignKind
+from pulse_django.words.vital_signs import ALL, JOBS_ENQUEUED, PER_DOUBLING, SMALLEST, Histogram, SignKind
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -19,8 +19,8 @@ from pulse_django import conf
 from pulse_django.fleet import doctor
 from pulse_django.fleet.doctor import Advice, Level, connections, examine, tables, timing
 from pulse_django.models import Queue
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import Histogram
 from tests.factories import WorkerFactory, make_job, now
 from tests.faults import all_faults
 from tests.pgbouncer import PgBouncer, needs_pgbouncer

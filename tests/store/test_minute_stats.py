@@ -8,8 +8,8 @@ import pytest
 
 from pulse_django.models import Job, Minute, Worker
 from pulse_django.store.workers import Presence
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import Histogram
 from tests.database import empty_tables
 from tests.factories import AttemptFactory, make_job, now
 from tests.faults import all_faults

@@ -18,10 +18,10 @@ from pulse_django.managers import JobManager
 from pulse_django.models import Job, Worker
 from pulse_django.store.workers import Presence
 from pulse_django.words.decisions import Complete
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Succeeded
 from pulse_django.words.verb_results import Report
+from pulse_django.words.vital_signs import Histogram
 from pulse_django.worker import heartbeat as module
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.heartbeat import BEATS_PER_LEASE, IDLE_TICK, PAUSE_BEFORE_SKIPPED, TICK, Charge, Heartbeat

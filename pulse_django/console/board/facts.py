@@ -20,7 +20,6 @@ from pulse_django.fleet.known_queues import PerMinute
 from pulse_django.fleet.shards import ask_shards
 from pulse_django.fleet.snapshot import Health, QueueFacts, WorkerFacts
 from pulse_django.words.display import in_words
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
@@ -30,6 +29,7 @@ from pulse_django.words.vital_signs import (
     LEASE_ACQUISITION,
     LEASE_EXPIRATIONS,
     RECOVERY_REQUEUES,
+    Histogram,
 )
 
 from .alarms import Alarm, alarms_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pulse_django import conf
 from pulse_django.words.display import in_words
-from pulse_django.words.histograms import Histogram
+from pulse_django.words.vital_signs import Histogram
 
 from .advice import Advice, Level, rows
 

@@ -19,9 +19,8 @@ from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK, QUEUE_OF_PAUSE, TASK_OF_PAUSE
 from pulse_django.store.transactions import Row
 from pulse_django.words import counters
-from pulse_django.words.histograms import Histogram
 from pulse_django.words.limiting import limiter_of_queue
-from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION
+from pulse_django.words.vital_signs import LEASE_ACQUISITION, RUN_DURATION, Histogram
 
 from .facts import JobFacts, LimitFacts, LineFacts, PaceFacts
 
