@@ -14,8 +14,8 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext
 
 from pulse_django.fleet.traffic import Course
+from pulse_django.words.counters import Durations, TrafficCounts
 from pulse_django.words.display import in_words
-from pulse_django.words.traffic_counts import Durations, TrafficCounts
 
 WIDTH, HEIGHT = 720, 110
 LEFT, BOTTOM, TOP = 56, 18, 6  # for the scale, the times and the highest point

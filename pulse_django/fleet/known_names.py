@@ -12,8 +12,7 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.tasks_framework import task_backends
 from pulse_django.models import Worker
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.counters import OTHER
-from pulse_django.words.traffic_counts import TrafficKind
+from pulse_django.words.counters import OTHER, TrafficKind
 
 from . import snapshot_queries
 from .read_only import read_only

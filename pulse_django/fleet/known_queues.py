@@ -8,8 +8,7 @@ from typing import Any
 
 from pulse_django.store.loose_scan import loose_scan
 from pulse_django.store.traffic import MINUTE, TEN_MINUTES, TWO_HOURS
-from pulse_django.words.counters import OTHER
-from pulse_django.words.traffic_counts import TrafficKind
+from pulse_django.words.counters import OTHER, TrafficKind
 
 from .history import RECENT
 from .traffic import KNOWN_FOR, MOST_NAMES

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections
 
 from pulse_django.store.traffic import COLUMNS, DAY, MINUTE, TEN_MINUTES, TWO_HOURS, WINDOW, TrafficSpan, span_of
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from pulse_django.words.counters import TrafficCounts, TrafficKind
 
 MOST_NAMES = 500
 KNOWN_FOR = timedelta(days=2)  # a queue is shown for as long after its last job

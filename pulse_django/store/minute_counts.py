@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pulse_django.words import counters
-from pulse_django.words.counters import Counters
+from pulse_django.words.counters import Counters, TrafficCounts, TrafficKind
 from pulse_django.words.shards import range_of_ids, shard_number_of
 from pulse_django.words.states import Status
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from pulse_django.words.vital_signs import (
     BATCH_DURATION,
     DATABASE_ERRORS,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models
 
+from pulse_django.words.counters import Durations, TrafficCounts, TrafficKind, capped
 from pulse_django.words.limits import MAX_TASK_NAME
-from pulse_django.words.traffic_counts import Durations, TrafficCounts, TrafficKind, capped
 
 from .short_texts import ShortText
 from .transactions import run_joined

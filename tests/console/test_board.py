@@ -20,8 +20,8 @@ from pulse_django.fleet import conditions
 from pulse_django.models import Minute, Queue, Worker
 from pulse_django.store import traffic
 from pulse_django.store.workers import Presence
+from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.states import Status
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from tests.console.staff import staff
 from tests.factories import AttemptFactory, QueueFactory, make_job, now
 from tests.faults import all_faults

@@ -15,8 +15,7 @@ from pulse_django.console.charts import charts_of
 from pulse_django.fleet.traffic import WINDOWS, Course
 from pulse_django.models import PausedKey, Release
 from pulse_django.store import traffic
-from pulse_django.words.counters import OTHER
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.protocol.steps import sql

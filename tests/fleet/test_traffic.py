@@ -17,7 +17,7 @@ from pulse_django.fleet.traffic import (
 )
 from pulse_django.models import Release
 from pulse_django.store import traffic
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from pulse_django.words.counters import TrafficCounts, TrafficKind
 from tests.database import empty_tables
 from tests.faults import all_faults
 from tests.protocol.steps import sql

@@ -62,6 +62,7 @@ from pulse_django.store.queues import Pause
 from pulse_django.store.shards import IDS_OF_JOBS, number_ids, position_of, problem_with_numbers, raise_sequence
 from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
+from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
 from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob, Payload
@@ -83,7 +84,6 @@ from pulse_django.words.outcomes import (
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report
 from pulse_django.worker.executors import connection_cleanup

@@ -21,7 +21,7 @@ from pulse_django.models import Job, Minute, Queue, Worker
 from pulse_django.store import traffic
 from pulse_django.store.queues import QueueManager
 from pulse_django.store.workers import Presence
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind
+from pulse_django.words.counters import TrafficCounts, TrafficKind
 from tests.faults import all_faults
 from tests.shards.conftest import away
 from tests.shards.console import SHARDED

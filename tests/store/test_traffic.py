@@ -11,9 +11,8 @@ from pulse_django.store import traffic
 from pulse_django.store.releases import KEPT as RELEASES_KEPT
 from pulse_django.store.releases import forget, note_release
 from pulse_django.store.traffic import DAY, MINUTE, TEN_MINUTES, TWO_HOURS
-from pulse_django.words.counters import OTHER
+from pulse_django.words.counters import OTHER, TrafficCounts, TrafficKind, capped
 from pulse_django.words.states import Status
-from pulse_django.words.traffic_counts import TrafficCounts, TrafficKind, capped
 from tests.factories import AttemptFactory, WorkerFactory, make_job, now
 from tests.protocol.steps import sql
 

@@ -29,8 +29,8 @@ from pulse_django.fleet.snapshot import QueueFacts
 from pulse_django.fleet.traffic import joined_courses, read_course
 from pulse_django.models import Queue
 from pulse_django.store.queues import Pause
+from pulse_django.words.counters import TrafficKind
 from pulse_django.words.limits import MAX_QUEUE_NAME
-from pulse_django.words.traffic_counts import TrafficKind
 
 from .seen import read as read_seen
 from .seen import spelt as spelt_seen

@@ -21,8 +21,8 @@ from pulse_django.fleet.known_names import registered_tasks
 from pulse_django.fleet.paused_tasks import paused_tasks
 from pulse_django.fleet.traffic import joined_courses, joined_totals, read_course, read_totals
 from pulse_django.models import Job
+from pulse_django.words.counters import TrafficKind
 from pulse_django.words.limits import MAX_TASK_NAME
-from pulse_django.words.traffic_counts import TrafficKind
 
 from .facts import ORDERS, task_row, task_rows
 from .windows import WINDOW_NAMES, window_of

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pulse_django.console.charts import quantiles_of
 from pulse_django.fleet.known_names import registered_tasks
-from pulse_django.words.counters import OTHER
-from pulse_django.words.traffic_counts import TrafficCounts
+from pulse_django.words.counters import OTHER, TrafficCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pulse_django.words.counters import FAILED, SUCCEEDED
 from pulse_django.words.states import Status
-from pulse_django.words.traffic_counts import FAILED, SUCCEEDED
 from pulse_django.words.vital_signs import JOBS_ENDED, RUNS
 
 _ENDED_JOBS = (Status.DEAD_LETTERED, Status.COMPLETED)
