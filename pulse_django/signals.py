@@ -38,7 +38,7 @@ from django.dispatch import Signal
 
 from .exceptions import ReceiverExited
 from .safe_logging import SafeLogger
-from .words.error_details import ErrorReport
+from .words.payloads import ErrorReport
 from .words.states import Ending, Status
 
 logger = SafeLogger(__name__)

@@ -18,7 +18,6 @@ from pulse_django.exceptions import (
     WaitFor,
 )
 from pulse_django.words.decisions import ANY_EXCEPTION, Complete, Decision, decide
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
@@ -31,6 +30,7 @@ from pulse_django.words.outcomes import (
     Waited,
     returned,
 )
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.verb_results import Report
 
 from .call_signatures import explained

@@ -16,9 +16,8 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import joined, run_joined
-from pulse_django.words.error_details import MAX_SUMMARY
 from pulse_django.words.job_options import NewJob
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.words.states import Status
 
 from .cancel import request_cancel

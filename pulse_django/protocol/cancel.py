@@ -11,9 +11,8 @@ from pulse_django.signals import send_when_committed
 from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, run_joined
-from pulse_django.words.error_details import MAX_SUMMARY
 from pulse_django.words.job_ids import check_attempt, job_ids_of
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import MAX_SUMMARY, clean_text
 from pulse_django.words.states import EndedBy, Ending, Status
 from pulse_django.words.verb_results import CancelRequested
 

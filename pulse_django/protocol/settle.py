@@ -18,11 +18,18 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, is_in_transaction, run_joined
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.error_details import MAX_CLASS, MAX_MESSAGE, MAX_SUMMARY, MAX_TRACEBACK, ErrorReport
 from pulse_django.words.leases import Lease
 from pulse_django.words.limits import MAX_DELAY
 from pulse_django.words.outcomes import Failed, OutcomeName, Released, Stalled, Succeeded, TimedOut, WorkerLost
-from pulse_django.words.payloads import clean_text, error_in_one_line
+from pulse_django.words.payloads import (
+    MAX_CLASS,
+    MAX_MESSAGE,
+    MAX_SUMMARY,
+    MAX_TRACEBACK,
+    ErrorReport,
+    clean_text,
+    error_in_one_line,
+)
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 

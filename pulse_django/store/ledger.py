@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from pulse_django.words.error_details import MAX_CLASS
+from pulse_django.words.payloads import MAX_CLASS
 
 from .choices import OUTCOMES
 from .short_texts import ShortText

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import models, router
 from django.db.models import Q
 
-from pulse_django.words.error_details import MAX_TRACEBACK
 from pulse_django.words.limits import MAX_USER
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
 from .json_columns import Document
 from .lost_workers import ACKNOWLEDGE, FORGET, MARK_LOST

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from pulse_django.exceptions import PayloadError
 
-from .error_details import ErrorReport
-from .payloads import encode_result
+from .payloads import ErrorReport, encode_result
 
 # Begins the reason for which a worker puts a job back whose task it does not know; and for which it is given up.
 UNKNOWN_TASK = "unknown task"

@@ -14,10 +14,10 @@ from pulse_django.models import Attempt, IdempotencyKey, Job, StoredAttempt
 from pulse_django.protocol import prune
 from pulse_django.protocol.ending import CARRIED
 from pulse_django.words.decisions import Cancel, Complete, Retry
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Failed, Snoozed, Succeeded
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import HOT, Status, day_of, era_of
 from pulse_django.words.verb_results import Report
 from tests.database import empty_tables

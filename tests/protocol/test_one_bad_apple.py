@@ -10,10 +10,10 @@ from django.db import IntegrityError, connection, transaction
 
 from pulse_django.models import Attempt, Job, Queue
 from pulse_django.words.decisions import Complete, DeadLetter, Postpone, Retry
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity, Lease
 from pulse_django.words.outcomes import Failed, Snoozed, Succeeded, WorkerLost
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.database import empty_tables

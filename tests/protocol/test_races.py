@@ -11,10 +11,10 @@ from django.db import transaction
 from pulse_django.exceptions import NotInsideTransaction
 from pulse_django.models import Attempt, Job
 from pulse_django.words.decisions import Complete, DeadLetter, Retry
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Claim, Identity, Lease
 from pulse_django.words.outcomes import Failed, OutcomeName, Succeeded, WorkerLost
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Beat, Report, Settled
 from tests.crash.processes import run_script

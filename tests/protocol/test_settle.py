@@ -11,9 +11,9 @@ from pulse_django.models import Attempt, Job
 from pulse_django.protocol import settle as settling
 from pulse_django.store.transactions import Row
 from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Postpone, Retry, decide
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Cancelled, Discarded, Failed, Snoozed, Succeeded, WorkerLost, returned
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.database import empty_tables

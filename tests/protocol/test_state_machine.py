@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 from pulse_django.models import Attempt, Job
 from pulse_django.protocol import MOVES, Verb
 from pulse_django.words.decisions import DeadLetter, decide
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Claim, Identity, Lease
 from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded, WorkerLost
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.citus import is_on_citus

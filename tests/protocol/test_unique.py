@@ -15,11 +15,11 @@ from pulse_django.exceptions import AlreadyEnqueued
 from pulse_django.models import Job, Window
 from pulse_django.protocol import Verb
 from pulse_django.words.decisions import Retry
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Failed
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.uniqueness import Unique, UniqueKey
 from pulse_django.words.verb_results import Report, Retried

@@ -64,7 +64,6 @@ from pulse_django.store.tables import problem_with_tables
 from pulse_django.testing.clock import expire_lease, jump_to_next_run
 from pulse_django.words.counters import TrafficCounts, TrafficKind
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
@@ -81,6 +80,7 @@ from pulse_django.words.outcomes import (
     TimedOut,
     WorkerLost,
 )
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.schedule_definitions import Definition
 from pulse_django.words.states import Status
 from pulse_django.words.timings import Every

@@ -17,9 +17,8 @@ from pulse_django.console.search_terms import id_in, number_in, search_in
 from pulse_django.exceptions import InvalidSchedule
 from pulse_django.operations.arguments import duration, whole
 from pulse_django.words.display import inert
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.leases import Identity
-from pulse_django.words.payloads import clean_text
+from pulse_django.words.payloads import ErrorReport, clean_text
 from pulse_django.words.timings import EPOCH, Cron, next_of, zone_of
 from tests.faults import all_faults
 

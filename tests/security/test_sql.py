@@ -20,11 +20,11 @@ from pulse_django import api
 from pulse_django.execution.fencing import fence
 from pulse_django.models import Attempt, Job, Queue, Worker
 from pulse_django.words.decisions import Complete, DeadLetter
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.outcomes import Failed, Succeeded
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report
 from tests.console.test_every_page import presence

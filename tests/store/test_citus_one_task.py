@@ -16,11 +16,11 @@ from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
 from pulse_django.store import citus_nodes
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.leases import Identity
 from pulse_django.words.needs import Need, OnDead
 from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Succeeded
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.ticks import Tick, TickOutcome
 from pulse_django.words.timings import Every

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulse_django.store.sql_functions import Fingerprint
-from pulse_django.words.error_details import MAX_FRAME, MAX_SUMMARY, ErrorReport
+from pulse_django.words.payloads import MAX_FRAME, MAX_SUMMARY, ErrorReport
 from tests.faults import all_faults
 from tests.undoing import undone
 

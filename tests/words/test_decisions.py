@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from pulse_django.exceptions import UnstorableResult
 from pulse_django.words.decisions import Budget, Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait, decide
-from pulse_django.words.error_details import ErrorReport
 from pulse_django.words.outcomes import (
     Cancelled,
     Discarded,
@@ -23,6 +22,7 @@ from pulse_django.words.outcomes import (
     WorkerLost,
     returned,
 )
+from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.retry_policies import NO_RETRIES, Backoff, RetryPolicy
 from tests.faults import all_faults
 

@@ -16,8 +16,14 @@ import pytest
 from hypothesis import given, strategies
 
 from pulse_django.exceptions import InvalidJob, PayloadError, UnstorableResult
-from pulse_django.words.error_details import MAX_MESSAGE, MAX_TRACEBACK, ErrorReport
-from pulse_django.words.payloads import clean_text, encode_arguments, encode_result
+from pulse_django.words.payloads import (
+    MAX_MESSAGE,
+    MAX_TRACEBACK,
+    ErrorReport,
+    clean_text,
+    encode_arguments,
+    encode_result,
+)
 from tests.faults import all_faults
 
 LIMIT = 1_000_000

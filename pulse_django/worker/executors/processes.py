@@ -28,7 +28,6 @@ from pulse_django.execution.registry import registry
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Decision, Postpone, Retry, Wait
-from pulse_django.words.error_details import MAX_TRACEBACK, ErrorReport
 from pulse_django.words.leases import Claim, Lease
 from pulse_django.words.option_values import ClaimedOptions
 from pulse_django.words.outcomes import (
@@ -44,6 +43,7 @@ from pulse_django.words.outcomes import (
     Waited,
     WorkerLost,
 )
+from pulse_django.words.payloads import MAX_TRACEBACK, ErrorReport
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Report, Settled
 from pulse_django.worker.channel import Channel, Hung, Message
