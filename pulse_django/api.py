@@ -25,10 +25,10 @@ from .models import Job
 from .signals import send_when_committed
 from .store.querysets import JobQuerySet
 from .words.decisions import Decision, Retry, decide
-from .words.envelopes import PROGRESS
 from .words.job_ids import check_attempt, shown
 from .words.job_options import TASK_NAME, check_queue_name
 from .words.leases import Lease
+from .words.masks import PROGRESS
 from .words.outcomes import WorkerLost
 from .words.states import EndedBy, Status, run_ended
 from .words.verb_results import Amended, CancelRequested, Report, Retried, Settled

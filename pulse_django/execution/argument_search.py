@@ -11,7 +11,7 @@ from contextlib import suppress
 from django.conf import settings
 from django.utils.crypto import salted_hmac
 
-from pulse_django.words.argument_terms import term_of
+from pulse_django.words.masks import term_of
 
 from .registry import registry
 from .tasks_framework import Task

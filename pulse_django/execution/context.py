@@ -20,8 +20,8 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.signals import lease_lost, send
 from pulse_django.store.transactions import durable, refuse_callers_transaction
 from pulse_django.words.decisions import Complete
-from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.limiting import key_of, limiter_of
+from pulse_django.words.masks import PROGRESS
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 

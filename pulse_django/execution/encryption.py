@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from pulse_django import conf
 from pulse_django.exceptions import CannotDecrypt, CannotEncrypt, DecryptionFailed
-from pulse_django.words.envelopes import ALGORITHM, ARGUMENTS, KEY_BYTES, NONCE_BYTES, RESULT, Envelope, associated_data
 from pulse_django.words.job_options import Payload
 from pulse_django.words.leases import Claim
-from pulse_django.words.masks import is_encrypted
+from pulse_django.words.masks import (
+    ALGORITHM,
+    ARGUMENTS,
+    KEY_BYTES,
+    NONCE_BYTES,
+    RESULT,
+    Envelope,
+    associated_data,
+    is_encrypted,
+)
 from pulse_django.words.payloads import clean_text, one_line
 
 from .argument_search import hashed

@@ -10,8 +10,7 @@ from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any
 
-from pulse_django.words.envelopes import HIDDEN
-from pulse_django.words.masks import ENCRYPTED, NOTHING, Masks
+from pulse_django.words.masks import ENCRYPTED, HIDDEN, NOTHING, Masks
 
 from .encryption import encrypts
 from .registry import chunk_of, registry

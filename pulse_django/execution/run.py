@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pulse_django import conf
 from pulse_django.exceptions import DeadlinePassed, JobCancelled, LeaseLost
-from pulse_django.words.envelopes import PROGRESS
 from pulse_django.words.leases import Claim
+from pulse_django.words.masks import PROGRESS
 from pulse_django.words.outcomes import Outcome
 from pulse_django.words.payloads import encode_progress
 from pulse_django.words.retry_policies import RetryPolicy

@@ -9,7 +9,6 @@ from django.db.models import F, Q, Value
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact, IsNull, LessThanOrEqual
 
-from pulse_django.words.argument_terms import MOST_SEARCHED
 from pulse_django.words.limits import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
@@ -18,6 +17,7 @@ from pulse_django.words.limits import (
     MOST_TAGS,
     MOST_WEIGHT,
 )
+from pulse_django.words.masks import MOST_SEARCHED
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 

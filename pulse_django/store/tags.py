@@ -65,7 +65,7 @@ class HasAny(HasAll):
 
 
 def has_a_term(terms: Sequence[str]) -> Q:
-    """Jobs of which one of these terms is stored, as ``words/argument_terms.py`` spells them."""
+    """Jobs of which one of these terms is stored, as ``words/masks.py`` spells them."""
     possible = [term for term in terms if isinstance(term, str) and clean_text(term, len(term)) == term]
     return HAS_TERMS & Q(HasAny("search_terms", Value(possible, Tags())))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pulse_django.execution.encryption import value_of
 from pulse_django.execution.masking import MASK, hides_result
 from pulse_django.models import Job
-from pulse_django.words.envelopes import RESULT
+from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
 from .clock import expire_lease, jump_to_next_run

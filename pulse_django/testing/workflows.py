@@ -10,8 +10,8 @@ from pulse_django.execution.encryption import value_of
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run
 from pulse_django.models import Job, StoredBatch
-from pulse_django.words.envelopes import RESULT
 from pulse_django.words.leases import Identity
+from pulse_django.words.masks import RESULT
 from pulse_django.words.states import Status
 
 from .database_rows import MaskedValues, Rows, jobs_in, rows_of

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
 
-from .argument_terms import Terms, terms_of
 from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .job_ids import MAX_ID, check_whole_number
 from .labels import tags_of
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
-from .masks import Masks
+from .masks import Masks, Terms, terms_of
 from .needs import NOWHERE, Place
 from .option_kinds import Text
 from .option_values import JobOptions

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any, NamedTuple, TypeVar
+
+from pulse_django.exceptions import InvalidJob
 
 T = TypeVar("T")
 
@@ -88,3 +93,106 @@ ENCRYPTED = EVERYTHING._replace(encrypted=True)
 def is_encrypted(text: str | None) -> bool:
     """Say whether the arguments, the progress and the result of a job are encrypted, by what stands on it."""
     return text is not None and Masks.read(text).encrypted
+
+
+# By which arguments a job is found: ``name:value`` for each that its task declares with ``search``.
+
+
+MOST_SEARCHED = 8  # arguments of one task: each is an entry of an index, which a claim and an end write again
+MAX_VALUE = 200  # characters that are compared
+
+# What else one searches for, as in ``tag:billing``.
+TAG, PARENT, ERROR, TASK = "tag", "parent", "error", "task"
+RESERVED = frozenset({TAG, PARENT, ERROR, TASK})
+
+Terms = tuple[str, ...]
+
+
+def why_not_searched(searched: Sequence[str], masked: Sequence[str]) -> str | None:
+    """Say why a task cannot declare these arguments."""
+    for name in searched:
+        if name in masked:
+            return f"{name!r} is masked, and a search would tell its value"
+        if not name.isidentifier() or iskeyword(name):
+            return f"{name!r} is no name of an argument"
+        if name in RESERVED:
+            return f"{name!r} means something else in the search; give the argument another name"
+    if len(searched) > MOST_SEARCHED:
+        return f"{len(searched)} arguments, over the limit of {MOST_SEARCHED}"
+    return None
+
+
+def terms_of(searched: Sequence[str], names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Terms:
+    """Return the terms of a call. ``names`` are those of the arguments by position.
+
+    An argument that was not given has none. Nor has one that is neither a text nor a number nor a boolean.
+    """
+    if not searched:
+        return ()
+    if len(args) > len(names):
+        raise InvalidJob("search: cannot tell the names of arguments by position; pass them by name")
+    given = {**dict(zip(names, args)), **kwargs}  # noqa: B905 - fewer may be given than there are
+    texts = ((name, text_of(given.get(name))) for name in searched)
+    return tuple(term_of(name, text) for name, text in texts if text is not None)
+
+
+def term_of(name: str, text: str) -> str:
+    """Return what is stored for an argument of this value, and what finds it."""
+    return f"{name}:{text[:MAX_VALUE]}"
+
+
+def text_of(value: object) -> str | None:
+    """Return a value as one types it; None: it is not searched for."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value) or None
+    if isinstance(value, int):
+        return int.__repr__(value)  # of an Enum too
+    return float.__repr__(value) if isinstance(value, float) else None
+
+
+# The JSON that stands in a column in place of an encrypted value, and what the encryption is bound to.
+
+
+MARK, KEY, CIPHERTEXT = "$pulse", "k", "c"
+ALGORITHM = "aes-gcm"
+NONCE_BYTES, KEY_BYTES = 12, 32
+
+# What is encrypted. Arguments by position and by name are one value, so that those of two jobs cannot be mixed.
+ARGUMENTS, PROGRESS, RESULT = "arguments", "progress", "result"
+
+HIDDEN = "(encrypted)"  # what pages, logs and errors show instead
+
+
+class Envelope(NamedTuple):
+    """An encrypted value: how, by which key, and the nonce followed by the ciphertext."""
+
+    algorithm: str
+    key_id: str
+    sealed: bytes
+
+    @property
+    def text(self) -> str:
+        sealed = base64.b64encode(self.sealed).decode()
+        return json.dumps({MARK: self.algorithm, KEY: self.key_id, CIPHERTEXT: sealed}, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, value: Any) -> Envelope | None:
+        """Return what a JSON value says. None: it is no envelope. Only values of encrypted jobs come here."""
+        if not isinstance(value, Mapping) or value.keys() != {MARK, KEY, CIPHERTEXT}:
+            return None
+        if not all(isinstance(part, str) for part in value.values()):
+            return None
+        try:
+            return cls(value[MARK], value[KEY], base64.b64decode(value[CIPHERTEXT], validate=True))
+        except (binascii.Error, ValueError):
+            return None
+
+
+def associated_data(task: str, field: str, job_id: int | None) -> bytes:
+    """Return what a ciphertext is bound to. It is authenticated, and not stored with it.
+
+    Arguments are encrypted before their job has an id.
+    """
+    return json.dumps(["pulse_django", ALGORITHM, task, field, job_id], separators=(",", ":")).encode()

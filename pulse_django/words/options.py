@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
-from .argument_terms import MOST_SEARCHED
 from .limiting import KeySource, Limit
 from .limits import (
     MAX_IDEMPOTENCY_KEY,
@@ -19,6 +18,7 @@ from .limits import (
     MAX_TASK_NAME,
     MOST_ATTEMPTS,
 )
+from .masks import MOST_SEARCHED
 from .option_kinds import CheckedElsewhere, Duration, Flag, Made, OneOfTwo, Option, Text, Whole
 from .option_kinds import gettext_noop as _
 from .options_anywhere import OptionsAnywhere

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from pulse_django.exceptions import PayloadError, UnstorableResult, UnsupportedValue
 
-from .envelopes import HIDDEN
+from .masks import HIDDEN
 from .retry_policies import dotted_path
 
 # Every reader of a job must be able to decode it, however deep its own stack and whatever its Python's limit.

@@ -14,9 +14,9 @@ from typing import Any
 
 from pulse_django.exceptions import InvalidJob
 
-from .envelopes import KEY_BYTES
 from .limiting import Limit, limit_of_queue
 from .limits import LONGEST_LEASE, MOST_ATTEMPTS, SHORTEST_LEASE
+from .masks import KEY_BYTES
 from .shards import MOST_SHARD_NUMBER
 
 MAX_KEY_ID = 100

@@ -12,8 +12,8 @@ from pulse_django import Unique, amend, enqueue_many, task
 from pulse_django.execution.argument_search import hashed, terms_for
 from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
-from pulse_django.words.argument_terms import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
 from pulse_django.words.leases import Identity
+from pulse_django.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, text_of
 from pulse_django.workflows.rewind import _copy_of
 from tests.faults import all_faults
 from tests.protocol.steps import claim_one, success

@@ -10,8 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.execution import masking
 from pulse_django.models import Job
 from pulse_django.store.json_columns import UNREADABLE
-from pulse_django.words.envelopes import HIDDEN
-from pulse_django.words.masks import is_encrypted
+from pulse_django.words.masks import HIDDEN, is_encrypted
 
 UNPARSED = _("Not shown: they cannot be parsed.")
 UNKNOWN = _("Not shown: the task is not registered in this process, so its masked arguments are unknown.")

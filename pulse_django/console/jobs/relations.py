@@ -13,8 +13,7 @@ from pulse_django.execution import masking
 from pulse_django.fleet.workflows import NeedFacts, needed_by, needs_of
 from pulse_django.models import Job, Step, StoredBatch
 from pulse_django.words.display import in_words
-from pulse_django.words.envelopes import HIDDEN
-from pulse_django.words.masks import is_encrypted
+from pulse_django.words.masks import HIDDEN, is_encrypted
 
 from .story import spelt
 

@@ -18,8 +18,7 @@ from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import ClockTimestamp
 from pulse_django.words.display import in_words
-from pulse_django.words.envelopes import HIDDEN
-from pulse_django.words.masks import is_encrypted
+from pulse_django.words.masks import HIDDEN, is_encrypted
 from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import Status
 
