@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Protocol
 
 from pulse_django.console.search_terms import number_in
-from pulse_django.words.shards import number_among
+from pulse_django.words.job_ids import number_among
 
 Places = Mapping[int, int]  # by the number of a stream: an id that begins with it
 

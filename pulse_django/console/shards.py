@@ -24,7 +24,7 @@ from pulse_django.execution.databases import alias_of_id, has_several_shards, lo
 from pulse_django.models import Job
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert
-from pulse_django.words.shards import ranges_of_ids
+from pulse_django.words.job_ids import ranges_of_ids
 
 SHARD = "shard"  # in the address
 Answer = TypeVar("Answer")

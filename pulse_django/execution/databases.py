@@ -22,8 +22,7 @@ from django.db.models import Model
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
 from pulse_django.models import Departure, Job
-from pulse_django.words.job_ids import job_id_of, job_ids_of, shown
-from pulse_django.words.shards import shard_number_of
+from pulse_django.words.job_ids import job_id_of, job_ids_of, shard_number_of, shown
 
 from .run import Run, current_run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pulse_django.words import counters
 from pulse_django.words.counters import Counters, TrafficCounts, TrafficKind
-from pulse_django.words.shards import range_of_ids, shard_number_of
+from pulse_django.words.job_ids import range_of_ids, shard_number_of
 from pulse_django.words.states import Status
 from pulse_django.words.vital_signs import (
     BATCH_DURATION,

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, models, transaction
 
 from pulse_django.exceptions import NotInsideTransaction
-from pulse_django.words.shards import floor_of_ids, shard_number_of
+from pulse_django.words.job_ids import floor_of_ids, shard_number_of
 
 from .citus import is_for_citus
 from .citus_nodes import LEADS_TO_A_NODE, leads_to_a_node, node_of, raise_tokens_on, tokens_on

@@ -7,7 +7,8 @@ True as 1, and "1_0" as 10.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 
 from pulse_django.exceptions import InvalidJob
 
@@ -52,3 +53,43 @@ def shown(value: object) -> str:
     except Exception:
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+# The number of a shard, in front of each id that its database gives.
+#
+# An id is a whole number of 63 bits: 15 of the shard, and 48 that the database counts up. So an id is given only once
+# over all shards, and it says which database gave it. That of shard 0 looks like that of a single database.
+
+
+BITS_OF_COUNT = 48
+MOST_SHARD_NUMBER = 2**15 - 1
+_MOST_ID = 2**63 - 1
+
+
+def shard_number_of(row_id: int) -> int:
+    """Return the number of the shard that gave an id. A job that was moved since has kept it."""
+    return row_id >> BITS_OF_COUNT
+
+
+def floor_of_ids(shard_number: int) -> int:
+    """Return what the ids of a shard are larger than."""
+    return shard_number << BITS_OF_COUNT
+
+
+def range_of_ids(shard_number: int) -> tuple[int, int]:
+    """Return the first id that a shard may give, and the first beyond."""
+    return floor_of_ids(shard_number), min(floor_of_ids(shard_number + 1), _MOST_ID)
+
+
+def number_among(row_id: int, shard_numbers: Iterable[int]) -> int:
+    """Return the number whose range an id is in: its own, or the next lower one if there is no such shard any more."""
+    known = sorted(shard_numbers)
+    return known[max(0, bisect_right(known, shard_number_of(row_id)) - 1)]
+
+
+def ranges_of_ids(shard_numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the first id of each number, and the first beyond. Together these ranges hold all ids."""
+    known = sorted(shard_numbers)
+    begins = [0, *(floor_of_ids(number) for number in known[1:])]
+    ends = [*begins[1:], _MOST_ID]
+    return dict(zip(known, zip(begins, ends, strict=True), strict=True))

@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from pulse_django.console.merging import Merged, Read, newest, oldest, places_in, spelt_places
-from pulse_django.words.shards import number_among, ranges_of_ids
+from pulse_django.words.job_ids import number_among, ranges_of_ids
 from tests.faults import all_faults
 
 NUMBERS = [0, 1, 5]
