@@ -10,9 +10,9 @@ from django.core import signing
 
 from pulse_django.exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from pulse_django.models import Job
+from pulse_django.words.display import share_of
 from pulse_django.words.job_ids import job_id_of
 from pulse_django.words.masks import PROGRESS
-from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import Status
 
 from .databases import locate

@@ -11,9 +11,9 @@ from pulse_django.exceptions import CannotDecrypt
 from pulse_django.models import Job
 from pulse_django.signals import job_started, send
 from pulse_django.words.decisions import DeadLetter, decide
+from pulse_django.words.display import without
 from pulse_django.words.outcomes import CANNOT_DECRYPT, GIVEN_UP, UNKNOWN_TASK, Failed, Released
 from pulse_django.words.payloads import ErrorReport
-from pulse_django.words.reprs import without
 from pulse_django.words.verb_results import Report
 
 from . import django_log

@@ -8,10 +8,10 @@ from django.db import IntegrityError
 
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import joined, run_joined, undone_alone
+from pulse_django.words.display import without
 from pulse_django.words.job_ids import check_attempt, job_ids_of
 from pulse_django.words.job_options import Payload
 from pulse_django.words.payloads import clean_text
-from pulse_django.words.reprs import without
 from pulse_django.words.states import TERMINAL, Status
 from pulse_django.words.verb_results import MAX_AMEND_REASON, MAX_AMENDED_BY, Amended, AmendRefusal
 

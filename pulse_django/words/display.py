@@ -6,7 +6,9 @@ around.
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
@@ -45,3 +47,31 @@ def inert(text: str, most: int = 0) -> str:
 def escaped(text: str) -> str:
     """Return ``text`` with each character spelt as a Python string spells it: ``\\u202e``."""
     return text.encode("unicode_escape").decode("ascii")
+
+
+# How much of a job is done, from what its handler reported.
+
+
+def share_of(progress: Any) -> float | None:
+    """Return how much of the work is done, from 0 to 1, if the handler reported both numbers."""
+    if not isinstance(progress, dict):
+        return None
+    done, total = progress.get("done"), progress.get("total")
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in (done, total)):
+        return None
+    try:
+        share = float(done) / float(total)  # type: ignore[arg-type]  # numbers
+    except (OverflowError, ZeroDivisionError):  # JSON holds numbers that no float does
+        return None
+    return None if math.isnan(share) else min(max(share, 0.0), 1.0)
+
+
+# Leave secrets out of reprs, which logs and errors show.
+#
+# Dataclasses say ``field(repr=False)``; named tuples use this.
+
+
+def without(carrier: Any, *hidden: str) -> str:
+    """Spell a named tuple as Python would, but for these fields."""
+    shown = ", ".join(f"{name}={getattr(carrier, name)!r}" for name in carrier._fields if name not in hidden)
+    return f"{type(carrier).__name__}({shown})"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pulse_django.exceptions import InvalidJob, PayloadError
 
 from .declared_options import COLUMNS, OPTIONS, check_job, values_of
+from .display import without
 from .job_ids import MAX_ID, check_whole_number
 from .labels import tags_of
 from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
@@ -18,7 +19,6 @@ from .needs import NOWHERE, Place
 from .option_kinds import Text
 from .option_values import JobOptions
 from .payloads import encode_arguments, spelt_path
-from .reprs import without
 from .uniqueness import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)

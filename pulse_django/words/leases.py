@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from .decisions import Budget, retry_seconds
+from .display import without
 from .masks import is_encrypted
 from .option_values import ClaimedOptions
-from .reprs import without
 
 _DECODER = json.JSONDecoder()  # json.loads() looks for whitespace first, and PostgreSQL writes none around
 

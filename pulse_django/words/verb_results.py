@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from .decisions import Decision
+from .display import without
 from .leases import Lease
 from .outcomes import Outcome, OutcomeName
-from .reprs import without
 from .states import EndedBy, Ending, Status, run_ended
 
 

@@ -24,8 +24,7 @@ from pulse_django.execution import making_due
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Job, Window
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
-from pulse_django.words.display import in_words, inert
-from pulse_django.words.progress_share import share_of
+from pulse_django.words.display import in_words, inert, share_of
 from pulse_django.words.states import Status
 from pulse_django.words.verb_results import Retried
 

@@ -17,9 +17,8 @@ from pulse_django.models import Attempt, Job
 from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.sql_functions import ClockTimestamp
-from pulse_django.words.display import in_words
+from pulse_django.words.display import in_words, share_of
 from pulse_django.words.masks import HIDDEN, is_encrypted
-from pulse_django.words.progress_share import share_of
 from pulse_django.words.states import Status
 
 from .timeline import BAR, GOOD, NEUTRAL, AmendedAt, Span, Timeline, draw

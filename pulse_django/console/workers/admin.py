@@ -26,10 +26,9 @@ from pulse_django.console.whole_list import show_all
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.display import in_words
+from pulse_django.words.display import in_words, share_of
 from pulse_django.words.leases import holder_prefixes
 from pulse_django.words.outcomes import OutcomeName
-from pulse_django.words.progress_share import share_of
 from pulse_django.words.vital_signs import Histogram
 
 from .lost import LostWorkers
