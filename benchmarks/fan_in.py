@@ -29,8 +29,7 @@ from benchmarks.scratch import execute, scratch_database, settle_down
 from pulse_django.models import Job
 from pulse_django.protocol.batches import open_batch, seal_batch
 from pulse_django.protocol.needs import add_needs
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.needs import Need, Place
+from pulse_django.words.job_options import Need, NewJob, Place
 
 KINDS = ("plain", "batch", "pairs")
 

@@ -28,8 +28,7 @@ from .models import Job
 from .tasks import PulseTask
 from .words import traces
 from .words.declared_options import options_of
-from .words.job_options import NewJob
-from .words.needs import Place
+from .words.job_options import NewJob, Place
 from .words.own_tasks import ONLY_PULSE, OWN_TASKS
 
 T = TypeVar("T")

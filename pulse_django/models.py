@@ -35,9 +35,9 @@ from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic
 from .words.decisions import Budget
+from .words.job_options import MAX_NODE_NAME
 from .words.limits import DEFAULT_QUEUE, MAX_IDEMPOTENCY_KEY, MAX_LANE_KEY, MAX_QUEUE_NAME, MAX_TASK_NAME
 from .words.masks import MAX_MASKS
-from .words.needs import MAX_NODE_NAME
 from .words.states import HOT, Status
 from .words.traces import MAX_TRACE
 from .words.uniqueness import KEY_LENGTH

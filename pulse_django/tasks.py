@@ -15,8 +15,7 @@ from .execution.chunks import acall_alone, call_alone, check_chunk
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, calls_plainly, changed
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
-from .words.job_options import TASK_NAME, check_expires, check_run_after
-from .words.labels import encode_meta, tags_of
+from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
 from .words.masks import why_not_searched
 from .words.option_values import Options

@@ -12,7 +12,7 @@ from .store.json_columns import Document
 from .store.readable import instants_of
 from .store.short_texts import ShortText
 from .store.sql_functions import ClockTimestamp
-from .words.needs import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
+from .words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 
 class StoredBatch(models.Model):

@@ -8,8 +8,8 @@ from typing import Any
 
 from pulse_django.exceptions import NeedNotDone
 from pulse_django.models import Dependency, Event, Job
+from pulse_django.words.job_options import Met
 from pulse_django.words.masks import RESULT
-from pulse_django.words.needs import Met
 from pulse_django.words.states import Status
 
 from .encryption import value_of

@@ -12,8 +12,8 @@ from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNo
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.store.transactions import refuse_callers_transaction
+from pulse_django.words.job_options import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.masks import RESULT
-from pulse_django.words.needs import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.states import Status
 

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.databases import aliases_of_jobs, routers_alias
 from pulse_django.words.job_ids import MAX_ID
-from pulse_django.words.labels import tag_of
+from pulse_django.words.job_options import tag_of
 from pulse_django.words.payloads import clean_text
 from pulse_django.words.states import Status
 

@@ -17,8 +17,7 @@ from pulse_django.store.copy_text import Json, copied, copied_columns, copied_js
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.transactions import Row, copy_joined, joined, run_joined
 from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
-from pulse_django.words.job_options import Head, NewJob, Payload, is_ready, run_at_or_delay
-from pulse_django.words.needs import Place
+from pulse_django.words.job_options import Head, NewJob, Payload, Place, is_ready, run_at_or_delay
 from pulse_django.words.uniqueness import Unique
 
 from . import unique

@@ -16,10 +16,9 @@ from pulse_django.store.citus import is_for_citus
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader
 from pulse_django.store.transactions import joined, refuse_callers_transaction, run_joined
 from pulse_django.words.job_ids import check_attempt, job_ids_of
-from pulse_django.words.job_options import check_priority, check_queue_name
+from pulse_django.words.job_options import Need, check_priority, check_queue_name
 from pulse_django.words.leases import Lease
 from pulse_django.words.limiting import OF_QUEUE, limiter_of_queue
-from pulse_django.words.needs import Need
 from pulse_django.words.verb_results import Changed
 
 from .statements import check_delay

@@ -18,8 +18,7 @@ from pulse_django.execution.tasks_framework import changed
 from pulse_django.models import Schedule
 from pulse_django.protocol.tick import Advance, key_of_tick
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.labels import encode_meta
+from pulse_django.words.job_options import NewJob, encode_meta
 from pulse_django.words.payloads import error_in_one_line, one_line
 from pulse_django.words.ticks import Pause, Tick, TickOutcome, decide, first_after, jittered, without_firing
 from pulse_django.words.timings import Overlap, Timing

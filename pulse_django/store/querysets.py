@@ -11,7 +11,7 @@ from django.db.models import BooleanField, DurationField, ExpressionWrapper, F, 
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest
 
-from pulse_django.words.labels import tag_of, tags_of
+from pulse_django.words.job_options import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .paused_tasks import is_not_paused

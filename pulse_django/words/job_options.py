@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pulse_django.exceptions import InvalidJob, PayloadError
@@ -12,13 +13,12 @@ from pulse_django.exceptions import InvalidJob, PayloadError
 from .declared_options import COLUMNS, OPTIONS, check_job, values_of
 from .display import without
 from .job_ids import MAX_ID, check_whole_number
-from .labels import tags_of
-from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_TASK_NAME
+from .limits import DEFAULT_QUEUE, FIRST_YEAR, LAST_YEAR, MAX_DELAY, MAX_META_BYTES, MAX_TAG, MAX_TASK_NAME, MOST_TAGS
 from .masks import Masks, Terms, terms_of
-from .needs import NOWHERE, Place
 from .option_kinds import Text
 from .option_values import JobOptions
 from .payloads import encode_arguments, spelt_path
+from .states import Status
 from .uniqueness import UniqueKey
 
 TASK_NAME = Text(MAX_TASK_NAME)
@@ -237,3 +237,120 @@ def _check_instant_or_delay(name: str, value: object) -> None:
         raise InvalidJob(f"{name}: {value!r} is neither a datetime nor a timedelta")
     elif not timedelta() <= value <= MAX_DELAY:
         raise InvalidJob(f"{name}: {value} is not between 0 and {MAX_DELAY.days} days")
+
+
+# What a job is labelled with: tags, by which jobs are found, and meta, which is only shown and passed on.
+
+
+_NO_LIMIT = 2**31  # the limit of meta is not the setting that the encoder names
+
+Tags = tuple[str, ...]
+
+
+def tags_of(given: Iterable[object]) -> Tags:
+    """Return tags as they are stored: each once, in the order given. A saved model instance stands for its own tag."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidJob(f"tags: {given!r} is not a list of tags; write tags=[{given!r}]")
+    tags = tuple(dict.fromkeys(tag_of(one) for one in given))
+    if len(tags) > MOST_TAGS:
+        raise InvalidJob(f"tags: {len(tags)} tags, over the limit of {MOST_TAGS}")
+    return tags
+
+
+def tag_of(one: object) -> str:
+    """Return the tag that a text or a saved model instance stands for."""
+    tag = one if isinstance(one, str) else _tag_of_object(one)
+    if not tag:
+        raise InvalidJob("tags: a tag must not be empty")
+    if len(tag) > MAX_TAG:
+        raise InvalidJob(f"tags: {tag[:40]!r}... has {len(tag)} characters, over the limit of {MAX_TAG}")
+    if not tag.isprintable() or any(char.isspace() for char in tag):
+        raise InvalidJob(f"tags: {tag!r} contains spaces or unprintable characters")
+    return tag
+
+
+def _tag_of_object(one: Any) -> str:
+    """Return ``app_label.model:pk``. A proxy has the tag of its model."""
+    meta = getattr(one, "_meta", None)
+    if meta is None or isinstance(one, type):
+        raise InvalidJob(f"tags: {one!r} is neither a str nor a model instance")
+    label = meta.concrete_model._meta.label_lower
+    if one.pk is None or one._state.adding:
+        raise InvalidJob(f"tags: this {label} is not saved yet, so no tag can name it")
+    return f"{label}:{one.pk}"
+
+
+def encode_meta(meta: object) -> str | None:
+    """Return meta as JSON, or refuse what cannot be stored. None: there is none."""
+    if not isinstance(meta, Mapping):
+        raise InvalidJob(f"meta: {meta!r} is not a dict")
+    if not meta:
+        return None
+    text = encode_arguments(dict(meta), limit=_NO_LIMIT, what="meta")
+    if len(text) > MAX_META_BYTES:
+        raise PayloadError(f"meta: {len(text)} bytes of JSON, over the limit of {MAX_META_BYTES}")
+    return text
+
+
+# What a job waits for before it may run: other jobs, batches, events.
+
+
+MAX_NODE_NAME = 100
+MAX_EVENT_NAME = 200
+MOST_NESTED = 50  # workflows, or lists, within others
+MAX_BATCH_NAME, MAX_BATCH_KIND = 200, 16
+
+
+class OnDead(StrEnum):
+    """What becomes of a job when one that it needs is a dead letter."""
+
+    HOLD = "hold"  # it waits until the dead letter is retried and completes
+    CANCEL = "cancel"  # it is cancelled, and so are the jobs that need it
+    GO_ON = "go_on"  # it runs; its results say what died
+
+
+class When(StrEnum):
+    """Which moment of a batch a job waits for."""
+
+    CLOSED = "closed"  # every member is over, and none is a dead letter
+    DEAD = "dead"  # the first member became a dead letter
+    ENDED = "ended"  # every member is over or a dead letter
+
+
+class Met(StrEnum):
+    """How a need was met."""
+
+    DONE = "done"
+    DEAD = "dead"  # by a dead letter
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed out"  # the event did not come in time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """One thing that a job waits for: a job, a batch or an event."""
+
+    job_id: int | None = None
+    batch_id: int | None = None
+    event: str | None = None
+    name: str = ""  # under which the job finds the result
+    on_dead: OnDead = OnDead.HOLD
+    when: When = When.CLOSED  # of a batch
+    timeout: float | None = None  # seconds, of an event
+
+
+class Place(NamedTuple):
+    """Where a new job stands among others."""
+
+    batch_id: int | None = None
+    node: str | None = None  # its name in its workflow
+    awaited: bool = False  # another job needs it
+    waits: bool = False  # it needs others
+
+    def by_column(self) -> dict[str, object]:
+        """Return it by the columns of the row."""
+        status = Status.WAITING if self.waits else Status.PENDING
+        return {"batch_id": self.batch_id, "node": self.node, "awaited": self.awaited, "status": str(status)}
+
+
+NOWHERE: dict[str, object] = dict.fromkeys(Place().by_column())

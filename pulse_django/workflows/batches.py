@@ -22,7 +22,7 @@ from pulse_django.store.batches import BatchProgress, progress_of
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.transactions import joined
 from pulse_django.words.job_ids import MAX_ID, check_whole_number
-from pulse_django.words.needs import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
+from pulse_django.words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, Need, OnDead, Place, When
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_arguments
 

@@ -11,8 +11,7 @@ from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.call_signatures import checked
 from pulse_django.execution.placement import shard_of_call
 from pulse_django.execution.tasks_framework import GenericTask, Task, TaskResult
-from pulse_django.words.job_options import NewJob
-from pulse_django.words.needs import Place
+from pulse_django.words.job_options import NewJob, Place
 
 
 @dataclass(frozen=True, slots=True)

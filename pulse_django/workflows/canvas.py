@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution.tasks_framework import GenericTask, Task
-from pulse_django.words.needs import MAX_NODE_NAME, MOST_NESTED
+from pulse_django.words.job_options import MAX_NODE_NAME, MOST_NESTED
 
 from .builder import Workflow
 from .calls import Call, call_of

@@ -17,7 +17,7 @@ from pulse_django.models import Job
 from pulse_django.protocol.batches import seal_batch
 from pulse_django.protocol.needs import add_needs, refuse_circles
 from pulse_django.store.transactions import joined
-from pulse_django.words.needs import MOST_NESTED, Need, OnDead, Place
+from pulse_django.words.job_options import MOST_NESTED, Need, OnDead, Place
 
 from .batches import Batch
 from .builder import EnqueuedWorkflow, Node, Workflow

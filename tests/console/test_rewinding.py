@@ -12,7 +12,7 @@ from django.urls import reverse
 from pulse_django.models import Event, Job, Step
 from pulse_django.protocol.needs import add_needs
 from pulse_django.testing import drain
-from pulse_django.words.needs import Need
+from pulse_django.words.job_options import Need
 from pulse_django.words.states import Status
 from tests.console.staff import staff
 from tests.faults import all_faults

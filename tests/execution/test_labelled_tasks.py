@@ -14,7 +14,7 @@ from pulse_django.models import Job
 from pulse_django.protocol.settle import settle
 from pulse_django.testing import assert_enqueued
 from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.labels import tag_of
+from pulse_django.words.job_options import tag_of
 from pulse_django.words.leases import Identity
 from pulse_django.words.limits import MAX_META_BYTES, MAX_TAG, MOST_TAGS
 from pulse_django.words.outcomes import Failed, Succeeded

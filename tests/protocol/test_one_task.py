@@ -16,7 +16,7 @@ from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
 from pulse_django.testing.clock import expire_lease
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.words.needs import Need, OnDead
+from pulse_django.words.job_options import Need, OnDead
 from pulse_django.words.outcomes import Cancelled, Failed, Released, Succeeded
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status

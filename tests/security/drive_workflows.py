@@ -18,9 +18,8 @@ from pulse_django.operations.workflows import retry_dead_letters
 from pulse_django.protocol.batches import open_batch
 from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.protocol.steps import begin_sleep, copy_steps, forget_steps, steps_of, store_step
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import Need, NewJob, Place
 from pulse_django.words.leases import Identity
-from pulse_django.words.needs import Need, Place
 from pulse_django.words.states import Status
 from pulse_django.workflows.builder import EnqueuedWorkflow
 from tests.factories import lease_of, make_job

@@ -28,12 +28,11 @@ from pulse_django.protocol.steps import begin_sleep, steps_of, store_step
 from pulse_django.protocol.tick import forget_ticks
 from pulse_django.schedules.ticking import run_now, tick_due
 from pulse_django.words.decisions import Complete, Retry
-from pulse_django.words.job_options import NewJob, Payload
+from pulse_django.words.job_options import Need, NewJob, Payload
 from pulse_django.words.lanes import Lane
 from pulse_django.words.leases import Identity
 from pulse_django.words.limiting import Breaker, lane_key
 from pulse_django.words.masks import Masks
-from pulse_django.words.needs import Need
 from pulse_django.words.outcomes import UNKNOWN_TASK, Failed, Succeeded
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.schedule_definitions import Definition

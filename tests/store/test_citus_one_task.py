@@ -16,9 +16,8 @@ from pulse_django.protocol.needs import add_needs
 from pulse_django.protocol.steps import begin_sleep
 from pulse_django.store import citus_nodes
 from pulse_django.words.decisions import Cancel, Complete, DeadLetter, Postpone, Retry, Wait
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import Need, NewJob, OnDead
 from pulse_django.words.leases import Identity
-from pulse_django.words.needs import Need, OnDead
 from pulse_django.words.outcomes import Cancelled, Failed, Outcome, Released, Succeeded
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status

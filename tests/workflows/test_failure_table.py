@@ -15,9 +15,8 @@ from pulse_django.execution.resolving import Left, resolve
 from pulse_django.models import Dependency, Job, Unresolved
 from pulse_django.protocol.needs import add_needs, add_needs_of_run
 from pulse_django.testing import drain, run_job
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import Need, NewJob, Place
 from pulse_django.words.leases import Identity
-from pulse_django.words.needs import Need, Place
 from pulse_django.words.states import Status
 from pulse_django.worker.guarded_connection import GuardedConnection
 from pulse_django.worker.watchdog import Watchdog

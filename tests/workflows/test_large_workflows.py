@@ -14,7 +14,7 @@ from pulse_django.execution.preparing import prepared
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, StoredBatch
 from pulse_django.testing.drain import claimed
-from pulse_django.words.needs import MOST_NESTED
+from pulse_django.words.job_options import MOST_NESTED
 from tests.console.staff import staff
 from tests.faults import all_faults
 from tests.operations.steps import run

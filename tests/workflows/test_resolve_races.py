@@ -13,8 +13,8 @@ from pulse_django.protocol.needs import add_needs_of_run
 from pulse_django.protocol.resolve import RESOLVE_LIMIT
 from pulse_django.testing import drain, run_job
 from pulse_django.words.decisions import Complete, DeadLetter, Wait
+from pulse_django.words.job_options import Need
 from pulse_django.words.leases import Identity, Lease
-from pulse_django.words.needs import Need
 from pulse_django.words.outcomes import Failed, Succeeded, Waited
 from pulse_django.words.payloads import ErrorReport
 from pulse_django.words.states import Status

@@ -18,7 +18,7 @@ from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.databases import shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.labels import tag_of
+from pulse_django.words.job_options import tag_of
 from pulse_django.words.leases import holder_prefixes
 from pulse_django.words.states import Status
 

@@ -19,7 +19,7 @@ from pulse_django.console.statuses import status_shown
 from pulse_django.execution.databases import alias_of_jobs, aliases_of_jobs, has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.display import inert
-from pulse_django.words.labels import tag_of
+from pulse_django.words.job_options import tag_of
 
 from .extent import extent_of
 from .page_window import TAG, Ids, are_few, latest

@@ -20,8 +20,8 @@ from pulse_django.execution.databases import locate
 from pulse_django.fleet.workflows import needs_of
 from pulse_django.models import Job
 from pulse_django.words.display import inert
+from pulse_django.words.job_options import MAX_EVENT_NAME
 from pulse_django.words.masks import is_encrypted
-from pulse_django.words.needs import MAX_EVENT_NAME
 from pulse_django.words.states import Status
 from pulse_django.workflows import rewind
 from pulse_django.workflows.events import send_event

@@ -16,9 +16,8 @@ from pulse_django.exceptions import PayloadError
 from pulse_django.execution.notify import wake_workers
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
-from pulse_django.words.job_options import NewJob
+from pulse_django.words.job_options import MAX_BATCH_NAME, NewJob, Place
 from pulse_django.words.limits import HIGHEST_PRIORITY
-from pulse_django.words.needs import MAX_BATCH_NAME, Place
 from pulse_django.words.own_tasks import PLAN
 from pulse_django.words.payloads import canonical
 from pulse_django.workflows.batches import Batch

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pulse_django.fleet.workflows import NeedFacts
-from pulse_django.words.needs import When
+from pulse_django.words.job_options import When
 
 from . import asking
 from .sentences import Reason

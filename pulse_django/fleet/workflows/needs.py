@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pulse_django.fleet.read_only import read_only
 from pulse_django.store.batches import members
 from pulse_django.store.transactions import run_joined
-from pulse_django.words.needs import OnDead, When
+from pulse_django.words.job_options import OnDead, When
 from pulse_django.words.states import Status
 
 MOST_NEEDS = 200
