@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pulse_django.store.minute_counts import counted_by_workers
+from pulse_django.store.minute_stats import counted_by_workers
 from pulse_django.store.workers import Presence
 from pulse_django.words import counters
 from pulse_django.words.vital_signs import (

@@ -7,23 +7,51 @@ a range of ids. What a transaction enqueued in one minute and committed in a lat
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import models, router
 
 from pulse_django.words import counters
-from pulse_django.words.counters import Counters
+from pulse_django.words.counters import Counters, TrafficCounts, TrafficKind
+from pulse_django.words.job_ids import range_of_ids, shard_number_of
+from pulse_django.words.states import Status
+from pulse_django.words.vital_signs import (
+    BATCH_DURATION,
+    DATABASE_ERRORS,
+    DEATH_TO_REQUEUE,
+    ENQUEUE_TO_START,
+    FENCING_REJECTIONS,
+    HEARTBEAT_DELAY,
+    HEARTBEATS,
+    JOBS_ENDED,
+    JOBS_ENQUEUED,
+    JOBS_EXPIRED,
+    LATE_REPORTS,
+    LEASE_ACQUISITION,
+    LEASE_EXPIRATIONS,
+    LIMIT_REFUSALS,
+    PER_DOUBLING,
+    RECOVERY_REQUEUES,
+    RUN_DURATION,
+    RUNS,
+    SMALLEST,
+    VitalSign,
+)
 
 from . import releases, traffic
-from .job_queries import depths
+from .job_queries import OUT_OF_ORDER, depths, id_at
 from .json_columns import read
-from .minute_counts import counted_by_workers, counted_in
+from .shards import IDS_OF_JOBS, position_of
+from .traffic import Key
 from .transactions import joined, run_joined
 
 if TYPE_CHECKING:
-    from pulse_django.models import Minute  # noqa: F401 - named in the base class below
+    pass
+
 
 # Watchdogs look once a minute, not to the second; after a longer absence the older minutes stay unwritten.
 MOST_CAUGHT_UP = 10
@@ -155,3 +183,219 @@ class MinuteManager(models.Manager["Minute"]):
     @property
     def _alias(self) -> str:
         return self._db or router.db_for_write(self.model)
+
+
+# What happened in one minute, counted from the tables: each query reads a range of ids or of an index.
+
+
+LENGTH = timedelta(minutes=1)
+
+_CREATED = """
+SELECT task, queue, count(*)
+FROM pulse_django_job
+WHERE id >= %(first_job)s AND id < %(last_job)s AND created_at >= %(begin)s AND created_at < %(end)s
+GROUP BY task, queue
+"""
+
+# One after another, so that each is a range of the retention index.
+_ENDED = """
+SELECT '', queue, 'COMPLETED', count(*), 0 FROM pulse_django_job
+WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+UNION ALL
+SELECT task, queue, 'DEAD_LETTERED', count(*), 0 FROM pulse_django_job_hot
+WHERE status::text = 'DEAD_LETTERED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY task, queue
+UNION ALL
+SELECT
+    '', queue, 'CANCELLED', count(*),
+    count(*) FILTER (WHERE expires_at IS NOT NULL AND attempts = 0 AND cancel_requested_at IS NULL)
+FROM pulse_django_job
+WHERE status::text = 'CANCELLED' AND finished_at >= %(begin)s AND finished_at < %(end)s GROUP BY queue
+"""
+
+# What began in the minute and is over by now has ended in it or soon after it.
+_STARTED = """
+SELECT task, queue, count(*)
+FROM (
+    SELECT task, queue FROM pulse_django_job_hot
+    WHERE status::text = 'RUNNING' AND started_at >= %(begin)s AND started_at < %(end)s
+    UNION ALL
+    SELECT task, queue FROM pulse_django_job
+    WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(soon)s
+        AND started_at >= %(begin)s AND started_at < %(end)s AND completed_by IS NOT NULL
+    UNION ALL
+    SELECT job.task, job.queue
+    FROM pulse_django_attempt AS attempt
+    JOIN pulse_django_job AS job ON job.id = attempt.job_id
+    WHERE attempt.id >= %(first_attempt)s AND attempt.finished_at >= %(begin)s AND attempt.finished_at < %(soon)s
+        AND attempt.started_at >= %(begin)s AND attempt.started_at < %(end)s
+) AS begun
+GROUP BY task, queue
+"""
+
+_BUCKET = f"""pg_catalog.ceil(
+    pg_catalog.ln(GREATEST({{took}}, {SMALLEST}) / {SMALLEST}::float8) / pg_catalog.ln(2.0::float8)
+    * {PER_DOUBLING}::float8 - 1e-9::float8
+)::int"""
+
+
+def _durations(
+    sign: VitalSign, took: str, condition: str, *, task: str = "''", queue: str = "''", source: str = "ended"
+) -> str:
+    """A query of how long something took."""
+    bucket = _BUCKET.format(took=took)
+    return f"""
+SELECT '{sign.name}', {task}, {queue}, '', {bucket}, count(*), pg_catalog.sum({took}), 0, 0
+FROM {source}
+WHERE {condition}
+GROUP BY 2, 3, 5"""  # noqa: S608 - made of constants
+
+
+# Jobs are looked up by id: a run that was pruned within its minute is counted under no name.
+_RUNS = """
+WITH ended AS MATERIALIZED (
+    SELECT
+        COALESCE(job.task, '') AS task, COALESCE(job.queue, '') AS queue, attempt.outcome, attempt.number,
+        EXTRACT(epoch FROM attempt.finished_at - attempt.started_at)::float8 AS ran,
+        EXTRACT(epoch FROM attempt.started_at - attempt.due_at)::float8 AS waited,
+        EXTRACT(epoch FROM attempt.started_at - job.created_at)::float8 AS begun_after,
+        EXTRACT(epoch FROM attempt.finished_at - attempt.last_seen_at)::float8 AS recovered,
+        job.status::text = 'DEAD_LETTERED' AND job.attempts = attempt.number AS is_dead
+    FROM pulse_django_attempt AS attempt
+    LEFT JOIN pulse_django_job AS job ON job.id = attempt.job_id
+    WHERE attempt.id >= %(first_attempt)s AND attempt.id < %(last_attempt)s
+        AND attempt.finished_at >= %(begin)s AND attempt.finished_at < %(end)s
+    UNION ALL
+    SELECT
+        task, queue, 'SUCCEEDED', attempts, EXTRACT(epoch FROM finished_at - started_at)::float8,
+        EXTRACT(epoch FROM started_at - next_run_at)::float8, EXTRACT(epoch FROM started_at - created_at)::float8,
+        NULL::float8, false
+    FROM pulse_django_job
+    WHERE status::text = 'COMPLETED' AND finished_at >= %(begin)s AND finished_at < %(end)s
+        AND completed_by IS NOT NULL
+)
+"""
+_BATCHES = """(
+    SELECT kind, EXTRACT(epoch FROM closed_at - created_at)::float8 AS took
+    FROM pulse_django_batch
+    WHERE closed_at IS NOT NULL AND closed_at >= %(begin)s AND closed_at < %(end)s
+        AND cancelled_at IS NULL AND parent_id IS NULL
+) AS batch"""
+_HOW_THEY_ENDED = f"""{_RUNS}
+SELECT
+    '', task, queue, outcome, NULL::int, count(*), NULL::float8,
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND NOT COALESCE(is_dead, false)),
+    count(*) FILTER (WHERE outcome::text = 'WORKER_LOST' AND recovered IS NOT NULL)
+FROM ended
+GROUP BY task, queue, outcome
+UNION ALL {_durations(RUN_DURATION, "ran", "true", task="task", queue="queue")}
+UNION ALL {_durations(LEASE_ACQUISITION, "waited", "waited IS NOT NULL", task="task", queue="queue")}
+UNION ALL {_durations(ENQUEUE_TO_START, "begun_after", "number = 1 AND begun_after IS NOT NULL", queue="queue")}
+UNION ALL {_durations(DEATH_TO_REQUEUE, "recovered", "recovered IS NOT NULL")}
+UNION ALL {_durations(BATCH_DURATION, "took", "true", task="kind", source=_BATCHES)}
+"""  # noqa: S608 - made of constants
+_MEASURED = {
+    sign.name: sign for sign in (RUN_DURATION, LEASE_ACQUISITION, ENQUEUE_TO_START, DEATH_TO_REQUEUE, BATCH_DURATION)
+}
+
+_LATE = """
+SELECT late_outcome, count(*) FROM pulse_django_attempt
+WHERE late_at >= %(begin)s AND late_at < %(end)s AND NOT (outcome::text = 'SUCCEEDED' AND late_outcome::text = 'FAILED')
+GROUP BY late_outcome
+"""
+
+
+@dataclass(slots=True)
+class Counted:
+    """What happened in a minute: the vital signs, and the same by task and by queue."""
+
+    signs: Counters = field(default_factory=dict)
+    traffic: defaultdict[Key, TrafficCounts] = field(default_factory=lambda: defaultdict(TrafficCounts))
+
+    def of(self, task: str, queue: str) -> list[TrafficCounts]:
+        """Return the counts of a task and of a queue. A name that is not known is counted nowhere."""
+        named = ((TrafficKind.TASK, task), (TrafficKind.QUEUE, queue))
+        return [self.traffic[kind, name] for kind, name in named if name]
+
+    def measure(self, sign: VitalSign, task: str, queue: str, bucket: int, runs: int, seconds: float) -> None:
+        labels = {"task": task, "kind": task, "queue": queue}
+        counters.measure(self.signs, sign, tuple(labels[label] for label in sign.labels), bucket, runs, seconds)
+        for one in self.of(task, queue):
+            if sign is RUN_DURATION:
+                one.ran.measure(bucket, runs, seconds)
+            elif sign is LEASE_ACQUISITION:
+                one.waited.measure(bucket, runs, seconds)
+
+
+def counted_in(alias: str, begin: datetime) -> Counted:
+    """Count the minute that began then."""
+    span, counted = _span(alias, begin), Counted()
+    _count_jobs(alias, span, counted)
+    tally = counted.signs
+    for what, task, queue, outcome, bucket, number, seconds, requeued, expired in run_joined(
+        alias, _HOW_THEY_ENDED, span
+    ):
+        if sign := _MEASURED.get(what):
+            counted.measure(sign, task, queue, bucket, number, seconds)
+            continue
+        counters.count(tally, RUNS, (task, outcome), number)
+        counters.count(tally, RECOVERY_REQUEUES, (), requeued)
+        counters.count(tally, LEASE_EXPIRATIONS, (), expired)
+        for one in counted.of(task, queue):
+            one.count_runs(outcome, number)
+    for outcome, reports in run_joined(alias, _LATE, span):
+        counters.count(tally, LATE_REPORTS, (outcome,), reports)
+    return counted
+
+
+def _count_jobs(alias: str, span: dict[str, Any], counted: Counted) -> None:
+    """Count the jobs that were enqueued, that were started and that are over."""
+    tally = counted.signs
+    for task, queue, jobs in run_joined(alias, _CREATED, span):
+        counters.count(tally, JOBS_ENQUEUED, (queue,), jobs)
+        for one in counted.of(task, queue):
+            one.enqueued += jobs
+    for task, queue, runs in run_joined(alias, _STARTED, span):
+        for one in counted.of(task, queue):
+            one.started += runs
+    for task, queue, status, jobs, expired in run_joined(alias, _ENDED, span):
+        counters.count(tally, JOBS_ENDED, (queue, status), jobs)
+        if expired:
+            counters.count(tally, JOBS_EXPIRED, (queue,), expired)
+        if status == Status.DEAD_LETTERED:
+            for one in counted.of(task, queue):
+                one.died += jobs
+
+
+def _span(alias: str, begin: datetime) -> dict[str, Any]:
+    end = begin + LENGTH
+    span: dict[str, Any] = {"begin": begin, "end": end, "soon": end + LENGTH}
+    own = range_of_ids(shard_number_of(position_of(alias, IDS_OF_JOBS)))  # beside those of jobs that were moved here
+    for name, table, column in (
+        ("job", "pulse_django_job", "created_at"),
+        ("attempt", "pulse_django_attempt", "finished_at"),
+    ):
+        first, last = (id_at(alias, table, column, instant, own) for instant in (begin, end))
+        span |= {f"first_{name}": first - OUT_OF_ORDER, f"last_{name}": last + OUT_OF_ORDER}
+    return span
+
+
+def counted_by_workers(now: Mapping[str, Any], before: Mapping[str, Any]) -> Counters:
+    """Return what workers counted themselves since the last minute, from what each says of all its life."""
+    tally: Counters = {}
+    for key, vitals in now.items():
+        if not isinstance(vitals, Mapping):
+            continue  # nothing that one row says keeps the minute from being written
+        fresh = counters.since(vitals, before.get(key) or {})
+        counters.count(tally, HEARTBEATS, ("answered",), fresh.get("beats", 0))
+        counters.count(tally, HEARTBEATS, ("failed",), fresh.get("beat_failures", 0))
+        counters.count(tally, DATABASE_ERRORS, (), fresh.get("database_errors", 0))
+        for verb, times in fresh.get("refused", {}).items():
+            counters.count(tally, FENCING_REJECTIONS, (verb,), times)
+        for labels, times in counters.leaves({LIMIT_REFUSALS.name: fresh.get("limit_refusals")}, LIMIT_REFUSALS):
+            if times:
+                counters.count(tally, LIMIT_REFUSALS, labels, times)
+        for bucket, beats in fresh.get("beat_delays", {}).items():
+            if beats:
+                seconds = SMALLEST * 2 ** (int(bucket) / PER_DOUBLING)
+                counters.measure(tally, HEARTBEAT_DELAY, (), int(bucket), beats, beats * seconds)
+    return tally

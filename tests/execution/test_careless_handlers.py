@@ -17,7 +17,7 @@ from pulse_django.execution.run import Run
 from pulse_django.execution.tasks_framework import TaskResultDoesNotExist, task_backends
 from pulse_django.models import Attempt, Job
 from pulse_django.signals import error_after_completion, job_finished
-from pulse_django.store.minute_counts import counted_in
+from pulse_django.store.minute_stats import counted_in
 from pulse_django.tasks import task
 from pulse_django.testing import Zombie, assert_idempotent, run_job
 from pulse_django.words.outcomes import OutcomeName

@@ -27,7 +27,7 @@ from pulse_django.execution.moving import deliver, finish, movable, move
 from pulse_django.fleet.conditions import ask, named, repair
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
 from pulse_django.protocol import transfer
-from pulse_django.store.minute_counts import counted_in
+from pulse_django.store.minute_stats import counted_in
 from pulse_django.store.shards import TOKENS, position_of
 from pulse_django.testing import run_job
 from pulse_django.words.leases import Identity
