@@ -9,21 +9,150 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import models, router
-from django.db.models import Q
+from django.db.models import BooleanField, ExpressionWrapper, Q, Value
+from django.db.models.expressions import Combinable
 
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
 from .json_columns import Document
-from .lost_workers import ACKNOWLEDGE, FORGET, MARK_LOST
 from .readable import instants_of
 from .short_texts import ShortText
-from .sql_functions import ClockTimestamp
+from .sql_functions import ClockTimestamp, StatementTimestamp
 from .transactions import run_joined
-from .worker_stacks import ANSWER, ASK, FORGET_STACKS, WANTED
 
 if TYPE_CHECKING:
-    from pulse_django.models import Worker  # noqa: F401 - named in the base class below
+    pass
+
+
+# A worker that disappears without a clean stop is lost until it is acknowledged or a worker of its name starts.
+#
+# ``stopped_at`` of a lost worker is when it was heard last, so queries for live workers do not find it.
+
+
+# A release that does not know of lost workers may have written that it lives again, and nothing else.
+IS_LOST = "stopped_at IS NOT NULL AND lost_at IS NOT NULL AND acknowledged_at IS NULL"
+
+# A worker that was given no name is named after its host and its process, and the next process has another number.
+_NAME = """(CASE
+                WHEN {0}.name::text = pg_catalog.concat({0}.host, '-', {0}.pid) THEN {0}.host ELSE {0}.name
+            END)::text"""
+
+MARK_LOST = f"""
+WITH candidate AS MATERIALIZED (
+    SELECT id, name, host, pid, last_beat_at, stopped_at IS NULL AS is_new
+    FROM pulse_django_worker
+    WHERE (stopped_at IS NULL AND last_beat_at < statement_timestamp() - %s::interval) OR ({IS_LOST})
+    ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+found AS MATERIALIZED (
+    SELECT
+        id,
+        is_new,
+        CASE WHEN is_new THEN statement_timestamp() END AS lost_at,
+        CASE WHEN EXISTS (
+            SELECT 1 FROM pulse_django_worker AS other
+            WHERE other.id <> candidate.id AND other.started_at > candidate.last_beat_at
+                AND {_NAME.format("other")} = {_NAME.format("candidate")}
+        ) THEN statement_timestamp() END AS back_at
+    FROM candidate
+)
+UPDATE pulse_django_worker AS worker
+SET stopped_at = worker.last_beat_at,
+    lost_at = COALESCE(found.lost_at, worker.lost_at),
+    acknowledged_at = found.back_at,
+    acknowledged_by = ''
+FROM found
+WHERE worker.id = found.id AND (found.is_new OR found.back_at IS NOT NULL)
+RETURNING worker.name, worker.boot_id, found.is_new
+"""  # noqa: S608 - made of constants
+
+ACKNOWLEDGE = f"""
+WITH lost AS MATERIALIZED (
+    SELECT id FROM pulse_django_worker
+    WHERE name::text = %s AND boot_id::text = %s AND {IS_LOST}
+    FOR NO KEY UPDATE
+),
+known AS MATERIALIZED (
+    SELECT id, statement_timestamp() AS now FROM lost
+)
+UPDATE pulse_django_worker AS worker
+SET acknowledged_at = known.now, acknowledged_by = %s
+FROM known
+WHERE worker.id = known.id
+RETURNING worker.id
+"""  # noqa: S608 - made of constants
+
+FORGET = f"""
+DELETE FROM pulse_django_worker
+WHERE (stopped_at < statement_timestamp() - %s::interval AND NOT ({IS_LOST}))
+    OR stopped_at < statement_timestamp() - %s::interval
+RETURNING id
+"""  # noqa: S608 - made of constants
+
+
+# Where a handler of a live worker is: an operator asks in the worker's row, and the worker answers there.
+#
+# It reads the question with its next heartbeat, so no connection to its host is needed.
+
+
+# A question is forgotten after the first: whoever asked has gone, or the worker has. An answer is kept for the second.
+ASKED_FOR, SHOWN_FOR = timedelta(minutes=2), timedelta(minutes=10)
+_IS_ASKED = f"noted.stack_asked_at > statement_timestamp() - interval '{ASKED_FOR.seconds} s'"
+WANTED = f"CASE WHEN {_IS_ASKED} THEN noted.stack_wanted END"
+
+ASK = """
+WITH live AS MATERIALIZED (
+    SELECT id FROM pulse_django_worker
+    WHERE name::text = %s AND boot_id::text = %s AND stopped_at IS NULL
+    FOR NO KEY UPDATE
+),
+asked AS MATERIALIZED (
+    SELECT id, statement_timestamp() AS now FROM live
+)
+UPDATE pulse_django_worker AS worker
+SET stack_wanted = %s, stack_asked_at = asked.now
+FROM asked
+WHERE worker.id = asked.id
+RETURNING worker.id
+"""
+
+ANSWER = """
+WITH mine AS MATERIALIZED (
+    SELECT id FROM pulse_django_worker WHERE name::text = %s AND boot_id::text = %s FOR NO KEY UPDATE
+),
+taken AS MATERIALIZED (
+    SELECT id, statement_timestamp() AS now FROM mine
+)
+UPDATE pulse_django_worker AS worker
+SET stack_wanted = NULL, stack_of = %s, stack = %s, stack_at = taken.now
+FROM taken
+WHERE worker.id = taken.id
+RETURNING worker.id
+"""
+
+FORGET_STACKS = f"""
+UPDATE pulse_django_worker
+SET stack = '', stack_of = NULL, stack_at = NULL
+WHERE stack_at < statement_timestamp() - interval '{SHOWN_FOR.seconds} s'
+RETURNING id
+"""  # noqa: S608 - made of constants
+
+
+def is_asked() -> ExpressionWrapper[Any]:
+    """Return whether the question of a row still stands."""
+    return _since("stack_asked_at", ASKED_FOR)
+
+
+def is_shown() -> ExpressionWrapper[Any]:
+    """Return whether the answer of a row is young enough to be shown."""
+    return _since("stack_at", SHOWN_FOR)
+
+
+def _since(column: str, age: timedelta) -> ExpressionWrapper[Any]:
+    earliest: Combinable = StatementTimestamp() - Value(age)
+    return ExpressionWrapper(Q(**{f"{column}__gt": earliest}), output_field=BooleanField())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +253,7 @@ class WorkerRow(models.Model):
     # When a watchdog noted that it disappeared without a clean stop. NULL: it lives, or it stopped.
     lost_at = models.DateTimeField(null=True, blank=True)
     acknowledged_at = models.DateTimeField(null=True, blank=True)  # by a person, or by its return
-    # The job of whose handler an operator asks where it is, and the answer of the worker (store/worker_stacks.py).
+    # The job of whose handler an operator asks where it is, and the answer of the worker (store/workers.py).
     stack_wanted = models.BigIntegerField(null=True, blank=True, editable=False)
     stack_asked_at = models.DateTimeField(null=True, blank=True, editable=False)
     stack_of = models.BigIntegerField(null=True, blank=True, editable=False)

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from pulse_django.console.jobs.actions import errors_in_words
 from pulse_django.console.shards import Shards, about_one_row, shards_of
 from pulse_django.models import Job, Worker
-from pulse_django.store.worker_stacks import is_asked, is_shown
+from pulse_django.store.workers import is_asked, is_shown
 
 LARGEST_ID = 2**63 - 1
 

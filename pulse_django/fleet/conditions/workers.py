@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulse_django.models import Worker
-from pulse_django.store.lost_workers import IS_LOST
+from pulse_django.store.workers import IS_LOST
 
 from .catalogue import Condition, Repair, Severity, Threshold, register
 
