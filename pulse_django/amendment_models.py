@@ -7,10 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .store.json_columns import Document
-from .store.readable import instants_of
-from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp
+from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of
 from .words.masks import MAX_MASKS
 from .words.verb_results import MAX_AMENDED_BY
 

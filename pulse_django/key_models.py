@@ -7,8 +7,7 @@ from typing import ClassVar
 from django.db import models
 
 from .store.indexes import WINDOW_INDEXES
-from .store.readable import instants_of
-from .store.short_texts import ShortText
+from .store.sql_functions import ShortText, instants_of
 from .words.limits import MAX_IDEMPOTENCY_KEY, MAX_TASK_NAME
 from .words.uniqueness import KEY_LENGTH
 

@@ -10,9 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .protocol.limiters import LimiterManager
 from .protocol.paused_keys import PausedKeyManager
-from .store.readable import instants_of
-from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp, JsonType, TextSize
+from .store.sql_functions import ClockTimestamp, JsonType, ShortText, TextSize, instants_of
 from .words.limiting import IN_QUEUE, MAX_PAUSED
 from .words.limits import MAX_LANE_KEY, MAX_LIMITER_NAME, MAX_USER
 

@@ -19,18 +19,13 @@ from .schedule_models import Schedule as Schedule
 from .schedule_models import Tick as Tick
 from .shard_models import Arrival as Arrival
 from .shard_models import Departure as Departure
-from .store.choices import STATUSES
 from .store.constraints import ATTEMPT_CONSTRAINTS, JOB_CONSTRAINTS
 from .store.duties import DutyManager
 from .store.indexes import ATTEMPT_INDEXES, JOB_INDEXES
-from .store.json_columns import Document
 from .store.ledger import MAX_HOLDER, MAX_STATUS, LedgerRow
 from .store.minute_stats import MinuteManager, MinuteRow
 from .store.queues import QUEUE_CONSTRAINTS, QueueManager, QueueRow
-from .store.readable import instants_of
-from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp
-from .store.tags import Tags
+from .store.sql_functions import STATUSES, ClockTimestamp, Document, ShortText, Tags, instants_of
 from .store.workers import WORKER_CONSTRAINTS, WorkerManager, WorkerRow
 from .traffic_models import Release as Release
 from .traffic_models import Traffic as Traffic

@@ -11,7 +11,6 @@ from django.utils.translation import gettext_lazy as _
 from .exceptions import InvalidSchedule
 from .managers import ScheduleManager
 from .protocol import schedules
-from .store.readable import instants_of
 from .store.schedules import (
     SCHEDULE_CONSTRAINTS,
     SCHEDULE_INDEXES,
@@ -20,6 +19,7 @@ from .store.schedules import (
     ScheduleRow,
     TickRow,
 )
+from .store.sql_functions import instants_of
 from .words.schedule_definitions import Definition
 
 

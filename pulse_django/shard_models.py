@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from .store.readable import instants_of
-from .store.sql_functions import ClockTimestamp
+from .store.sql_functions import ClockTimestamp, instants_of
 
 
 class Departure(models.Model):

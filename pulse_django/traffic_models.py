@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from django.db import models
 
-from .store.readable import instants_of
 from .store.releases import ReleaseRow
+from .store.sql_functions import instants_of
 from .store.traffic import TrafficRow
 
 

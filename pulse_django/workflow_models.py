@@ -8,10 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from .store.json_columns import Document
-from .store.readable import instants_of
-from .store.short_texts import ShortText
-from .store.sql_functions import ClockTimestamp
+from .store.sql_functions import ClockTimestamp, Document, ShortText, instants_of
 from .words.job_options import MAX_BATCH_KIND, MAX_BATCH_NAME, MAX_EVENT_NAME, MAX_NODE_NAME, Met, OnDead, When
 
 

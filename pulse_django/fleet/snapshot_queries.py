@@ -13,8 +13,8 @@ from typing import Any
 from django.db import connections
 
 from pulse_django.models import Job
-from pulse_django.store.json_columns import read
 from pulse_django.store.lane_queries import IS_PAUSED
+from pulse_django.store.sql_functions import read
 from pulse_django.store.transactions import Row, read_message
 from pulse_django.store.workers import IS_LOST
 from pulse_django.words.states import Status

@@ -8,7 +8,6 @@ import django.db.models.functions.comparison
 import django.db.models.lookups
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations import _days
 from pulse_django.migrations._fingerprints import FirstFingerprint
@@ -55,7 +54,7 @@ class Migration(PostgresMigration):
             name="Fence",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("resource", pulse_django.store.short_texts.ShortText(max_length=200, unique=True)),
+                ("resource", pulse_django.store.sql_functions.ShortText(max_length=200, unique=True)),
                 ("token", models.BigIntegerField()),
             ],
             options={
@@ -80,24 +79,24 @@ class Migration(PostgresMigration):
             name="Job",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("task", pulse_django.store.short_texts.ShortText(max_length=200)),
+                ("task", pulse_django.store.sql_functions.ShortText(max_length=200)),
                 (
                     "queue",
-                    pulse_django.store.short_texts.ShortText(db_default="default", default="default", max_length=100),
+                    pulse_django.store.sql_functions.ShortText(db_default="default", default="default", max_length=100),
                 ),
                 ("priority", models.SmallIntegerField(db_default=0, default=0)),
                 ("args", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),
                 ("kwargs", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("payload_bytes", models.IntegerField(blank=True, editable=False, null=True)),
-                ("idempotency_key", pulse_django.store.short_texts.ShortText(blank=True, max_length=200, null=True)),
-                ("trace", pulse_django.store.short_texts.ShortText(blank=True, max_length=64, null=True)),
+                ("idempotency_key", pulse_django.store.sql_functions.ShortText(blank=True, max_length=200, null=True)),
+                ("trace", pulse_django.store.sql_functions.ShortText(blank=True, max_length=64, null=True)),
                 (
                     "masked",
-                    pulse_django.store.short_texts.ShortText(blank=True, editable=False, max_length=2000, null=True),
+                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=2000, null=True),
                 ),
                 (
                     "status",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("PENDING", "Pending"),
                             ("RUNNING", "Running"),
@@ -118,7 +117,7 @@ class Migration(PostgresMigration):
                 ("losses", models.IntegerField(db_default=0, default=0)),
                 ("max_losses", models.SmallIntegerField(blank=True, null=True)),
                 ("free_losses", models.BooleanField(db_default=False, default=False)),
-                ("locked_by", pulse_django.store.short_texts.ShortText(blank=True, max_length=160, null=True)),
+                ("locked_by", pulse_django.store.sql_functions.ShortText(blank=True, max_length=160, null=True)),
                 ("lease_until", models.DateTimeField(blank=True, null=True)),
                 ("token", models.BigIntegerField(blank=True, null=True)),
                 ("lease_ttl", models.DurationField(blank=True, null=True)),
@@ -164,13 +163,13 @@ class Migration(PostgresMigration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", pulse_django.store.short_texts.ShortText(max_length=160)),
+                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -187,14 +186,14 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "error_class",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
                 ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "late_outcome",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -246,7 +245,7 @@ class Migration(PostgresMigration):
             name="Queue",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=100, unique=True)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=100, unique=True)),
                 ("paused_at", models.DateTimeField(blank=True, null=True)),
                 ("paused_until", models.DateTimeField(blank=True, null=True)),
                 ("pause_reason", models.TextField(blank=True, db_default="", default="")),
@@ -284,9 +283,9 @@ class Migration(PostgresMigration):
             name="Worker",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=80)),
-                ("boot_id", pulse_django.store.short_texts.ShortText(max_length=40)),
-                ("host", pulse_django.store.short_texts.ShortText(max_length=255)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=80)),
+                ("boot_id", pulse_django.store.sql_functions.ShortText(max_length=40)),
+                ("host", pulse_django.store.sql_functions.ShortText(max_length=255)),
                 ("pid", models.IntegerField()),
                 ("versions", models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict)),
                 ("queues", models.JSONField(db_default=models.Value([], models.JSONField()), default=list)),

@@ -7,7 +7,7 @@ from django.contrib.postgres.operations import AddConstraintNotValid
 from django.db import migrations, models
 
 from pulse_django.migrations._postgresql import PostgresMigration
-from pulse_django.store.short_texts import ShortText
+from pulse_django.store.sql_functions import ShortText
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 LIMIT_LOCKS = "SET LOCAL lock_timeout = '500ms'"

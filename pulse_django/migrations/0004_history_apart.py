@@ -7,7 +7,7 @@ milliseconds.
 import django.db.models.deletion
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations import _eras
 from pulse_django.migrations._postgresql import PostgresMigration
 
@@ -44,13 +44,13 @@ class Migration(PostgresMigration):
             fields=[
                 ("number", models.IntegerField()),
                 ("token", models.BigIntegerField()),
-                ("worker", pulse_django.store.short_texts.ShortText(max_length=160)),
+                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
                 ("due_at", models.DateTimeField(blank=True, null=True)),
                 ("started_at", models.DateTimeField()),
                 ("finished_at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),
@@ -67,14 +67,14 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "error_class",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
                 ),
                 ("message", models.TextField(blank=True, db_default="", default="")),
                 ("traceback", models.TextField(blank=True, db_default="", default="")),
                 ("last_seen_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "late_outcome",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 
 
@@ -15,7 +15,7 @@ class Migration(PostgresMigration):
         migrations.CreateModel(
             name="Duty",
             fields=[
-                ("name", pulse_django.store.short_texts.ShortText(max_length=40, primary_key=True, serialize=False)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=40, primary_key=True, serialize=False)),
                 ("taken_at", models.DateTimeField()),
                 ("done_at", models.DateTimeField()),
             ],

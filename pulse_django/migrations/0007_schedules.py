@@ -3,7 +3,6 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
@@ -26,10 +25,13 @@ class Migration(PostgresMigration):
         migrations.CreateModel(
             name="Declaration",
             fields=[
-                ("scope", pulse_django.store.short_texts.ShortText(max_length=200, primary_key=True, serialize=False)),
-                ("worker", pulse_django.store.short_texts.ShortText(max_length=160)),
+                (
+                    "scope",
+                    pulse_django.store.sql_functions.ShortText(max_length=200, primary_key=True, serialize=False),
+                ),
+                ("worker", pulse_django.store.sql_functions.ShortText(max_length=160)),
                 ("booted_at", models.DateTimeField()),
-                ("fingerprint", pulse_django.store.short_texts.ShortText(max_length=64)),
+                ("fingerprint", pulse_django.store.sql_functions.ShortText(max_length=64)),
                 ("declared_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
             ],
             options={
@@ -40,8 +42,8 @@ class Migration(PostgresMigration):
             name="Schedule",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=100, unique=True, verbose_name="name")),
-                ("task", pulse_django.store.short_texts.ShortText(max_length=200, verbose_name="task")),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=100, unique=True, verbose_name="name")),
+                ("task", pulse_django.store.sql_functions.ShortText(max_length=200, verbose_name="task")),
                 (
                     "args",
                     models.JSONField(
@@ -62,20 +64,20 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "queue",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True, max_length=100, null=True, verbose_name="queue"
                     ),
                 ),
                 ("priority", models.SmallIntegerField(blank=True, null=True, verbose_name="priority")),
                 (
                     "cron",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True, max_length=200, null=True, verbose_name="cron expression"
                     ),
                 ),
                 (
                     "tz",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True, max_length=64, null=True, verbose_name="time zone"
                     ),
                 ),
@@ -83,7 +85,7 @@ class Migration(PostgresMigration):
                 ("phase", models.DurationField(blank=True, null=True, verbose_name="phase")),
                 (
                     "missed",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("once", "the latest runs"),
                             ("skip", "none runs"),
@@ -98,7 +100,7 @@ class Migration(PostgresMigration):
                 ("grace", models.DurationField(blank=True, null=True, verbose_name="grace")),
                 (
                     "overlap",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("skip", "skip the run"),
                             ("wait", "wait for the last run, then run once"),
@@ -121,7 +123,7 @@ class Migration(PostgresMigration):
                 ("declared", models.JSONField(blank=True, editable=False, null=True)),
                 (
                     "declared_in",
-                    pulse_django.store.short_texts.ShortText(blank=True, editable=False, max_length=200, null=True),
+                    pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=200, null=True),
                 ),
                 (
                     "overrides",
@@ -133,7 +135,7 @@ class Migration(PostgresMigration):
                 ("pause_reason", models.TextField(blank=True, db_default="", default="", editable=False)),
                 (
                     "owner",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True, db_default="", default="", max_length=200, verbose_name="owner"
                     ),
                 ),
@@ -147,7 +149,7 @@ class Migration(PostgresMigration):
                 ),
                 (
                     "changed_by",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         blank=True, db_default="", default="", editable=False, max_length=200
                     ),
                 ),
@@ -205,7 +207,7 @@ class Migration(PostgresMigration):
                 ("at", models.DateTimeField()),
                 (
                     "outcome",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("FIRED", "Fired"),
                             ("WAITING", "Waiting"),

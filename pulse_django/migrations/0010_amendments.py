@@ -4,8 +4,7 @@ from django.db import migrations, models
 
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
-from pulse_django.store.short_texts import ShortText
-from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.store.sql_functions import ClockTimestamp, ShortText
 
 # Who deletes jobs deletes their amendments too. Without this right a watchdog could not go on.
 GRANT_AGAIN = grant_like("DELETE", "pulse_django_attempt", "SELECT, DELETE ON pulse_django_amendment")

@@ -8,7 +8,7 @@ from django.db import migrations, models
 from pulse_django.migrations import _eras
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like_column
-from pulse_django.store.tags import Tags
+from pulse_django.store.sql_functions import Tags
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 LIMIT_LOCKS = "SET LOCAL lock_timeout = '500ms'"

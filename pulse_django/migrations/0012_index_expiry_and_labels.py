@@ -10,7 +10,7 @@ from django.db import migrations, models
 
 from pulse_django.migrations import _days
 from pulse_django.migrations._postgresql import PostgresMigration
-from pulse_django.store.tags import TagIndex
+from pulse_django.store.sql_functions import TagIndex
 
 # An interrupted build leaves an invalid index.
 DROP_INDEXES = (

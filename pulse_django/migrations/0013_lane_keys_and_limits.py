@@ -6,7 +6,7 @@ No column rewrites the table. The indexes follow in the next migration, which bu
 from django.db import migrations, models
 
 import pulse_django.protocol.limiters
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
 
@@ -46,7 +46,7 @@ class Migration(PostgresMigration):
             fields=[
                 (
                     "name",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         db_collation="C", max_length=100, primary_key=True, serialize=False
                     ),
                 ),
@@ -54,13 +54,13 @@ class Migration(PostgresMigration):
                 ("declared_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "declared_in",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=200),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=200),
                 ),
                 ("override", models.JSONField(blank=True, null=True)),
                 ("override_until", models.DateTimeField(blank=True, null=True)),
                 (
                     "overridden_by",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
                 ),
                 ("override_reason", models.TextField(blank=True, db_default="", default="")),
                 ("half_open", models.BooleanField(db_default=False, default=False)),
@@ -76,7 +76,7 @@ class Migration(PostgresMigration):
             fields=[
                 (
                     "scope",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         db_collation="C", max_length=200, primary_key=True, serialize=False
                     ),
                 ),
@@ -92,7 +92,7 @@ class Migration(PostgresMigration):
         migrations.AddField(
             "Job",
             "lane_key",
-            pulse_django.store.short_texts.ShortText(
+            pulse_django.store.sql_functions.ShortText(
                 db_collation="C", db_default="", default="", editable=False, max_length=200
             ),
         ),

@@ -2,7 +2,6 @@
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, grant_like_column, same_owner
@@ -25,7 +24,7 @@ class Migration(PostgresMigration):
             fields=[
                 (
                     "lane_key",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         db_collation="C", max_length=200, primary_key=True, serialize=False
                     ),
                 ),
@@ -34,7 +33,7 @@ class Migration(PostgresMigration):
                 ("reason", models.TextField(blank=True, db_default="", default="")),
                 (
                     "paused_by",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
                 ),
             ],
             options={"default_permissions": ()},

@@ -5,7 +5,7 @@ No table is rewritten. The index is built while the queue works. This can be sta
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like
 
@@ -49,7 +49,7 @@ class Migration(PostgresMigration):
                 migrations.AlterField(
                     "PausedKey",
                     "lane_key",
-                    pulse_django.store.short_texts.ShortText(
+                    pulse_django.store.sql_functions.ShortText(
                         db_collation="C", max_length=205, primary_key=True, serialize=False
                     ),
                 )

@@ -6,7 +6,6 @@ No column rewrites the table. The indexes of jobs follow in the next migration, 
 import django.db.models.deletion
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
 import pulse_django.store.sql_functions
 from pulse_django.migrations._eras import index_batches_of_days, index_no_batches_of_days
 from pulse_django.migrations._postgresql import PostgresMigration
@@ -56,16 +55,19 @@ class Migration(PostgresMigration):
                 ("job_id", models.BigIntegerField()),
                 ("needs", models.BigIntegerField(null=True)),
                 ("needs_batch", models.BigIntegerField(null=True)),
-                ("needs_event", pulse_django.store.short_texts.ShortText(max_length=200, null=True)),
-                ("name", pulse_django.store.short_texts.ShortText(db_default="", default="", max_length=100)),
-                ("on_dead", pulse_django.store.short_texts.ShortText(db_default="hold", default="hold", max_length=8)),
+                ("needs_event", pulse_django.store.sql_functions.ShortText(max_length=200, null=True)),
+                ("name", pulse_django.store.sql_functions.ShortText(db_default="", default="", max_length=100)),
+                (
+                    "on_dead",
+                    pulse_django.store.sql_functions.ShortText(db_default="hold", default="hold", max_length=8),
+                ),
                 (
                     "moment",
-                    pulse_django.store.short_texts.ShortText(db_default="closed", default="closed", max_length=8),
+                    pulse_django.store.sql_functions.ShortText(db_default="closed", default="closed", max_length=8),
                 ),
                 ("until", models.DateTimeField(null=True)),
                 ("met_at", models.DateTimeField(null=True)),
-                ("met", pulse_django.store.short_texts.ShortText(max_length=10, null=True)),
+                ("met", pulse_django.store.sql_functions.ShortText(max_length=10, null=True)),
             ],
             options={
                 "db_table": "pulse_django_dependency",
@@ -75,12 +77,12 @@ class Migration(PostgresMigration):
         migrations.CreateModel(
             name="Event",
             fields=[
-                ("name", pulse_django.store.short_texts.ShortText(max_length=200, primary_key=True, serialize=False)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=200, primary_key=True, serialize=False)),
                 ("payload", models.JSONField(blank=True, null=True)),
                 ("sent_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
                 (
                     "sent_by",
-                    pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=150),
+                    pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
                 ),
             ],
             options={
@@ -98,7 +100,7 @@ class Migration(PostgresMigration):
                     ),
                 ),
                 ("job_id", models.BigIntegerField()),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=100)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=100)),
                 ("number", models.IntegerField()),
                 ("attempt", models.IntegerField()),
                 ("token", models.BigIntegerField()),
@@ -115,8 +117,11 @@ class Migration(PostgresMigration):
             name="StoredBatch",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=200)),
-                ("kind", pulse_django.store.short_texts.ShortText(db_default="batch", default="batch", max_length=16)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=200)),
+                (
+                    "kind",
+                    pulse_django.store.sql_functions.ShortText(db_default="batch", default="batch", max_length=16),
+                ),
                 ("context", models.JSONField(blank=True, null=True)),
                 ("created_at", models.DateTimeField(db_default=pulse_django.store.sql_functions.ClockTimestamp())),
                 ("sealed_at", models.DateTimeField(blank=True, null=True)),
@@ -142,7 +147,7 @@ class Migration(PostgresMigration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("job_id", models.BigIntegerField(null=True)),
                 ("batch_id", models.BigIntegerField(null=True)),
-                ("event", pulse_django.store.short_texts.ShortText(max_length=200, null=True)),
+                ("event", pulse_django.store.sql_functions.ShortText(max_length=200, null=True)),
                 ("added", models.IntegerField(db_default=0, default=0)),
                 ("completed", models.IntegerField(db_default=0, default=0)),
                 ("cancelled", models.IntegerField(db_default=0, default=0)),
@@ -298,12 +303,12 @@ class Migration(PostgresMigration):
         migrations.AddField(
             model_name="job",
             name="node",
-            field=pulse_django.store.short_texts.ShortText(blank=True, editable=False, max_length=100, null=True),
+            field=pulse_django.store.sql_functions.ShortText(blank=True, editable=False, max_length=100, null=True),
         ),
         migrations.AlterField(
             model_name="job",
             name="status",
-            field=pulse_django.store.short_texts.ShortText(
+            field=pulse_django.store.sql_functions.ShortText(
                 choices=[
                     ("WAITING", "Waiting"),
                     ("PENDING", "Pending"),

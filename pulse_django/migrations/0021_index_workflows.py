@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations import _days
 from pulse_django.migrations._postgresql import PostgresMigration
 
@@ -123,7 +123,7 @@ class Migration(PostgresMigration):
                 migrations.AlterField(
                     model_name="storedattempt",
                     name="late_outcome",
-                    field=pulse_django.store.short_texts.ShortText(
+                    field=pulse_django.store.sql_functions.ShortText(
                         blank=True,
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
@@ -145,7 +145,7 @@ class Migration(PostgresMigration):
                 migrations.AlterField(
                     model_name="storedattempt",
                     name="outcome",
-                    field=pulse_django.store.short_texts.ShortText(
+                    field=pulse_django.store.sql_functions.ShortText(
                         choices=[
                             ("SUCCEEDED", "Succeeded"),
                             ("FAILED", "Failed"),

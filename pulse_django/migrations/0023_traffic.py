@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 import pulse_django.store.traffic
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like, same_owner
@@ -19,7 +19,7 @@ class Migration(PostgresMigration):
             name="Release",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("version", pulse_django.store.short_texts.ShortText(max_length=200)),
+                ("version", pulse_django.store.sql_functions.ShortText(max_length=200)),
                 ("seen_at", models.DateTimeField()),
             ],
             options={"default_permissions": ()},
@@ -40,10 +40,10 @@ class Migration(PostgresMigration):
                         serialize=False,
                     ),
                 ),
-                ("kind", pulse_django.store.short_texts.ShortText(max_length=5)),
+                ("kind", pulse_django.store.sql_functions.ShortText(max_length=5)),
                 ("length", models.SmallIntegerField()),
                 ("began_at", models.DateTimeField()),
-                ("name", pulse_django.store.short_texts.ShortText(max_length=200)),
+                ("name", pulse_django.store.sql_functions.ShortText(max_length=200)),
                 ("enqueued", models.IntegerField()),
                 ("started", models.IntegerField()),
                 ("succeeded", models.IntegerField()),

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import pulse_django.store.short_texts
+import pulse_django.store.sql_functions
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like
 
@@ -19,7 +19,7 @@ class Migration(PostgresMigration):
         migrations.AddField(
             "Worker",
             "acknowledged_by",
-            pulse_django.store.short_texts.ShortText(blank=True, db_default="", default="", max_length=150),
+            pulse_django.store.sql_functions.ShortText(blank=True, db_default="", default="", max_length=150),
         ),
         migrations.AddConstraint(
             "Worker",

@@ -10,7 +10,7 @@ from django.db import migrations, models
 from pulse_django.migrations import _days, _eras
 from pulse_django.migrations._postgresql import PostgresMigration
 from pulse_django.migrations._rights import grant_like_column
-from pulse_django.store.tags import TagIndex, Tags
+from pulse_django.store.sql_functions import TagIndex, Tags
 
 # Waiting for a long transaction would hold up every claim behind it: fail, and let the migration be started again.
 ALTER = "BEGIN; SET LOCAL lock_timeout = '500ms'; ALTER TABLE pulse_django_job {}; COMMIT"

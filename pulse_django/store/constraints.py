@@ -21,8 +21,16 @@ from pulse_django.words.masks import MOST_SEARCHED
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .readable import in_range, instants_of, least_and_greatest_in_range
-from .sql_functions import Cardinality, JsonType, PlaceOfNull, StoredSize, TextSize
+from .sql_functions import (
+    Cardinality,
+    JsonType,
+    PlaceOfNull,
+    StoredSize,
+    TextSize,
+    in_range,
+    instants_of,
+    least_and_greatest_in_range,
+)
 
 # jsonb needs up to six times the room of its text; PULSE["MAX_PAYLOAD_BYTES"] is the limit that users meet.
 MAX_STORED_PAYLOAD = 32 * 1024 * 1024

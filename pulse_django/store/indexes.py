@@ -8,8 +8,7 @@ from django.db.models import F, Q
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .sql_functions import Fingerprint, InUtc, LimiterOf
-from .tags import HAS_TERMS, IS_TAGGED, TagIndex
+from .sql_functions import HAS_TERMS, IS_TAGGED, Fingerprint, InUtc, LimiterOf, TagIndex
 
 HAS_ERROR = ~Q(last_error="")  # also of jobs that succeeded later
 HOLDS_KEY = Q(status=Status.RUNNING.value) & ~Q(lane_key="")

@@ -6,8 +6,7 @@ from django.db import models
 
 from pulse_django.words.payloads import MAX_CLASS
 
-from .choices import OUTCOMES
-from .short_texts import ShortText
+from .sql_functions import OUTCOMES, ShortText
 
 MAX_STATUS = 16
 MAX_HOLDER = 160

@@ -44,8 +44,8 @@ from pulse_django.words.vital_signs import (
 
 from . import releases, traffic
 from .job_queries import OUT_OF_ORDER, depths, id_at
-from .json_columns import read
 from .shards import IDS_OF_JOBS, position_of
+from .sql_functions import read
 from .traffic import Key
 from .transactions import joined, run_joined
 

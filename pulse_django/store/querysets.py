@@ -15,8 +15,7 @@ from pulse_django.words.job_options import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
 from .paused_tasks import is_not_paused
-from .sql_functions import StatementTimestamp
-from .tags import has_a_term, has_tags
+from .sql_functions import StatementTimestamp, has_a_term, has_tags
 
 if TYPE_CHECKING:
     from pulse_django.models import Job  # noqa: F401 - named in the base class below

@@ -12,8 +12,7 @@ from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import MAX_DELAY, MAX_QUEUE_NAME
 from pulse_django.words.payloads import clean_text
 
-from .readable import instants_of
-from .short_texts import ShortText
+from .sql_functions import ShortText, instants_of
 from .transactions import run_joined
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Any
 
 from django.db import models
 
-from .json_columns import read
-from .short_texts import ShortText
+from .sql_functions import ShortText, read
 from .transactions import run_joined
 
 MAX_VERSION = 200

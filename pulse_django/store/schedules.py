@@ -14,10 +14,7 @@ from pulse_django.words.schedule_definitions import MAX_NAME, timing_of
 from pulse_django.words.ticks import TickOutcome
 from pulse_django.words.timings import MAX_EXPRESSION, MAX_ZONE, Missed, Overlap, Timing
 
-from .json_columns import Document
-from .readable import in_range
-from .short_texts import ShortText
-from .sql_functions import ClockTimestamp
+from .sql_functions import ClockTimestamp, Document, ShortText, in_range
 
 MAX_OWNER = MAX_BY = 200
 

@@ -6,7 +6,33 @@ with ``StatementTimestamp``: it is stable, so an index can use it; with the vola
 reads every row that is not due yet. Being earlier, it errs on the safe side.
 """
 
-from django.db.models import CharField, DateTimeField, Func, IntegerField, TextField
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models import (
+    BooleanField,
+    CharField,
+    CheckConstraint,
+    DateTimeField,
+    Func,
+    IntegerField,
+    Q,
+    TextField,
+    Value,
+)
+from django.db.models.functions import Greatest, Least
+from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Range
+from django.utils.translation import gettext_lazy as _
+
+from pulse_django.words.limits import FIRST_YEAR, LAST_YEAR
+from pulse_django.words.outcomes import OutcomeName
+from pulse_django.words.payloads import clean_text
+from pulse_django.words.states import Status
 
 
 class ClockTimestamp(Func):
@@ -117,3 +143,190 @@ class LimiterOf(Func):
     template = "(pg_catalog.split_part((%(expressions)s)::text, ':', 1) COLLATE \"C\")"
     arity = 1
     output_field = TextField()
+
+
+# Short text columns that are compared by PostgreSQL's own operators, whatever the search path contains.
+#
+# ``varchar`` has no operators. ``status = 'RUNNING'`` looks for one of (varchar, varchar) on the whole search path,
+# finds none of the catalogue's, and takes ``text``'s only if no better one was planted. Compared as ``text`` it fits
+# the catalogue's own exactly (docs/adr/0039).
+
+
+class _AsText:
+    def process_lhs(self, compiler: Any, connection: Any, lhs: Any = None) -> tuple[str, Any]:
+        sql, params = super().process_lhs(compiler, connection, lhs)  # type: ignore[misc]  # of the lookup beside it
+        return f"{sql}::text", params
+
+
+if TYPE_CHECKING:
+    ShortText = models.CharField  # whose values the plugin of mypy knows
+else:
+
+    class _AnyCharField(type):
+        """Let Django mix these columns with other text in an expression: it asks for an instance of the same class."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, models.CharField)
+
+    class ShortText(models.CharField, metaclass=_AnyCharField):
+        """A ``varchar`` column whose lookups compare it as ``text``. Indexes on it serve them all the same."""
+
+    # Lookups by a part of the text, as __startswith, are compared as text by Django itself.
+    for _lookup in (Exact, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual, Range):
+        ShortText.register_lookup(type(_lookup.__name__, (_AsText, _lookup), {}))
+
+
+# JSON columns that can always be read: one row that cannot be decoded must not break the list that it is in.
+
+
+# What stands for a value that Python cannot read: numbers of more than 4,300 digits, lists within lists for thousands
+# of levels. Pulse stores no such value; rows written by hand may have one.
+UNREADABLE = "(cannot be read)"
+
+
+def read(text: str) -> Any:
+    """Return what a text of the database says."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+class Document(models.JSONField):
+    """For showing only: what a handler is called with is decoded from the claim, and fails its own job."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        try:
+            return super().from_db_value(value, expression, connection)
+        except (ValueError, RecursionError):
+            return UNREADABLE
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's own."""
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+
+# What Python can read of what PostgreSQL can store: a row that cannot be read breaks every list that it is in.
+
+
+# Python reads no infinity, no year BC and none of five digits. A year on each side is for time zones.
+FIRST, LAST = datetime(FIRST_YEAR - 1, 1, 1, tzinfo=UTC), datetime(LAST_YEAR + 2, 1, 1, tzinfo=UTC)
+
+
+def in_range(*names: str, lowest: Any = FIRST, highest: Any = LAST) -> Q:
+    """Return that each of these columns is in this range, or NULL."""
+    found = Q()
+    for name in names:
+        found &= Q(**{f"{name}__gte": lowest, f"{name}__lt": highest})
+    return found
+
+
+def least_and_greatest_in_range(*names: str) -> Q:
+    """Return the same as a shorter expression, for a table whose rows are written often."""
+    return Q(GreaterThanOrEqual(Least(*names), Value(FIRST))) & Q(LessThan(Greatest(*names), Value(LAST)))
+
+
+def instants_of(what: str, *names: str) -> CheckConstraint:
+    """Return the rule for the instants of a table."""
+    return CheckConstraint(name=f"pulse_{what}_instants_can_be_read", condition=in_range(*names))
+
+
+# The columns of tags and of search terms: arrays of texts, their indexes, and the conditions that these serve.
+#
+# ``django.contrib.postgres`` has such a field. Since Django 6.0 it requires that app to be installed, and its lookups
+# use operators that are looked up on the search path (docs/adr/0039).
+
+
+# Only the stubs of Django make this class generic.
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+else:
+    _Field = models.Field
+
+# The conditions of the indexes.
+IS_TAGGED = Q(tags__isnull=False)
+HAS_TERMS = Q(search_terms__isnull=False)
+
+
+class Tags(_Field):
+    """A ``text[]`` column. An empty list is NULL there, because an empty array takes 13 bytes of each row."""
+
+    description = "Tags"
+
+    def db_type(self, connection: Any) -> str:
+        return "text[]"
+
+    def get_prep_value(self, value: Any) -> Any:
+        return list(value) if value else None
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        # A row that was written by hand may have NULL among them, or lists.
+        return [] if value is None else [one if isinstance(one, str) else str(one) for one in value]
+
+    def to_python(self, value: Any) -> Any:
+        return list(value) if isinstance(value, list | tuple) else value
+
+
+class HasAll(Func):
+    """Whether the first list of tags has all of the second."""
+
+    template = "(%(expressions)s)"
+    arg_joiner = " OPERATOR(pg_catalog.@>) "
+    arity = 2
+    output_field = BooleanField()
+
+
+def has_tags(tags: Sequence[str]) -> Q:
+    """Jobs that have all of these tags."""
+    return IS_TAGGED & Q(HasAll("tags", Value(list(tags), Tags())))
+
+
+class HasAny(HasAll):
+    """Whether the first list has one of the second."""
+
+    arg_joiner = " OPERATOR(pg_catalog.&&) "
+
+
+def has_a_term(terms: Sequence[str]) -> Q:
+    """Jobs of which one of these terms is stored, as ``words/masks.py`` spells them."""
+    possible = [term for term in terms if isinstance(term, str) and clean_text(term, len(term)) == term]
+    return HAS_TERMS & Q(HasAny("search_terms", Value(possible, Tags())))
+
+
+class TagIndex(models.Index):
+    """A GIN index of tags, or of terms. Without a pending list no search reads one, and an enqueue pays for its own."""
+
+    suffix = "gin"
+
+    def create_sql(self, model: Any, schema_editor: Any, using: str = "", **kwargs: Any) -> Any:
+        statement = super().create_sql(model, schema_editor, using=" USING gin", **kwargs)
+        statement.parts["extra"] = " WITH (fastupdate = off)"  # type: ignore[assignment]  # any text will do
+        return statement
+
+
+# The statuses of jobs and the outcomes of runs as the admin shows them, in the language of the reader.
+
+
+STATUSES: list[tuple[str, Any]] = [
+    (Status.WAITING.value, _("Waiting")),
+    (Status.PENDING.value, _("Pending")),
+    (Status.RUNNING.value, _("Running")),
+    (Status.RETRYING.value, _("Retrying")),
+    (Status.COMPLETED.value, _("Completed")),
+    (Status.DEAD_LETTERED.value, _("Dead lettered")),
+    (Status.CANCELLED.value, _("Cancelled")),
+]
+
+OUTCOMES: list[tuple[str, Any]] = [
+    (OutcomeName.SUCCEEDED.value, _("Succeeded")),
+    (OutcomeName.FAILED.value, _("Failed")),
+    (OutcomeName.TIMED_OUT.value, _("Timed out")),
+    (OutcomeName.STALLED.value, _("Stalled")),
+    (OutcomeName.WORKER_LOST.value, _("Worker lost")),
+    (OutcomeName.SNOOZED.value, _("Snoozed")),
+    (OutcomeName.WAITED.value, _("Waited")),
+    (OutcomeName.RELEASED.value, _("Released")),
+    (OutcomeName.CANCELLED.value, _("Cancelled")),
+    (OutcomeName.DISCARDED.value, _("Discarded")),
+]

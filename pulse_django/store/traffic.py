@@ -18,7 +18,7 @@ from django.db import models
 from pulse_django.words.counters import Durations, TrafficCounts, TrafficKind, capped
 from pulse_django.words.limits import MAX_TASK_NAME
 
-from .short_texts import ShortText
+from .sql_functions import ShortText
 from .transactions import run_joined
 
 # Only the stubs of Django make this class generic.

@@ -15,10 +15,7 @@ from django.db.models.expressions import Combinable
 from pulse_django.words.limits import MAX_USER
 from pulse_django.words.payloads import MAX_TRACEBACK, clean_text
 
-from .json_columns import Document
-from .readable import instants_of
-from .short_texts import ShortText
-from .sql_functions import ClockTimestamp, StatementTimestamp
+from .sql_functions import ClockTimestamp, Document, ShortText, StatementTimestamp, instants_of
 from .transactions import run_joined
 
 if TYPE_CHECKING:

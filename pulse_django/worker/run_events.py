@@ -18,7 +18,7 @@ from pulse_django.execution.log_records import Place, make_line
 from pulse_django.execution.masking import shown
 from pulse_django.execution.run import Run
 from pulse_django.safe_logging import SafeLogger
-from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.outcomes import CANNOT_DECRYPT, UNKNOWN_TASK, Failed, OutcomeName
 from pulse_django.words.payloads import one_line
 from pulse_django.words.states import TERMINAL, Status

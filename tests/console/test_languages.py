@@ -16,7 +16,7 @@ from django.utils.translation.template import templatize
 
 import pulse_django
 from pulse_django.fleet.conditions import known
-from pulse_django.store.choices import OUTCOMES, STATUSES
+from pulse_django.store.sql_functions import OUTCOMES, STATUSES
 from pulse_django.words.outcomes import OutcomeName
 from pulse_django.words.states import Status
 from tests.factories import make_job, now

@@ -26,7 +26,7 @@ from pulse_django.execution import amending, masking
 from pulse_django.execution.registry import registry
 from pulse_django.models import Amendment, Job
 from pulse_django.protocol.amend import read_for_amending
-from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
 from pulse_django.words.own_tasks import OWN_TASKS
 from pulse_django.words.states import CLAIMABLE, Status

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.execution import masking
 from pulse_django.models import Job
-from pulse_django.store.json_columns import UNREADABLE
+from pulse_django.store.sql_functions import UNREADABLE
 from pulse_django.words.masks import HIDDEN, is_encrypted
 
 UNPARSED = _("Not shown: they cannot be parsed.")

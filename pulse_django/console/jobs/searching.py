@@ -20,7 +20,7 @@ from pulse_django.execution.masking import masks_argument
 from pulse_django.models import Job
 from pulse_django.store.indexes import HAS_ERROR
 from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.tags import has_a_term
+from pulse_django.store.sql_functions import has_a_term
 from pulse_django.words.display import inert
 
 from .sidebar import sidebar_of

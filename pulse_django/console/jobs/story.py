@@ -14,9 +14,8 @@ from django.db.models.functions import Left
 from pulse_django.console.shards import Shards
 from pulse_django.console.statuses import WITH_ERROR, due_shown
 from pulse_django.models import Attempt, Job
-from pulse_django.store.json_columns import UNREADABLE
 from pulse_django.store.querysets import JobQuerySet
-from pulse_django.store.sql_functions import ClockTimestamp
+from pulse_django.store.sql_functions import UNREADABLE, ClockTimestamp
 from pulse_django.words.display import in_words, share_of
 from pulse_django.words.masks import HIDDEN, is_encrypted
 from pulse_django.words.states import Status
