@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
 from django.utils.translation import get_language
 
 from pulse_django.console.shards import Shards
-from pulse_django.store.changes import changes_in
+from pulse_django.store.tables import changes_in
 
 
 def version_of(everywhere: Shards) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Model
 from pulse_django.words.payloads import error_in_one_line
 from pulse_django.words.states import HOT_PARTITION
 
+from .citus import is_for_citus
 from .transactions import refuse_other_vendors
 
 _UNDEFINED = ("42P01", "42703")  # undefined_table, undefined_column
@@ -73,3 +74,38 @@ def indexed_table(model: type[Model]) -> str:
 def models_with_tables() -> list[type[Model]]:
     models = apps.get_app_config("pulse_django").get_models()
     return [model for model in models if not model._meta.proxy and model._meta.managed]
+
+
+# Whether anything has changed, from counts that the server keeps anyway: no table is read.
+
+
+# The longest that a change can stay unseen: the server counts what a connection did when it is idle, or once a minute.
+STALE_FOR = 30  # seconds
+
+_CHANGES = f"""
+SELECT pg_catalog.concat_ws(
+    ' ',
+    pg_catalog.floor(EXTRACT(epoch FROM statement_timestamp()) / {STALE_FOR}::numeric),
+    pg_catalog.sum(
+        pg_catalog.pg_stat_get_tuples_inserted(oid) + pg_catalog.pg_stat_get_tuples_updated(oid)
+        + pg_catalog.pg_stat_get_tuples_deleted(oid)
+    )
+)
+FROM pg_class
+WHERE relkind = 'r' AND pg_catalog.starts_with(relname::text, 'pulse_django_')
+    AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'pulse_django_job'::regclass::oid)
+HAVING pg_catalog.current_setting('track_counts') = 'on'
+"""  # noqa: S608 - made of constants
+
+
+def changes_in(alias: str) -> str:
+    """Return a text that is another one after a row was written. Empty: it cannot be told.
+
+    On Citus the tables are on another server than the counts.
+    """
+    if is_for_citus(connections[alias]):
+        return ""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_CHANGES)
+        row = cursor.fetchone()
+    return row[0] if row else ""
