@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.protocol.limiters import IN_FORCE
 from pulse_django.store.lane_queries import IN_LANE, LANES_CTE, limits_of
-from pulse_django.store.paused_tasks import IS_IN_FORCE, IS_OF_TASK
+from pulse_django.store.queues import IS_IN_FORCE, IS_OF_TASK
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.limiting import in_words, key_of, limiter_of
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from pulse_django import conf
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IS_PAUSED
-from pulse_django.store.paused_tasks import NONE_IS_PAUSED
+from pulse_django.store.queues import NONE_IS_PAUSED
 from pulse_django.store.sql_functions import TextSize
 from pulse_django.store.transactions import Row, refuse_callers_transaction, run_alone
 from pulse_django.words.declared_options import OPTIONS

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models, router
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.store.paused_tasks import IS_OF_TASK, TASK_OF_PAUSE
-from pulse_django.store.queues import MAX_REASON
+from pulse_django.store.queues import IS_OF_TASK, MAX_REASON, TASK_OF_PAUSE
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.job_options import TASK_NAME, check_queue_name
 from pulse_django.words.limiting import MAX_PAUSED, is_pause_of_task, key_of, pause_of_task

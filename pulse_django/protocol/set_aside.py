@@ -15,7 +15,7 @@ from itertools import count
 from pulse_django.store.job_conditions import CLAIMABLE
 from pulse_django.store.job_queries import JobReader
 from pulse_django.store.lane_queries import IN_LANE, PAIRS, lanes_cte
-from pulse_django.store.paused_tasks import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused
+from pulse_django.store.queues import IS_SET_ASIDE, PAUSED_TASKS, TASKS_SET_ASIDE, is_among, is_not_paused
 from pulse_django.store.transactions import run_joined
 
 # Statements of a sweep or a call, about 0.2 s: lost runs or a web request wait meanwhile. A later sweep does the rest.

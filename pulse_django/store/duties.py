@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.db import models, router
 
 from .job_queries import ARE_EXPIRED, ARE_UNRESOLVED, SERVER_CLOCK, ServerClock
-from .paused_tasks import ARE_SET_ASIDE, IS_OF_TASK
+from .queues import ARE_SET_ASIDE, IS_OF_TASK
 from .transactions import run_alone
 
 if TYPE_CHECKING:

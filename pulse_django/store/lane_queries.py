@@ -10,7 +10,7 @@ from pulse_django.words.limiting import OF_QUEUE
 
 from .job_conditions import CLAIMABLE
 from .loose_scan import loose_scan
-from .paused_tasks import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
+from .queues import IS_IN_FORCE, NONE_IS_PAUSED, is_not_paused
 from .transactions import run_joined
 
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Greatest
 from pulse_django.words.job_options import tag_of, tags_of
 from pulse_django.words.states import CLAIMABLE, TERMINAL, Status
 
-from .paused_tasks import is_not_paused
+from .queues import is_not_paused
 from .sql_functions import StatementTimestamp, has_a_term, has_tags
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from pulse_django.fleet.conditions import Limits, known
 from pulse_django.fleet.conditions.shared_queries import with_shared_queries
 from pulse_django.models import Job, Limiter, Minute, PausedKey
 from pulse_django.protocol import claim, claim_limited, expire, prune, reap, set_aside, settle, unique
-from pulse_django.store import job_queries, lane_queries, paused_tasks
+from pulse_django.store import job_queries, lane_queries
+from pulse_django.store import queues as paused_tasks
 from pulse_django.words.decisions import Complete, Postpone
 from pulse_django.words.job_options import NewJob
 from pulse_django.words.lanes import Lane, rotation

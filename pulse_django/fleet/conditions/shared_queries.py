@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from pulse_django.store.lane_queries import IN_LANE, IS_PAUSED, LANES_CTE
-from pulse_django.store.paused_tasks import first_that_can_start
+from pulse_django.store.queues import first_that_can_start
 
 from .ended_lately import ENDED_LATELY
 
