@@ -13,9 +13,18 @@ from django.db import connections
 from pulse_django import conf
 from pulse_django.exceptions import AlreadyEnqueued, InvalidJob
 from pulse_django.store.citus import is_for_citus
-from pulse_django.store.copy_text import Json, copied, copied_columns, copied_json, copy_from
 from pulse_django.store.job_queries import JobReader
-from pulse_django.store.transactions import Row, copy_joined, joined, run_joined
+from pulse_django.store.transactions import (
+    Json,
+    Row,
+    copied,
+    copied_columns,
+    copied_json,
+    copy_from,
+    copy_joined,
+    joined,
+    run_joined,
+)
 from pulse_django.words.declared_options import COLUMNS, values_of, with_settings
 from pulse_django.words.job_options import Head, NewJob, Payload, Place, is_ready, run_at_or_delay
 from pulse_django.words.uniqueness import Unique

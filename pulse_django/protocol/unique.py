@@ -25,9 +25,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulse_django.exceptions import AlreadyEnqueued
-from pulse_django.store.copy_text import Json, copied
 from pulse_django.store.job_queries import IS_EXPIRED, JobReader, is_expired
-from pulse_django.store.transactions import run_joined, undone_alone
+from pulse_django.store.transactions import Json, copied, run_joined, undone_alone
 from pulse_django.words.display import without
 from pulse_django.words.job_options import NewJob, Payload
 from pulse_django.words.states import HOT
