@@ -10,14 +10,13 @@ from asgiref.sync import sync_to_async
 
 from pulse_django.words import traces
 
-from .chunk_run import ChunkRun
 from .judging import Performed, judged_error, judged_value
 from .limit_events import anote_error, anote_success, note_error, note_success
 from .middleware import configured, surrounded
 from .perform_chunk import perform_chunk, perform_chunk_async
 from .preparing import Call, prepared, put_back, unprepared
 from .registry import Registry, chunk_of, registry
-from .run import Run, end_if_forked, running
+from .run import ChunkRun, Run, end_if_forked, running
 from .tasks_framework import Task, is_plain
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()

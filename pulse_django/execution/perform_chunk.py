@@ -29,7 +29,6 @@ from pulse_django.exceptions import (
 from pulse_django.words.outcomes import Released
 
 from .call_signatures import checked
-from .chunk_run import ChunkRun
 from .chunks import Chunk, ChunkItem, call_handler
 from .context import Context
 from .judging import Performed, judged, judged_error, judged_value, outcome_of_stopped
@@ -37,7 +36,7 @@ from .limit_events import anote_error, anote_success, concerns_limit, note_error
 from .middleware import configured, surrounded
 from .preparing import prepared, put_back, unprepared
 from .results import result_of_run
-from .run import Run, end_if_forked, running
+from .run import ChunkRun, Run, end_if_forked, running
 from .tasks_framework import Task
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()

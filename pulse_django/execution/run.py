@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from threading import Lock
@@ -20,10 +20,12 @@ from pulse_django.words.payloads import encode_progress
 from pulse_django.words.retry_policies import RetryPolicy
 
 from .encryption import decrypted_claim, for_column
+from .registry import registry
 
 if TYPE_CHECKING:
-    from .chunk_run import ChunkRun
     from .durable_steps import StepNames
+    from .judging import Performed
+
 
 Clock = Callable[[], float]
 
@@ -264,3 +266,36 @@ def end_if_forked(pid: int) -> None:
     """End a process that a handler forked and that returned from it: anything it did would speak for the run."""
     if os.getpid() != pid:
         os._exit(0)
+
+
+# The runs of which one call of a handler takes the jobs.
+
+
+LOSSES_UNTIL_ALONE = 2  # then a job is in no chunk, and gets a process of its own, for the sake of its neighbours
+
+
+def is_gathered(claim: Claim) -> bool:
+    """Say whether a job may be in a chunk with others."""
+    return claim.task in registry.chunked and claim.losses < LOSSES_UNTIL_ALONE
+
+
+class ChunkRun(Run):
+    """What an executor runs: it takes a slot, and its members have the leases. Nothing is reported on itself."""
+
+    __slots__ = ("members", "report")
+
+    def __init__(self, members: Sequence[Run], report: Callable[[Run, Performed], None] | None = None) -> None:
+        """``report`` takes what is known of a member before the handler is over. Any thread may call it."""
+        first = members[0]
+        super().__init__(first.claim, granted_at=first.granted_at, alias=first.alias)
+        self.members = list(members)
+        self.report = report
+
+    @property
+    def parent_id(self) -> None:
+        """It is not known for which of its jobs the handler enqueues one."""
+        return
+
+    def is_of_no_use(self) -> bool:
+        """Say whether no member is left whose handler may go on."""
+        return all(one.reported or one.completed or one.asked_to_stop_at or one.cancelled for one in self.members)

@@ -21,10 +21,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from pulse_django import conf
-from pulse_django.execution.chunk_run import ChunkRun
 from pulse_django.execution.judging import Performed, judged
 from pulse_django.execution.registry import registry
-from pulse_django.execution.run import Clock, Run
+from pulse_django.execution.run import ChunkRun, Clock, Run
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.decisions import Postpone
 from pulse_django.words.leases import Identity

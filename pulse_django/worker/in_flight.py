@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
-from pulse_django.execution.chunk_run import ChunkRun, is_gathered
-from pulse_django.execution.run import Run
+from pulse_django.execution.run import ChunkRun, Run, is_gathered
 from pulse_django.protocol.claim import Slots
 from pulse_django.words.lanes import Lane, lane_of
 from pulse_django.words.leases import Claim

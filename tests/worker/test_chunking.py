@@ -11,9 +11,8 @@ import pytest
 
 from pulse_django import Chunk, task
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.chunk_run import LOSSES_UNTIL_ALONE, ChunkRun
 from pulse_django.execution.judging import Performed, judged
-from pulse_django.execution.run import Run
+from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run
 from pulse_django.models import Job
 from pulse_django.protocol.claim import Claims
 from pulse_django.words.job_options import NewJob
