@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from django.conf import settings
 
 from .exceptions import InvalidJob
-from .execution.chunks import acall_alone, call_alone, check_chunk
+from .execution.perform_chunk import acall_alone, call_alone, check_chunk
 from .execution.registry import keys_of, registry
 from .execution.tasks_framework import GenericTask, InvalidTask, Task, calls_plainly, changed
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
@@ -24,8 +24,8 @@ from .words.options import Isolation as Isolation
 from .words.options_anywhere import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
-    from .execution.chunks import Chunk
     from .execution.context import Context
+    from .execution.perform_chunk import Chunk
     from .execution.tasks_framework import GenericTaskResult
     from .workflows.calls import Call
 

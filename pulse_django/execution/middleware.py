@@ -33,8 +33,8 @@ from pulse_django import conf
 from .named_in_settings import imported
 
 if TYPE_CHECKING:
-    from .chunks import Chunk
     from .context import Context
+    from .perform_chunk import Chunk
 
 logger = logging.getLogger(__name__)
 
