@@ -66,7 +66,7 @@ def test_a_file_says_what_it_is() -> None:
 
 def test_no_clock_of_pythons_decides_anything() -> None:
     # People wait for commands, and a line of a log says what time it is.
-    may_tell = ("worker/run_events.py", "execution/log_records.py")
+    may_tell = ("worker/run_events.py", "execution/django_log.py")
     names = [name for name in TEXTS if Path(name).parent.name != "commands" and name not in may_tell]
     faults = found(r"\btimezone\.now\(|\bdatetime\.now\(|\btime\.time\(|\butcnow\(", names)
     assert not faults, "\n".join(faults)

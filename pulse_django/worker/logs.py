@@ -20,8 +20,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from pulse_django.execution.log_handlers import filters_by_debug_alone, handlers_of, refuses_all
-from pulse_django.execution.log_records import Line
+from pulse_django.execution.django_log import Line, filters_by_debug_alone, handlers_of, refuses_all
 from pulse_django.safe_logging import SafeLogger, Written, write_now
 
 # Writes the log lines of a batch at once: a system call for each costs as much as the line.
