@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,6 +12,7 @@ from asgiref.sync import sync_to_async
 from pulse_django.exceptions import EventTimedOut, InvalidJob, LeaseLost, NeedNotDone, WaitFor
 from pulse_django.models import Dependency, Event, Job, StoredBatch
 from pulse_django.protocol.needs import add_needs_of_run
+from pulse_django.store.shards import IDS_OF_BATCHES, IDS_OF_JOBS, known_position_of
 from pulse_django.store.transactions import refuse_callers_transaction
 from pulse_django.words.job_options import MAX_EVENT_NAME, MAX_NODE_NAME, MOST_NESTED, Met, Need, OnDead
 from pulse_django.words.masks import RESULT
@@ -19,13 +21,12 @@ from pulse_django.words.states import Status
 
 from .databases import alias_of_run, locate
 from .encryption import value_of
-from .given_ids import never_given
-from .needed_results import NeededResults
 
 if TYPE_CHECKING:
     from pulse_django.workflows.batches import Batch
 
     from .run import Run
+
 
 EVENT_NAME = Text(MAX_EVENT_NAME)
 
@@ -187,3 +188,95 @@ def _said(need: Need) -> str:
     if need.event is not None:
         return f"event {need.event!r}"
     return f"job {need.job_id}" if need.job_id is not None else f"batch {need.batch_id}"
+
+
+# What a job needed, and what came of it: ``context.results``.
+
+
+@dataclass(frozen=True, slots=True)
+class NeededResults(Mapping[str, Any]):
+    """The results of the jobs that a job needed, by name. They are read when they are asked for."""
+
+    job_id: int
+    alias: str
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the result of a job that was needed. Raise ``NeedNotDone`` if it is a dead letter or was cancelled."""
+        found = [need for need in self._needs() if need.name == name]
+        for need in found:
+            return self._result_of(need)
+        for need in self._batches():  # a large group is needed as a batch, and its jobs have the names
+            member = self._members(need).filter(node=name).first()
+            if member is not None:
+                return _value(member, name)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        for need in self._needs():
+            if need.name or need.needs_batch is None:
+                yield need.name
+            else:
+                yield from self._members(need).values_list("node", flat=True)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def one(self) -> Any:
+        """Return the result of the only job that was needed."""
+        names = list(self)
+        if len(names) != 1:
+            raise ValueError(f"this job needed {len(names)} results, not one: {', '.join(names[:10])}")
+        return self[names[0]]
+
+    @property
+    def not_done(self) -> dict[str, str]:
+        """The names of what was needed and is not done, each with "dead" or "cancelled"."""
+        return {need.name: str(need.met) for need in self._needs() if need.met in (Met.DEAD, Met.CANCELLED)}
+
+    def _needs(self) -> list[Dependency]:
+        return list(Dependency.objects.using(self.alias).filter(job_id=self.job_id, met__isnull=False).order_by("id"))
+
+    def _batches(self) -> list[Dependency]:
+        return [need for need in self._needs() if need.needs_batch is not None]
+
+    def _members(self, need: Dependency) -> Any:
+        batch = need.needs_batch or 0
+        return Job.objects.using(self.alias).in_batch(batch).filter(node__isnull=False).order_by("id")
+
+    def _result_of(self, need: Dependency) -> Any:
+        if need.needs_event is not None:
+            event = Event.objects.using(self.alias).filter(name=need.needs_event).first()
+            return None if event is None else event.payload
+        if need.needs_batch is not None:
+            return {member.node: _value(member, str(member.node)) for member in self._members(need)}
+        job = Job.objects.using(self.alias).filter(pk=need.needs).first()
+        if job is None:
+            raise NeedNotDone(need.name, "deleted")
+        return _value(job, need.name)
+
+
+def _value(job: Job, name: str) -> Any:
+    if job.status != Status.COMPLETED:
+        raise NeedNotDone(name, str(job.status))
+    return value_of(job, RESULT)
+
+
+# Refuse a need of an id that was never given: it is a typo, and would pass for a job that is over and was deleted.
+
+
+def never_given(alias: str, *, jobs: Collection[int] = (), batches: Collection[int] = ()) -> str:
+    """Name an id that is not there, and that the sequence of this database has not reached. Empty: there is none.
+
+    What it has reached and is not there was deleted, or is in a transaction that is still open.
+    """
+    for kind, ids, model, sequence in (
+        ("job", jobs, Job, IDS_OF_JOBS),
+        ("batch", batches, StoredBatch, IDS_OF_BATCHES),
+    ):
+        if not ids:
+            continue
+        missing = set(ids).difference(model.objects.using(alias).filter(pk__in=ids).values_list("pk", flat=True))
+        position = known_position_of(alias, sequence) if missing else None
+        if position is not None and max(missing) > position:
+            return f"{kind} {max(missing)} does not exist, and never did: no id in {alias!r} is above {position}"
+    return ""

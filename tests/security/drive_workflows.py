@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.db import transaction
 
 from pulse_django import Batch, chain, send_event
-from pulse_django.execution.needed_results import NeededResults
 from pulse_django.execution.resolving import hold_paused, resolve
+from pulse_django.execution.waits import NeededResults
 from pulse_django.fleet import workflows as fleet
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Duty, Job
