@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from .execution.context import Context
     from .execution.fencing import FencedModel, fence, fenced_update
     from .execution.job_progress import progress_token
-    from .execution.paused_queues import pause_queue, resume_queue
-    from .execution.paused_tasks import pause_task, resume_task
+    from .execution.paused_tasks import pause_queue, pause_task, resume_queue, resume_task
     from .execution.perform_chunk import Chunk, ChunkItem
     from .fleet.explanation import Explanation, explain
     from .schedules.declarations import Schedule

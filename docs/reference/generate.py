@@ -24,7 +24,8 @@ from django.core.management import BaseCommand, load_command_class
 
 import pulse_django
 from pulse_django import api, checks, conf, exceptions, signals, tasks
-from pulse_django.execution import context, durable_steps, fencing, job_progress, paused_queues, paused_tasks, waits
+from pulse_django.execution import context, durable_steps, fencing, job_progress, paused_tasks, waits
+from pulse_django.execution import paused_tasks
 from pulse_django.execution import perform_chunk
 from pulse_django.fleet import explanation
 from pulse_django.fleet.conditions import Severity, known
@@ -188,7 +189,7 @@ def python_page() -> str:
             entry("retry_after", retry_policies.retry_after),
             *(f"\n### `Limiter.objects.{name}`\n\n{text_of(getattr(LimiterManager, name))}\n" for name in OF_LIMITS),
             *(entry(name, getattr(paused_tasks, name)) for name in ("pause_task", "resume_task")),
-            *(entry(name, getattr(paused_queues, name)) for name in ("pause_queue", "resume_queue")),
+            *(entry(name, getattr(paused_tasks, name)) for name in ("pause_queue", "resume_queue")),
             "\n## Pages of your own\n",
             entry("progress_token", job_progress.progress_token),
             "\n## Retry policies\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_django.models import Job, PausedKey
+from pulse_django.models import Job, PausedKey, Queue
 from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
 from pulse_django.store.transactions import is_in_callers_transaction
 
@@ -77,3 +77,25 @@ def bring_back(alias: str, *, most_batches: int | None) -> int:
             brought += len(queues)
             wake_workers(alias, [ANY_QUEUE])
     return brought
+
+
+# Pause a queue in all of its shards, and resume it.
+
+
+def pause_queue(name: str, *, for_: timedelta | None = None, reason: str = "", using: str | None = None) -> None:
+    """Start no job of a queue, for a time or until it is resumed. It holds from the next claim on. Runs go on.
+
+    Pausing it again replaces the reason and the end. In every shard, unless ``using`` names one.
+    """
+    for alias in aliases_of_jobs(using):
+        Queue.objects.db_manager(alias).pause(name, reason=reason, lasting=for_)
+
+
+def resume_queue(name: str, *, using: str | None = None) -> bool:
+    """Let jobs of a queue start again. Return whether it was paused."""
+    was_paused = False
+    for alias in aliases_of_jobs(using):
+        if Queue.objects.db_manager(alias).resume(name):
+            was_paused = True
+            wake_workers(alias, [name])
+    return was_paused

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution import paused_queues, paused_tasks
+from pulse_django.execution import paused_tasks
 from pulse_django.fleet import snapshot_queries
 from pulse_django.fleet.known_names import unknown_queue, unknown_task
 from pulse_django.fleet.paused_tasks import PausedTaskFacts, counted_in_words, waiting_jobs
@@ -71,7 +71,7 @@ def resume(alias: str, options: dict[str, Any]) -> Said:
     if options["task"] is None:
         name = options["queue"]
         try:
-            was_paused = paused_queues.resume_queue(name, using=alias)
+            was_paused = paused_tasks.resume_queue(name, using=alias)
         except InvalidJob as error:
             raise CommandError(str(error)) from error
         return {"queue": name, "was_paused": was_paused}, [_resumed("queue", name, was_paused)]
@@ -86,7 +86,7 @@ def resume(alias: str, options: dict[str, Any]) -> Said:
 
 
 def _pause_queue(alias: str, name: str, lasting: timedelta | None, reason: str) -> Said:
-    paused_queues.pause_queue(name, for_=lasting, reason=reason, using=alias)
+    paused_tasks.pause_queue(name, for_=lasting, reason=reason, using=alias)
     [facts] = [one for one in snapshot_queries.queues(alias) if one.name == name]
     until = None if facts.paused_until is None else facts.paused_until.isoformat()
     waiting = facts.due + facts.later
