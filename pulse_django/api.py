@@ -18,8 +18,7 @@ from .execution.databases import alias_of_jobs, has_several_shards, locate, loca
 from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
 from .execution.placement import shard_of_call
-from .execution.registry import key_of
-from .execution.tasks_framework import Task
+from .execution.registry import Task, key_of
 from .managers import JobManager
 from .models import Job
 from .signals import send_when_committed

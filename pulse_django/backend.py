@@ -20,10 +20,17 @@ from .execution.encryption import PayloadEncryption, encrypts
 from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
 from .execution.placement import shard_of_call
-from .execution.registry import key_of, registry
+from .execution.registry import (
+    BaseTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    key_of,
+    registry,
+    task_enqueued,
+)
 from .execution.results import as_enqueued, result_of
 from .execution.run import current_run
-from .execution.tasks_framework import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
 from .models import Job
 from .tasks import PulseTask
 from .words import traces

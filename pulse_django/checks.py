@@ -49,9 +49,7 @@ from .execution.declared_limits import declared_limits
 from .execution.encryption import INSTALL, encrypts, is_available
 from .execution.middleware import configured
 from .execution.placement import placement, where_the_data_is
-from .execution.registry import registry
-from .execution.task_modules import modules_that_declare_tasks
-from .execution.tasks_framework import InvalidTask, task_backends
+from .execution.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
 from .models import Attempt, Job, StoredAttempt
 
 HINT_POSTGRESQL = (

@@ -12,8 +12,7 @@ from django.conf import settings
 
 from .exceptions import InvalidJob
 from .execution.perform_chunk import acall_alone, call_alone, check_chunk
-from .execution.registry import keys_of, registry
-from .execution.tasks_framework import GenericTask, InvalidTask, Task, calls_plainly, changed
+from .execution.registry import GenericTask, InvalidTask, Task, calls_plainly, changed, keys_of, registry
 from .words.declared_options import OF_CALL, OF_TASK, check_task, refuse_strangers
 from .words.job_options import TASK_NAME, check_expires, check_run_after, encode_meta, tags_of
 from .words.limits import DEFAULT_QUEUE, MAX_TASK_NAME
@@ -26,7 +25,7 @@ from .words.options_anywhere import DEFAULT_BACKEND
 if TYPE_CHECKING:
     from .execution.context import Context
     from .execution.perform_chunk import Chunk
-    from .execution.tasks_framework import GenericTaskResult
+    from .execution.registry import GenericTaskResult
     from .workflows.calls import Call
 
 # What people who come from Celery write, and what to write instead.

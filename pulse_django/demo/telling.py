@@ -9,7 +9,7 @@ from typing import Any
 
 from pulse_django.backend import new_job
 from pulse_django.exceptions import PulseError
-from pulse_django.execution.tasks_framework import Task
+from pulse_django.execution.registry import Task
 from pulse_django.models import Attempt, Job
 
 from .pace import DemoPace

@@ -21,8 +21,7 @@ from . import encryption
 from .argument_search import searched
 from .call_signatures import checked, names_of
 from .lane_keys import has_lane_key, lane_key_of_call
-from .registry import registry
-from .tasks_framework import Task
+from .registry import Task, registry
 from .unique_keys import key_of_call
 
 MOST_TRIES = 10  # each fails because another caller has amended the job

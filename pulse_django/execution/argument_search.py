@@ -13,8 +13,7 @@ from django.utils.crypto import salted_hmac
 
 from pulse_django.words.masks import term_of
 
-from .registry import registry
-from .tasks_framework import Task
+from .registry import Task, registry
 
 _SALT = "pulse_django.search"
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from pulse_django.exceptions import CannotBeCalled, WrongArguments
 
-from .registry import chunk_of
-from .tasks_framework import Task
+from .registry import Task, chunk_of
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 

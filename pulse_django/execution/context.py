@@ -29,8 +29,8 @@ from .databases import alias_of_completion
 from .durable_steps import DurableSteps
 from .encryption import decrypted, result_for_column
 from .masking import hides_result
+from .registry import TaskContext
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
-from .tasks_framework import TaskContext
 from .waits import Waits
 
 logger = SafeLogger("pulse_django.jobs")

@@ -8,8 +8,7 @@ from pulse_django import conf
 from pulse_django.words.limiting import Limit, limiter_of_queue
 
 from .lane_keys import limiter_name
-from .registry import registry
-from .tasks_framework import InvalidTask
+from .registry import InvalidTask, registry
 
 
 def declared_limits() -> dict[str, dict[str, Any]]:

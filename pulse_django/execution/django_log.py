@@ -21,8 +21,8 @@ from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 from pulse_django.safe_logging import SafeLogger, write_now
 
+from .registry import LOGGER, SIGNALS_FILE, Task, TaskResultStatus
 from .run import Run
-from .tasks_framework import LOGGER, SIGNALS_FILE, Task, TaskResultStatus
 
 # Which handlers get the lines of a logger, and what their filters say as long as nothing but DEBUG decides.
 

@@ -29,8 +29,7 @@ from pulse_django.words.masks import (
 from pulse_django.words.payloads import clean_text, one_line
 
 from .argument_search import hashed
-from .registry import registry
-from .tasks_framework import Task
+from .registry import Task, registry
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -15,9 +15,9 @@ from pulse_django.words.verb_results import Settled
 from . import django_log
 from .django_log import Receivers, receivers_of
 from .judging import Performed
+from .registry import Task, TaskResult, sender_of, task_finished
 from .results import finished, result_of_run
 from .run import Run
-from .tasks_framework import Task, TaskResult, sender_of, task_finished
 
 logger = SafeLogger(__name__)
 

@@ -15,9 +15,8 @@ from .limit_events import anote_error, anote_success, note_error, note_success
 from .middleware import configured, surrounded
 from .perform_chunk import perform_chunk, perform_chunk_async
 from .preparing import Call, prepared, put_back, unprepared
-from .registry import Registry, chunk_of, registry
+from .registry import Registry, Task, chunk_of, is_plain, registry
 from .run import ChunkRun, Run, end_if_forked, running
-from .tasks_framework import Task, is_plain
 
 _NOTHING_AROUND: AbstractContextManager[None] = nullcontext()
 

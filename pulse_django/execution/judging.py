@@ -38,8 +38,8 @@ from .context import Context
 from .encryption import result_for_column
 from .limit_events import reason_of
 from .masking import hides_result
+from .registry import Task, TaskResult
 from .run import Run
-from .tasks_framework import Task, TaskResult
 
 COMPLETE = Complete()
 OUT_OF_TOUCH = Released(timedelta(), "the lease was not extended in time")

@@ -21,8 +21,7 @@ from pulse_django.words.limiting import (
     text_of_key,
 )
 
-from .registry import chunk_of, key_of, registry
-from .tasks_framework import Task
+from .registry import Task, chunk_of, key_of, registry
 from .unique_keys import by_name, hides
 
 _SALT = "pulse_django.lane"

@@ -13,8 +13,8 @@ from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.limiting import Limit, key_of, limiter_of
 from pulse_django.words.payloads import error_in_one_line, one_line
 
+from .registry import Task
 from .run import Run
-from .tasks_framework import Task
 
 logger = SafeLogger("pulse_django.limits")
 

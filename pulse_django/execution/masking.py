@@ -13,8 +13,7 @@ from typing import Any
 from pulse_django.words.masks import ENCRYPTED, HIDDEN, NOTHING, Masks
 
 from .encryption import encrypts
-from .registry import chunk_of, registry
-from .tasks_framework import Task
+from .registry import Task, chunk_of, registry
 
 MASK = "••••"
 RESULT = "return"  # among the names: what the handler returns

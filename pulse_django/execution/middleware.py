@@ -30,7 +30,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from pulse_django import conf
 
-from .named_in_settings import imported
+from .registry import imported
 
 if TYPE_CHECKING:
     from .context import Context

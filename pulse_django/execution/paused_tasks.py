@@ -10,8 +10,7 @@ from pulse_django.store.transactions import is_in_callers_transaction
 
 from .databases import aliases_of_jobs
 from .notify import ANY_QUEUE, wake_workers
-from .registry import key_of, keys_of, registry
-from .tasks_framework import Task
+from .registry import Task, key_of, keys_of, registry
 
 
 def pause_task(

@@ -28,9 +28,9 @@ from .judging import Performed, judged, judged_error, judged_value, outcome_of_s
 from .limit_events import anote_error, anote_success, concerns_limit, note_error, note_success
 from .middleware import configured, surrounded
 from .preparing import prepared, put_back, unprepared
+from .registry import InvalidTask, Task
 from .results import result_of_run
 from .run import ChunkRun, Run, end_if_forked, running
-from .tasks_framework import InvalidTask, Task
 
 if TYPE_CHECKING:
     from pulse_django.words.option_values import Options

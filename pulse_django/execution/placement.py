@@ -24,10 +24,8 @@ from pulse_django.words.limits import DEFAULT_QUEUE
 
 from .databases import alias_of_jobs, alias_of_run, checked_shard, has_several_shards, routers_alias, shards
 from .lane_keys import key_source_of, lane_key_of_call, limiter_name
-from .named_in_settings import imported
-from .registry import key_of, registry
+from .registry import Task, changed, imported, key_of, registry
 from .run import current_run
-from .tasks_framework import Task, changed
 from .unique_keys import idempotency_key_of, key_of_call
 
 Placement = Callable[[str, str, str | None], str]

@@ -21,9 +21,9 @@ from .context import Context
 from .django_log import Receivers, receivers_of
 from .judging import Performed, judged, report_of
 from .middleware import configured
+from .registry import Task, sender_of, task_started
 from .results import result_of_run
 from .run import Run
-from .tasks_framework import Task, sender_of, task_started
 
 HOW_TO_DECLARE = (
     "this worker has no task with that name. Deploy the code that defines it. If it is not in the tasks.py of an "

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import logging
+import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import lru_cache
 from importlib import import_module
+from inspect import iscoroutinefunction
+from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.apps import apps
+from django.apps import AppConfig, apps
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
 from pulse_django import conf
-
-from .tasks_framework import InvalidTask
-
-if TYPE_CHECKING:
-    from .tasks_framework import Task
 
 MODULE = "tasks"  # of each installed app
 
@@ -94,3 +99,193 @@ def key_of(task: Task) -> str:
 
 
 registry = Registry()
+
+
+# Find the modules of the installed apps whose source declares tasks. Nothing is imported for it.
+
+
+APIS = ("django.tasks", "django_tasks", "pulse_django")
+_SKIPPED_APPS = ("django", "django_tasks", "pulse_django")
+_SKIPPED_FOLDERS = ("migrations", "test", "tests")
+_TEST_FILE = re.compile(r"(tests?|conftest|test_.*|.*_test)\.py")
+# Read as bytes first: most files do not mention an API of tasks, and need not be parsed.
+_MENTIONS_AN_API = re.compile(rb"^\s*(from|import)\s+(django\b.*\btasks|django_tasks|pulse_django)\b", re.MULTILINE)
+
+
+def modules_that_declare_tasks() -> list[str]:
+    """Return their names. Tests, migrations and Django's own apps are left out."""
+    found: set[str] = set()
+    for app in apps.get_app_configs():
+        if app.name.partition(".")[0] not in _SKIPPED_APPS:
+            found |= set(_of_app(app))
+    return sorted(found)
+
+
+def _of_app(app: AppConfig) -> Iterator[str]:
+    for folder, folders, files in os.walk(app.path):
+        # Only packages: the folder of an app may also hold a virtual environment or node_modules.
+        folders[:] = [
+            one for one in folders if one not in _SKIPPED_FOLDERS and (Path(folder) / one / "__init__.py").exists()
+        ]
+        for name in files:
+            path = Path(folder) / name
+            if path.suffix == ".py" and not _TEST_FILE.fullmatch(name) and _declares_tasks(path):
+                parts = path.relative_to(app.path).with_suffix("").parts
+                yield ".".join([app.name, *(part for part in parts if part != "__init__")])
+
+
+def _declares_tasks(path: Path) -> bool:
+    try:
+        source = path.read_bytes()
+        return bool(_MENTIONS_AN_API.search(source)) and _has_a_task(ast.parse(source))
+    except (OSError, SyntaxError, ValueError):  # its import will raise it
+        return False
+
+
+def _has_a_task(tree: ast.Module) -> bool:
+    decorators, modules = _names_of_the_api(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in node.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(called, ast.Name) and called.id in decorators:
+                    return True
+                if isinstance(called, ast.Attribute) and called.attr == "task" and ast.unparse(called.value) in modules:
+                    return True
+    return False
+
+
+def _names_of_the_api(tree: ast.Module) -> tuple[set[str], set[str]]:
+    """Return the names that mean the decorator in this module, and those that mean a module that has it."""
+    decorators: set[str] = set()
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {one.asname or one.name for one in node.names if one.name in APIS}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            for one in node.names:
+                if one.name == "task" and (node.module or "").removesuffix(".tasks") in ("django", *APIS):
+                    decorators.add(one.asname or one.name)
+                elif f"{node.module}.{one.name}" in APIS:
+                    modules.add(one.asname or one.name)
+    return decorators, modules
+
+
+# Import what the ``PULSE`` setting names by a dotted path.
+
+
+def imported(setting: str, path: str) -> Any:
+    """Return the object of that path, or raise ImproperlyConfigured with what keeps it from being imported."""
+    try:
+        module, _, name = path.rpartition(".")
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ImproperlyConfigured(f'PULSE["{setting}"] names {path!r}, which cannot be imported: {error}') from error
+
+
+# Django's Tasks framework: ``django.tasks`` since Django 6.0, before that the backport ``django_tasks``.
+
+
+if TYPE_CHECKING:
+    # The backport's are typed, and generic; where no parameters are of interest they are Any.
+    from django_tasks import TaskContext, TaskResultStatus, task_backends
+    from django_tasks import TaskResult as GenericTaskResult
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import Task as GenericTask
+    from django_tasks.base import TaskError
+    from django_tasks.exceptions import InvalidTaskError as InvalidTask
+    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+
+    Task = GenericTask[..., Any]
+    TaskResult = GenericTaskResult[Any]
+else:
+    try:
+        from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus, task_backends
+        from django.tasks.backends.base import BaseTaskBackend
+        from django.tasks.base import TaskError
+        from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+        from django.tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+    except ImportError:
+        try:
+            from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+            from django_tasks.backends.base import BaseTaskBackend
+            from django_tasks.base import Task, TaskError
+            from django_tasks.exceptions import InvalidTaskError as InvalidTask
+            from django_tasks.exceptions import TaskResultDoesNotExist
+            from django_tasks.signals import log_task_started, task_enqueued, task_finished, task_started
+        except ImportError as error:
+            raise ImproperlyConfigured(
+                'Django before 6.0 needs the tasks backport: python -m pip install "pulse-django[tasks52]", '
+                'and add "django_tasks" to INSTALLED_APPS.'
+            ) from error
+    GenericTask, GenericTaskResult = Task, TaskResult
+
+T = TypeVar("T")
+_PLAIN_CALLS: set[object] = {Task.call}
+_is_async = lru_cache(maxsize=1_024)(iscoroutinefunction)
+
+# Django logs each task by receivers of its own signals.
+LOGGER = logging.getLogger("django_tasks" if BaseTaskBackend.__module__.startswith("django_tasks") else "django.tasks")
+SIGNALS_FILE = str(sys.modules[log_task_started.__module__].__file__)
+
+
+def changed(task: Task, changes: Mapping[str, Any]) -> Task:
+    """Return a copy with other values, not validated: a job may be older than the settings."""
+    copy = object.__new__(type(task))
+    for one in fields(task):
+        object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
+    return copy
+
+
+def is_plain(task: Task) -> bool:
+    """Whether ``task.call()`` does nothing but call a sync function. Django asks the function each time, which takes
+    longer than calling it."""
+    return type(task).call in _PLAIN_CALLS and not _is_async(task.func)
+
+
+def calls_plainly(call: T) -> T:
+    """Mark a ``call()`` that does what Django's does, but for tasks with chunks."""
+    _PLAIN_CALLS.add(call)
+    return call
+
+
+_senders: tuple[object, dict[str, type]] = (None, {})
+
+
+def sender_of(task: Task) -> type:
+    """Return the class of a task's backend, which sends Django's signals.
+
+    Django looks it up anew each time, which costs more than sending one.
+    """
+    global _senders
+    if _senders[0] is not task_backends.settings:  # as after override_settings
+        _senders = (task_backends.settings, {})
+    known = _senders[1]
+    if task.backend not in known:
+        known[task.backend] = type(task.get_backend())
+    return known[task.backend]
+
+
+__all__ = [
+    "LOGGER",
+    "SIGNALS_FILE",
+    "BaseTaskBackend",
+    "GenericTask",
+    "GenericTaskResult",
+    "InvalidTask",
+    "Task",
+    "TaskContext",
+    "TaskError",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "calls_plainly",
+    "changed",
+    "is_plain",
+    "sender_of",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

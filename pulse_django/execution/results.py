@@ -23,7 +23,7 @@ from pulse_django.words.states import Status
 
 from . import encryption
 from .databases import has_several_shards, routers_alias
-from .tasks_framework import Task, TaskError, TaskResult, TaskResultStatus, changed
+from .registry import Task, TaskError, TaskResult, TaskResultStatus, changed
 
 T = TypeVar("T")
 # A job's first instants are two readings of the server's clock in one statement.

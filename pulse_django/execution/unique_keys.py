@@ -15,8 +15,7 @@ from pulse_django.words.uniqueness import Unique, UniqueKey
 
 from .encryption import encrypts
 from .masking import RESULT
-from .registry import chunk_of, key_of
-from .tasks_framework import Task
+from .registry import Task, chunk_of, key_of
 
 _SALT = "pulse_django.unique"
 _SALT_OF_IDEMPOTENCY = "pulse_django.idempotency"

@@ -8,8 +8,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from pulse_django import conf
-from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import task_backends
+from pulse_django.execution.registry import registry, task_backends
 from pulse_django.models import Worker
 from pulse_django.store.transactions import run_joined
 from pulse_django.words.counters import OTHER, TrafficKind

@@ -14,8 +14,7 @@ from pulse_django.execution.call_signatures import checked
 from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.encryption import encrypts
 from pulse_django.execution.placement import shard_of_schedule
-from pulse_django.execution.registry import key_of, registry
-from pulse_django.execution.tasks_framework import GenericTask, Task
+from pulse_django.execution.registry import GenericTask, Task, key_of, registry
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS
 from pulse_django.words.payloads import error_in_one_line, one_line

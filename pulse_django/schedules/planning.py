@@ -13,8 +13,7 @@ from pulse_django.backend import new_job
 from pulse_django.exceptions import PulseError
 from pulse_django.execution.call_signatures import checked
 from pulse_django.execution.placement import shard_of_call
-from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import changed
+from pulse_django.execution.registry import changed, registry
 from pulse_django.models import Schedule
 from pulse_django.protocol.tick import Advance, key_of_tick
 from pulse_django.safe_logging import SafeLogger

@@ -19,7 +19,7 @@ from pulse_django.words.states import CLAIMABLE
 from .masked_arguments import arguments_of, is_told_in_full
 
 if TYPE_CHECKING:
-    from pulse_django.execution.tasks_framework import Task
+    from pulse_django.execution.registry import Task
     from pulse_django.words.job_options import NewJob
 
 MOST_SHOWN = 20

@@ -19,7 +19,7 @@ from .drain import Ran, claimed, performed, reported
 from .jobs import fresh
 
 if TYPE_CHECKING:
-    from pulse_django.execution.tasks_framework import Task, TaskResult
+    from pulse_django.execution.registry import Task, TaskResult
 
 
 def assert_idempotent(task: Task, /, *args: Any, ignore: Collection[str] = (), **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ from pulse_django.execution.databases import Located, locate, routers_alias
 from pulse_django.models import Job
 
 if TYPE_CHECKING:
-    from pulse_django.execution.tasks_framework import TaskResult
+    from pulse_django.execution.registry import TaskResult
 
     AnyJob = Job | TaskResult | Located | int | str
 

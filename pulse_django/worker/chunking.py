@@ -9,9 +9,8 @@ from datetime import timedelta
 from threading import Lock
 
 from pulse_django.execution.judging import Performed
-from pulse_django.execution.registry import chunk_of, key_of, registry
+from pulse_django.execution.registry import Task, chunk_of, key_of, registry
 from pulse_django.execution.run import ChunkRun, Clock, Run, is_gathered
-from pulse_django.execution.tasks_framework import Task
 
 from .in_flight import InFlight, InFlightOfShards
 

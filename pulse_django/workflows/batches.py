@@ -13,8 +13,8 @@ from pulse_django import conf
 from pulse_django.execution.databases import alias_of_id
 from pulse_django.execution.notify import is_due_soon, wake_workers
 from pulse_django.execution.placement import alias_of_batch
+from pulse_django.execution.registry import Task, TaskResult
 from pulse_django.execution.resolving import hold_paused, resolve_when_committed
-from pulse_django.execution.tasks_framework import Task, TaskResult
 from pulse_django.models import Job, StoredBatch
 from pulse_django.protocol.batches import cancel_batch, open_batch, pause_batch, resume_batch, seal_batch
 from pulse_django.protocol.needs import add_needs

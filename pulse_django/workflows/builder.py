@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.tasks_framework import GenericTaskResult, Task
+from pulse_django.execution.registry import GenericTaskResult, Task
 from pulse_django.words.job_options import MAX_NODE_NAME, OnDead
 from pulse_django.words.option_kinds import Text
 

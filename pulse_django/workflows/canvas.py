@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.tasks_framework import GenericTask, Task
+from pulse_django.execution.registry import GenericTask, Task
 from pulse_django.words.job_options import MAX_NODE_NAME, MOST_NESTED
 
 from .builder import Workflow

@@ -14,11 +14,13 @@ from django.test import override_settings
 
 from pulse_django import api, never
 from pulse_django.exceptions import InvalidJob, PayloadError
-from pulse_django.execution.registry import Registry, key_of, registry
-from pulse_django.execution.tasks_framework import (
+from pulse_django.execution.registry import (
     InvalidTask,
+    Registry,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    key_of,
+    registry,
     task_backends,
     task_enqueued,
     task_finished,

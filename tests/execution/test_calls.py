@@ -16,7 +16,7 @@ from django.db import transaction
 
 from pulse_django import Context, cancel, enqueue_many, never, only, retry, task
 from pulse_django.exceptions import InvalidJob, PayloadError, WrongArguments
-from pulse_django.execution.tasks_framework import BaseTaskBackend, InvalidTask
+from pulse_django.execution.registry import BaseTaskBackend, InvalidTask
 from pulse_django.models import Attempt, Job
 from pulse_django.testing import jump_to_next_run, run_job
 from pulse_django.words.states import Status

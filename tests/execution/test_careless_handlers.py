@@ -12,9 +12,8 @@ from django.db import OperationalError
 from pulse_django import StaleToken, api, fence, fenced_update
 from pulse_django.exceptions import LeaseLost
 from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import Registry, registry
+from pulse_django.execution.registry import Registry, TaskResultDoesNotExist, registry, task_backends
 from pulse_django.execution.run import Run
-from pulse_django.execution.tasks_framework import TaskResultDoesNotExist, task_backends
 from pulse_django.models import Attempt, Job
 from pulse_django.signals import error_after_completion, job_finished
 from pulse_django.store.minute_stats import counted_in

@@ -11,7 +11,7 @@ from django.test import override_settings
 from django.utils.log import RequireDebugFalse, RequireDebugTrue
 
 from pulse_django.execution import django_log, preparing
-from pulse_django.execution.tasks_framework import LOGGER, task_finished, task_started
+from pulse_django.execution.registry import LOGGER, task_finished, task_started
 from pulse_django.testing import drain
 from testproject.shop import tasks as shop
 

@@ -11,8 +11,8 @@ import pytest
 from django.test import override_settings
 from django.utils import timezone
 
+from pulse_django.execution.registry import BaseTaskBackend, Task, TaskResult, task_backends, task_enqueued
 from pulse_django.execution.results import result_of_run
-from pulse_django.execution.tasks_framework import BaseTaskBackend, Task, TaskResult, task_backends, task_enqueued
 from pulse_django.models import Job
 from pulse_django.testing import Zombie, drain, jump_to_next_run, run_job
 from pulse_django.words.states import Status

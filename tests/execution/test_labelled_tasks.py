@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulse_django import enqueue_many, task
-from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
 from pulse_django.protocol.settle import settle
 from pulse_django.testing import assert_enqueued

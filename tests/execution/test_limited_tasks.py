@@ -18,9 +18,8 @@ from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, chec
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.execute import perform
-from pulse_django.execution.registry import registry
+from pulse_django.execution.registry import InvalidTask, registry
 from pulse_django.execution.run import Run
-from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job, Limiter, PausedKey
 from pulse_django.testing import drain
 from pulse_django.words.leases import Identity

@@ -11,8 +11,7 @@ import pytest
 
 from pulse_django import Context, enqueue_many, task
 from pulse_django.execution import masking
-from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.execution.registry import InvalidTask, registry
 from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
 from pulse_django.words.leases import Identity

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pulse_django import task
-from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.execution.registry import InvalidTask, registry
 from tests.faults import all_faults
 
 

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from pulse_django import api, enqueue_many, send_event, task
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.tasks_framework import BaseTaskBackend
+from pulse_django.execution.registry import BaseTaskBackend
 from pulse_django.models import Event, Job
 
 pytestmark = pytest.mark.usefixtures("pulse_db")

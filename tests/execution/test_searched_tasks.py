@@ -10,7 +10,7 @@ import pytest
 
 from pulse_django import Unique, amend, enqueue_many, task
 from pulse_django.execution.argument_search import hashed, terms_for
-from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
 from pulse_django.words.leases import Identity
 from pulse_django.words.masks import MAX_VALUE, MOST_SEARCHED, terms_of, text_of

@@ -9,8 +9,8 @@ import pytest
 from django.apps import AppConfig
 
 from pulse_django import checks
-from pulse_django.execution import task_modules
-from pulse_django.execution.task_modules import modules_that_declare_tasks
+from pulse_django.execution import registry
+from pulse_django.execution.registry import modules_that_declare_tasks
 from tests.faults import all_faults
 
 DECORATED = "\n\n@{}\ndef send(number):\n    return number\n"
@@ -30,7 +30,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         def get_app_configs() -> list[AppConfig]:
             return [Shop("shop", sys.modules[__name__])]
 
-    monkeypatch.setattr(task_modules, "apps", Apps())
+    monkeypatch.setattr(registry, "apps", Apps())
     return folder
 
 

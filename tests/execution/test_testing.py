@@ -16,7 +16,7 @@ from django.test import TestCase, TransactionTestCase, override_settings
 
 from pulse_django import task
 from pulse_django.exceptions import PayloadError
-from pulse_django.execution.tasks_framework import BaseTaskBackend
+from pulse_django.execution.registry import BaseTaskBackend
 from pulse_django.models import Attempt, Job, StoredAttempt
 from pulse_django.testing import (
     DrainLimit,

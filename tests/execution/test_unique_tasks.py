@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from pulse_django import AlreadyEnqueued, Unique, backend, enqueue_many, task
 from pulse_django.exceptions import InvalidJob, UnsupportedValue
-from pulse_django.execution.tasks_framework import InvalidTask, task_enqueued
+from pulse_django.execution.registry import InvalidTask, task_enqueued
 from pulse_django.execution.unique_keys import key_of_call
 from pulse_django.models import Job
 from pulse_django.words.job_options import NewJob

@@ -31,8 +31,7 @@ from pulse_django.exceptions import (
 )
 from pulse_django.execution import encryption
 from pulse_django.execution.encryption import value_of
-from pulse_django.execution.registry import registry
-from pulse_django.execution.tasks_framework import task_backends, task_finished, task_started
+from pulse_django.execution.registry import registry, task_backends, task_finished, task_started
 from pulse_django.execution.waits import NeededResults
 from pulse_django.fleet.conditions import ask, named
 from pulse_django.models import Amendment, Attempt, Dependency, Job, Schedule

@@ -21,8 +21,8 @@ from pulse_django.backend import new_job
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.execute import perform
 from pulse_django.execution.preparing import prepared
+from pulse_django.execution.registry import task_enqueued, task_finished, task_started
 from pulse_django.execution.run import Run
-from pulse_django.execution.tasks_framework import task_enqueued, task_finished, task_started
 from pulse_django.models import Attempt, Job
 from pulse_django.testing import drain
 from pulse_django.words.job_options import NewJob

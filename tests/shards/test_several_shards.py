@@ -17,9 +17,9 @@ from pulse_django.checks import check_data
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.context import Context
 from pulse_django.execution.execute import perform
+from pulse_django.execution.registry import TaskResultDoesNotExist
 from pulse_django.execution.results import result_of
 from pulse_django.execution.run import Run, running
-from pulse_django.execution.tasks_framework import TaskResultDoesNotExist
 from pulse_django.models import Attempt, Fence, Job
 from pulse_django.testing import (
     DrainLimit,

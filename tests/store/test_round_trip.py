@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from pulse_django.exceptions import PayloadError
+from pulse_django.execution.registry import GenericTask
 from pulse_django.execution.results import result_of
-from pulse_django.execution.tasks_framework import GenericTask
 from pulse_django.models import Job
 from pulse_django.words.decisions import Complete
 from pulse_django.words.job_options import NewJob

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from pulse_django import task
-from pulse_django.execution.tasks_framework import InvalidTask
+from pulse_django.execution.registry import InvalidTask
 from pulse_django.models import Job
 from pulse_django.tasks import PulseTask
 from pulse_django.words.declared_options import COLUMNS, JOB_OPTIONS, OPTIONS

@@ -10,8 +10,8 @@ import pytest
 from pulse_django.conf import PulseSettings
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution.lane_keys import lane_key_of_call
+from pulse_django.execution.registry import InvalidTask
 from pulse_django.execution.run import Run
-from pulse_django.execution.tasks_framework import InvalidTask
 from pulse_django.models import Job
 from pulse_django.tasks import task
 from pulse_django.words.decisions import Complete
