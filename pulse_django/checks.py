@@ -45,8 +45,8 @@ from django.db.models import ForeignKey
 from . import conf
 from .backend import PulseBackend
 from .execution.databases import routers_alias, why_not_one_transaction
-from .execution.declared_limits import declared_limits
 from .execution.encryption import INSTALL, encrypts, is_available
+from .execution.lane_keys import declared_limits
 from .execution.middleware import configured
 from .execution.placement import placement, where_the_data_is
 from .execution.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends

@@ -21,7 +21,7 @@ from pulse_django.words.limiting import (
     text_of_key,
 )
 
-from .registry import Task, chunk_of, key_of, registry
+from .registry import InvalidTask, Task, chunk_of, key_of, registry
 from .unique_keys import by_name, hides
 
 _SALT = "pulse_django.lane"
@@ -98,3 +98,24 @@ def _value(task: Task, source: KeySource, args: Sequence[Any], kwargs: Mapping[s
     names = (source,) if isinstance(source, str) else source
     values = [found.get(name) for name in names]
     return values[0] if len(values) == 1 else values
+
+
+# The limits that the code of this process declares: those of its tasks, and of queues.
+
+
+def declared_limits() -> dict[str, dict[str, Any]]:
+    """Return the numbers of all limits by name. Raise InvalidTask if two tasks give a name different numbers."""
+    found: dict[str, dict[str, Any]] = {}
+    declared_by: dict[str, str] = {}
+    registry.discover()
+    for key in registry:
+        task = registry.get(key)
+        limit: Limit | None = getattr(task, "limit", None)
+        if task is None or limit is None:
+            continue
+        name, numbers = limiter_name(task, limit), limit.numbers()
+        if found.setdefault(name, numbers) != numbers:
+            raise InvalidTask(f"Two limits are called {name!r}: those of {declared_by[name]} and of {key}.")
+        declared_by.setdefault(name, key)
+    of_queues = {limiter_of_queue(queue): limit.numbers() for queue, limit in conf.current().queue_limits.items()}
+    return found | of_queues

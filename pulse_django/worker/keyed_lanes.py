@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from pulse_django import conf
-from pulse_django.execution.declared_limits import declared_limits
-from pulse_django.execution.lane_keys import chunk_of_lane, limiters_of_claim
+from pulse_django.execution.lane_keys import chunk_of_lane, declared_limits, limiters_of_claim
 from pulse_django.models import Limiter
 from pulse_django.protocol.claim import Claims
 from pulse_django.protocol.claim_limited import LimitedClaim

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from pulse_django.execution.declared_limits import declared_limits
+from pulse_django.execution.lane_keys import declared_limits
 from pulse_django.fleet import alerts, conditions
 from pulse_django.fleet.limits import limits
 from pulse_django.models import Minute

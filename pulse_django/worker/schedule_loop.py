@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from pulse_django import conf
-from pulse_django.execution.declared_limits import declared_limits
+from pulse_django.execution.lane_keys import declared_limits
 from pulse_django.execution.registry import registry
 from pulse_django.models import Limiter, Schedule
 from pulse_django.protocol.declarations import Declarer, scope_of_code

@@ -16,8 +16,8 @@ import pytest
 
 from pulse_django import Breaker, Context, Limit, Rate, RateLimited, amend, checks, enqueue_many, retry_after, task
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.declared_limits import declared_limits
 from pulse_django.execution.execute import perform
+from pulse_django.execution.lane_keys import declared_limits
 from pulse_django.execution.registry import InvalidTask, registry
 from pulse_django.execution.run import Run
 from pulse_django.models import Job, Limiter, PausedKey
