@@ -68,8 +68,8 @@ def main() -> None:
 def move_jobs() -> None:
     from django.db import connections
 
-    from pulse_django.execution.databases import shards
     from pulse_django.execution.moving import finish, move
+    from pulse_django.execution.placement import shards
     from pulse_django.models import Job
 
     chance, aliases = random.Random(), list(shards())

@@ -14,10 +14,9 @@ from .backend import PulseBackend, new_job
 from .exceptions import InvalidJob
 from .execution import amending, encryption, making_due
 from .execution.call_signatures import checked
-from .execution.databases import alias_of_jobs, has_several_shards, locate, located_by_shard
 from .execution.lane_keys import has_lane_key
 from .execution.notify import ANY_QUEUE, is_due_soon, wake_workers
-from .execution.placement import shard_of_call
+from .execution.placement import alias_of_jobs, has_several_shards, locate, located_by_shard, shard_of_call
 from .execution.registry import Task, key_of
 from .managers import JobManager
 from .models import Job

@@ -15,11 +15,10 @@ from .exceptions import CannotDecrypt, DecryptionFailed, InvalidJob
 from .execution import masking, unique_keys
 from .execution.argument_search import searched
 from .execution.call_signatures import checked, names_of
-from .execution.databases import Located, alias_of_jobs, alias_of_run, locate
 from .execution.encryption import PayloadEncryption, encrypts
 from .execution.lane_keys import lane_key_of_call
 from .execution.notify import is_due_soon, wake_workers
-from .execution.placement import shard_of_call
+from .execution.placement import Located, alias_of_jobs, alias_of_run, locate, shard_of_call
 from .execution.registry import (
     BaseTaskBackend,
     Task,

@@ -44,11 +44,10 @@ from django.db.models import ForeignKey
 
 from . import conf
 from .backend import PulseBackend
-from .execution.databases import routers_alias, why_not_one_transaction
 from .execution.encryption import INSTALL, encrypts, is_available
 from .execution.lane_keys import declared_limits
 from .execution.middleware import configured
-from .execution.placement import placement, where_the_data_is
+from .execution.placement import placement, routers_alias, where_the_data_is, why_not_one_transaction
 from .execution.registry import InvalidTask, modules_that_declare_tasks, registry, task_backends
 from .models import Attempt, Job, StoredAttempt
 

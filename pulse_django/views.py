@@ -13,8 +13,8 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_http_methods, require_safe
 
-from .execution.databases import alias_of_id
 from .execution.job_progress import JobProgress, job_of_token, progress_of
+from .execution.placement import alias_of_id
 from .models import Job
 from .store.batches import progress_of_each
 from .words.job_ids import MAX_ID

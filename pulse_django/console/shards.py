@@ -20,7 +20,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 
 from pulse_django.exceptions import InvalidJob, JobOnItsWay
-from pulse_django.execution.databases import alias_of_id, has_several_shards, locate, shards
+from pulse_django.execution.placement import alias_of_id, has_several_shards, locate, shards
 from pulse_django.models import Job
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert

@@ -25,10 +25,10 @@ from pulse_django.words.masks import PROGRESS
 from pulse_django.words.outcomes import Failed, returned
 from pulse_django.words.verb_results import Report
 
-from .databases import alias_of_completion
 from .durable_steps import DurableSteps
 from .encryption import decrypted, result_for_column
 from .masking import hides_result
+from .placement import alias_of_completion
 from .registry import TaskContext
 from .run import PAUSE_BEFORE_LOCKED_ROW, Run
 from .waits import Waits

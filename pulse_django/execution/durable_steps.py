@@ -22,8 +22,8 @@ from pulse_django.words.job_options import MAX_NODE_NAME
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_result
 
-from .databases import alias_of_completion, alias_of_run
 from .encryption import decrypted, for_column
+from .placement import alias_of_completion, alias_of_run
 
 if TYPE_CHECKING:
     from .run import Run

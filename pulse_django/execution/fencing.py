@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from pulse_django.exceptions import StaleToken
 from pulse_django.store.transactions import is_in_callers_transaction, run_joined
 
-from .databases import alias_of_jobs
+from .placement import alias_of_jobs
 
 # The row stays locked until the caller's transaction ends, so that what it guards cannot be overtaken meanwhile.
 _RAISE_MARK = """

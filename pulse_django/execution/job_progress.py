@@ -15,8 +15,8 @@ from pulse_django.words.job_ids import job_id_of
 from pulse_django.words.masks import PROGRESS
 from pulse_django.words.states import Status
 
-from .databases import locate
 from .encryption import value_of
+from .placement import locate
 
 EXPIRES_IN = timedelta(days=1)
 _SALT = "pulse_django.progress"

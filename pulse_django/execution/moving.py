@@ -22,8 +22,8 @@ from pulse_django.store.querysets import JobQuerySet
 from pulse_django.store.shards import TOKENS, position_of, raise_sequence
 from pulse_django.words.states import TERMINAL
 
-from .databases import shards
 from .notify import wake_workers
+from .placement import shards
 
 MOST_DEPARTURES = 1_000
 

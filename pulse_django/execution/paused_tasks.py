@@ -8,8 +8,8 @@ from pulse_django.models import Job, PausedKey, Queue
 from pulse_django.protocol.set_aside import MOST_BATCHES, in_batches
 from pulse_django.store.transactions import is_in_callers_transaction
 
-from .databases import aliases_of_jobs
 from .notify import ANY_QUEUE, wake_workers
+from .placement import aliases_of_jobs
 from .registry import Task, key_of, keys_of, registry
 
 

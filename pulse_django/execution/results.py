@@ -22,7 +22,7 @@ from pulse_django.words.retry_policies import dotted_path
 from pulse_django.words.states import Status
 
 from . import encryption
-from .databases import has_several_shards, routers_alias
+from .placement import has_several_shards, routers_alias
 from .registry import Task, TaskError, TaskResult, TaskResultStatus, changed
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from pulse_django.words.masks import RESULT
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.states import Status
 
-from .databases import alias_of_run, locate
 from .encryption import value_of
+from .placement import alias_of_run, locate
 
 if TYPE_CHECKING:
     from pulse_django.workflows.batches import Batch

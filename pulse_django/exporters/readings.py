@@ -11,7 +11,7 @@ from django.db import Error
 from django.db.models import Exists, Subquery
 
 from pulse_django import conf
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.fleet import conditions, history, snapshot_queries
 from pulse_django.fleet.limits import LimitFacts, limits
 from pulse_django.fleet.shards import shards_to_read

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db import Error
 
-from pulse_django.execution.databases import shards
+from pulse_django.execution.placement import shards
 from pulse_django.models import Departure, Job
 from pulse_django.store.citus_nodes import node_of
 from pulse_django.store.shards import TOKENS, position_of, problem_with_numbers

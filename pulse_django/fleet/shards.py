@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import Error, router
 
-from pulse_django.execution.databases import has_several_shards, shards
+from pulse_django.execution.placement import has_several_shards, shards
 from pulse_django.models import Job
 from pulse_django.store.tables import explained
 from pulse_django.words.display import inert

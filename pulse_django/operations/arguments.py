@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.databases import aliases_of_jobs, routers_alias
+from pulse_django.execution.placement import aliases_of_jobs, routers_alias
 from pulse_django.words.job_ids import MAX_ID
 from pulse_django.words.job_options import tag_of
 from pulse_django.words.payloads import clean_text

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pulse_django import conf
 from pulse_django.exceptions import InvalidSchedule, WrongArguments
 from pulse_django.execution.call_signatures import checked
-from pulse_django.execution.databases import has_several_shards
 from pulse_django.execution.encryption import encrypts
-from pulse_django.execution.placement import shard_of_schedule
+from pulse_django.execution.placement import has_several_shards, shard_of_schedule
 from pulse_django.execution.registry import GenericTask, Task, key_of, registry
 from pulse_django.safe_logging import SafeLogger
 from pulse_django.words.own_tasks import ONLY_PULSE, OWN_TASKS

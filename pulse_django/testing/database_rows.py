@@ -9,8 +9,8 @@ from typing import Any
 from django.apps import apps
 from django.db import connections, models, router
 
-from pulse_django.execution.databases import OUR_APP, routers_alias
 from pulse_django.execution.encryption import arguments_of as decrypted_arguments_of
+from pulse_django.execution.placement import OUR_APP, routers_alias
 from pulse_django.models import Job
 
 from .masked_arguments import arguments_of, is_told_in_full

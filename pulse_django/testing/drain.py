@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pulse_django.execution.databases import alias_of_jobs, routers_alias
 from pulse_django.execution.events import announce
 from pulse_django.execution.execute import perform
 from pulse_django.execution.judging import Performed
+from pulse_django.execution.placement import alias_of_jobs, routers_alias
 from pulse_django.execution.registry import chunk_of, keys_of, registry
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import LOSSES_UNTIL_ALONE, ChunkRun, Run, running

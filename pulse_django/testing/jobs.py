@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import router
 
-from pulse_django.execution.databases import Located, locate, routers_alias
+from pulse_django.execution.placement import Located, locate, routers_alias
 from pulse_django.models import Job
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pulse_django import conf
-from pulse_django.execution.databases import alias_of_jobs
+from pulse_django.execution.placement import alias_of_jobs
 from pulse_django.models import Job, Schedule
 from pulse_django.protocol.declarations import Declarer, scope_of_code
 from pulse_django.protocol.schedules import clock

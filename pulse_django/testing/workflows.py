@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pulse_django.execution.databases import alias_of_jobs
 from pulse_django.execution.encryption import value_of
+from pulse_django.execution.placement import alias_of_jobs
 from pulse_django.execution.resolving import resolve
 from pulse_django.execution.run import Run
 from pulse_django.models import Job, StoredBatch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pulse_django.conf import PulseSettings
-from pulse_django.execution.databases import shards
+from pulse_django.execution.placement import shards
 from pulse_django.words.job_options import check_queue_name
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from django.db import transaction
 
 from pulse_django import conf
-from pulse_django.execution.databases import alias_of_id
 from pulse_django.execution.notify import is_due_soon, wake_workers
-from pulse_django.execution.placement import alias_of_batch
+from pulse_django.execution.placement import alias_of_batch, alias_of_id
 from pulse_django.execution.registry import Task, TaskResult
 from pulse_django.execution.resolving import hold_paused, resolve_when_committed
 from pulse_django.models import Job, StoredBatch

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.databases import locate
 from pulse_django.execution.notify import is_due_soon, wake_workers
-from pulse_django.execution.placement import alias_of_batch
+from pulse_django.execution.placement import alias_of_batch, locate
 from pulse_django.execution.registry import GenericTaskResult
 from pulse_django.execution.resolving import resolve_when_committed
 from pulse_django.execution.waits import never_given

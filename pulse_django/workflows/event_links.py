@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.urls import NoReverseMatch, reverse
 
 from pulse_django.exceptions import InvalidJob, InvalidWorkflow
-from pulse_django.execution.databases import alias_of_jobs, checked_shard
+from pulse_django.execution.placement import alias_of_jobs, checked_shard
 from pulse_django.execution.waits import EVENT_NAME
 from pulse_django.words.option_kinds import Text
 from pulse_django.words.payloads import encode_arguments

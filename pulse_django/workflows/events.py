@@ -7,7 +7,7 @@ from typing import Any
 from pulse_django import conf
 from pulse_django.backend import PulseBackend
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.databases import alias_of_jobs, has_several_shards, shards
+from pulse_django.execution.placement import alias_of_jobs, has_several_shards, shards
 from pulse_django.execution.registry import task_backends
 from pulse_django.execution.resolving import resolve_when_committed
 from pulse_django.execution.run import current_run

@@ -11,8 +11,8 @@ from pulse_django.exceptions import InvalidWorkflow
 from pulse_django.execution import making_due
 from pulse_django.execution.argument_search import searched
 from pulse_django.execution.call_signatures import names_of
-from pulse_django.execution.databases import Located, locate
 from pulse_django.execution.notify import wake_workers
+from pulse_django.execution.placement import Located, locate
 from pulse_django.execution.registry import registry
 from pulse_django.models import Job, Step
 from pulse_django.protocol.steps import copy_steps, forget_steps

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from pulse_django.execution import databases, moving
+from pulse_django.execution import moving, placement
 from pulse_django.models import Job
 from pulse_django.protocol import transfer
 from pulse_django.words.states import Status
@@ -88,7 +88,7 @@ def test_a_page_says_that_its_shard_is_away(operator: Client) -> None:
 
 
 def test_a_page_says_that_its_job_is_on_its_way(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(databases, "LONGEST_WAIT", 0)
+    monkeypatch.setattr(placement, "LONGEST_WAIT", 0)
     there = tasks.add.using(database=SECOND).enqueue(2, 2)
     transfer.depart(Job.objects.db_manager(SECOND), moving.movable(Job.objects.using(SECOND).all()), 0)
     answer = operator.get(page(there.id))

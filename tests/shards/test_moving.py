@@ -22,7 +22,7 @@ from django.test import override_settings
 
 from pulse_django import Batch, Limit, Unique, api, task
 from pulse_django.exceptions import JobOnItsWay
-from pulse_django.execution import databases, moving
+from pulse_django.execution import moving, placement
 from pulse_django.execution.moving import deliver, finish, movable, move
 from pulse_django.fleet.conditions import ask, named, repair
 from pulse_django.models import Arrival, Attempt, Departure, IdempotencyKey, Job
@@ -294,8 +294,8 @@ class TestOnItsWay:
             if todo:
                 todo.pop(0)()
 
-        monkeypatch.setattr(databases, "time", SimpleNamespace(sleep=pause, monotonic=count().__next__))
-        monkeypatch.setattr(databases, "LONGEST_WAIT", 5)
+        monkeypatch.setattr(placement, "time", SimpleNamespace(sleep=pause, monotonic=count().__next__))
+        monkeypatch.setattr(placement, "LONGEST_WAIT", 5)
         return todo
 
     def test_calls_wait_until_it_arrives(self, pauses: list[Callable[[], object]]) -> None:
@@ -383,6 +383,6 @@ def test_a_mover_that_is_killed_again_and_again_loses_nothing(workers: Workers, 
     assert found.keys() == ids, "none is lost"
     assert set(found.values()) == {1}, "none is there twice"
     assert all(set(all_in(alias).values_list("attempts", flat=True)) <= {1} for alias in SHARDS), "each ran once"
-    located = {where.alias: set(where.ids) for where in databases.located_by_shard(ids)}
+    located = {where.alias: set(where.ids) for where in placement.located_by_shard(ids)}
     assert located == {alias: set(ids_in(alias)) for alias in located}, "each is found by its id"
     assert all(api.get(job_id).pk == job_id for job_id in list(ids)[:200])

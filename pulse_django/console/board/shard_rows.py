@@ -9,7 +9,7 @@ from django.utils.translation import gettext
 
 from pulse_django import conf
 from pulse_django.console.shards import Shards
-from pulse_django.execution.databases import shards
+from pulse_django.execution.placement import shards
 from pulse_django.fleet import history
 from pulse_django.fleet.shard_facts import MOST_COUNTED
 from pulse_django.fleet.shards import FleetVerdict

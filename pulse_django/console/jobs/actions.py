@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django import api
 from pulse_django.exceptions import InvalidJob
 from pulse_django.execution import making_due
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job
 from pulse_django.words.job_options import check_queue_name
 from pulse_django.words.limits import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_QUEUE_NAME

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from pulse_django.console.search_terms import number_in
 from pulse_django.console.shards import SHARD, chosen_shards
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.databases import shards
+from pulse_django.execution.placement import shards
 from pulse_django.models import Job
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.job_options import tag_of

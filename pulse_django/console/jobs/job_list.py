@@ -21,7 +21,7 @@ from pulse_django.console.shards import chosen_shards, not_reached
 from pulse_django.console.statuses import WITH_ERROR, due_shown, status_shown
 from pulse_django.console.twins import sentences_about_left
 from pulse_django.execution import making_due
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Job, Window
 from pulse_django.store.sql_functions import Fingerprint, StatementTimestamp
 from pulse_django.words.display import in_words, inert, share_of

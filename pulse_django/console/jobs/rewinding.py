@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulse_django.console.shards import about_one_row
 from pulse_django.exceptions import InvalidWorkflow
-from pulse_django.execution.databases import locate
+from pulse_django.execution.placement import locate
 from pulse_django.fleet.workflows import needs_of
 from pulse_django.models import Job
 from pulse_django.words.display import inert

@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 
 from pulse_django import Context, task
 from pulse_django.exceptions import Discard
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.store.database_errors import is_refused
 from pulse_django.store.querysets import JobQuerySet
 from pulse_django.words.own_tasks import ACT, PLAN

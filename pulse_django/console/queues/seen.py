@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pulse_django.console.periods import instant_of
-from pulse_django.execution.databases import has_several_shards, shards
+from pulse_django.execution.placement import has_several_shards, shards
 from pulse_django.store.queues import Pause
 
 NOT_PAUSED = "none"

@@ -20,7 +20,7 @@ from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import FoundInItsShard, about_one_row, alias_to_write
 from pulse_django.exceptions import PulseError
 from pulse_django.execution import masking
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.execution.registry import registry
 from pulse_django.models import Schedule
 from pulse_django.protocol.schedules import clock

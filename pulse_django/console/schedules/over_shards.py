@@ -11,8 +11,7 @@ from django.utils.translation import gettext
 from pulse_django.console.shards import Shards, shards_of
 from pulse_django.console.whole_list import first_of_each, show_all
 from pulse_django.exceptions import PulseError
-from pulse_django.execution.databases import has_several_shards, shards
-from pulse_django.execution.placement import shard_of_schedule
+from pulse_django.execution.placement import has_several_shards, shard_of_schedule, shards
 from pulse_django.models import Schedule
 
 MOST_LISTED = 1_000  # of each shard, by name; the search finds the others

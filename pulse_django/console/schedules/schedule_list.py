@@ -17,7 +17,7 @@ from pulse_django.console.sentences import timing_shown
 from pulse_django.console.shards import shards_of
 from pulse_django.console.statuses import status_shown
 from pulse_django.console.visible import VisibleText
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Schedule
 from pulse_django.protocol.schedules import clock
 from pulse_django.schedules import facts

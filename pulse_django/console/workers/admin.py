@@ -23,7 +23,7 @@ from pulse_django.console.live import live, version_of
 from pulse_django.console.readonly import ReadOnly
 from pulse_django.console.shards import FoundInItsShard, Shards, about_one_row, shards_of
 from pulse_django.console.whole_list import show_all
-from pulse_django.execution.databases import has_several_shards
+from pulse_django.execution.placement import has_several_shards
 from pulse_django.models import Attempt, Job, Worker
 from pulse_django.store.sql_functions import StatementTimestamp
 from pulse_django.words.display import in_words, share_of

@@ -13,7 +13,7 @@ from django.db import connections
 
 from pulse_django import conf
 from pulse_django.database_checks import check_database
-from pulse_django.execution.databases import shards
+from pulse_django.execution.placement import shards
 from pulse_django.store.tables import problem_with_tables
 
 from .advice import Advice, Level, rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse_django.execution.databases import locate
+from pulse_django.execution.placement import locate
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.read_only import read_only
 from pulse_django.fleet.workflows import needs_of

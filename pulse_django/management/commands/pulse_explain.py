@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError, CommandParser
 from django.db import Error
 
-from pulse_django.execution.databases import locate
+from pulse_django.execution.placement import locate
 from pulse_django.fleet.explanation import explain
 from pulse_django.models import Job
 from pulse_django.operations import arguments

@@ -14,8 +14,8 @@ from django.db import Error
 
 from pulse_django import conf
 from pulse_django.exceptions import InvalidJob
-from pulse_django.execution.databases import checked_shard, routers_alias, shards
 from pulse_django.execution.moving import finish
+from pulse_django.execution.placement import checked_shard, routers_alias, shards
 from pulse_django.fleet.facts_as_json import to_json
 from pulse_django.fleet.shard_facts import MOST_COUNTED, ShardFacts, shard_facts
 from pulse_django.operations.base_command import PulseCommand

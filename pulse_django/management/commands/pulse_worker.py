@@ -16,8 +16,8 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError, connections
 
 from pulse_django import conf
-from pulse_django.execution.databases import checked_shard, shards
 from pulse_django.execution.middleware import configured
+from pulse_django.execution.placement import checked_shard, shards
 from pulse_django.execution.registry import registry
 from pulse_django.exporters.worker import exposed
 from pulse_django.operations.base_command import PulseCommand

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from pulse_django.execution.databases import alias_of_id
+from pulse_django.execution.placement import alias_of_id
 from pulse_django.fleet import workflows
 from pulse_django.fleet.workflows import BatchFacts, Graph, Node
 from pulse_django.operations import arguments
